@@ -1,0 +1,1 @@
+"""A chat stream becomes a Responses stream: bytes in, bytes out, no I/O."""

@@ -1,0 +1,132 @@
+"""Chunks of a Chat Completions stream, as far as the gateway reads them.
+
+Field names of all servers stand side by side (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
+and llama.cpp, `thinking` of Ollama); fields not named here are skipped by the decoder without being built. A body that is
+a whole `chat.completion` decodes too: its `message` has the shape of a delta.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+
+class FunctionDelta(msgspec.Struct, gc=False):
+    """`function` of a tool call: the name (in the first delta) and a piece of the arguments."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCallDelta(msgspec.Struct, gc=False):
+    """One entry of `delta.tool_calls`."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
+
+
+class Delta(msgspec.Struct, gc=False):
+    """`choices[0].delta`, or `choices[0].message` of an answer that was not streamed."""
+
+    content: str | list[Any] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    thinking: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    function_call: FunctionDelta | None = None
+
+
+class TopLogprob(msgspec.Struct, gc=False):
+    """One alternative of a token."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class TokenLogprob(msgspec.Struct, gc=False):
+    """A sampled token with its log probability (natural logarithm)."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+    top_logprobs: list[TopLogprob] | None = None
+
+
+class Logprobs(msgspec.Struct, gc=False):
+    """`choices[0].logprobs`."""
+
+    content: list[TokenLogprob] | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One entry of `choices`; the gateway asks for one."""
+
+    index: int = 0
+    delta: Delta | None = None
+    message: Delta | None = None
+    logprobs: Logprobs | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+
+class PromptTokensDetails(msgspec.Struct, gc=False):
+    """`usage.prompt_tokens_details`; `created_cache_tokens` is vLLM's."""
+
+    cached_tokens: int | None = None
+    created_cache_tokens: int | None = None
+
+
+class CompletionTokensDetails(msgspec.Struct, gc=False):
+    """`usage.completion_tokens_details`."""
+
+    reasoning_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Token counts as a chat server reports them."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One `data:` payload. `error` is whatever the server put there: an object or a text."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+    message: Any = None
+    object: str | None = None
+
+
+_decoder = msgspec.json.Decoder(Chunk)
+
+
+class MalformedChunk(ValueError):
+    """A payload that is no chat chunk."""
+
+
+def decode_chunk(payload: bytes) -> Chunk:
+    """Decode one payload. Raises `MalformedChunk`.
+
+    Servers that escape non-ASCII text may cut a surrogate pair between two chunks; strict decoders refuse the halves, so
+    a refused payload is tried once more with Python's own decoder, which keeps them (the reader joins them again).
+    """
+    try:
+        return _decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        raise MalformedChunk(str(error)) from None
+    except msgspec.DecodeError as error:
+        first = error
+    try:
+        return msgspec.convert(json.loads(payload), Chunk)
+    except (ValueError, msgspec.ValidationError, RecursionError):
+        raise MalformedChunk(str(first)) from None

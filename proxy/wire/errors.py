@@ -1,0 +1,44 @@
+"""The error object of the Responses API, as an exception that any room may raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """An error as the client will see it: HTTP status and the four fields of OpenAI's error object.
+
+    `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body: `{"error": {"message", "type", "param", "code"}}`."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+def invalid_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the request itself is wrong; `param` names the field (e.g. `input[3].output`)."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def server_error(message: str, status: int = 502) -> ApiError:
+    """The backend (or we) failed: 502 unless said otherwise; clients may retry."""
+    return ApiError(status, message, type="server_error", code="server_error")

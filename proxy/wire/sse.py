@@ -1,0 +1,59 @@
+"""Server-sent events: an incremental decoder of `data:` payloads, sans I/O."""
+
+from __future__ import annotations
+
+import re
+
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\r\n\n|\n\r\n|\n\n|\r\r")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class SSETooLong(ValueError):
+    """One event is longer than the decoder may buffer."""
+
+
+class SSEDecoder:
+    """Feed bytes cut anywhere; get the payloads of the events that are complete.
+
+    Comments and the fields `event:`, `id:`, `retry:` are passed over (chat servers put everything into `data:`);
+    several `data:` lines of one event are joined with a newline, as the SSE specification says.
+    """
+
+    __slots__ = ("_buffer", "_limit")
+
+    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
+        self._buffer = b""
+        self._limit = limit
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
+        if not self._buffer and data[-2:] == b"\n\n" and data[:6] == b"data: " and data.find(b"\n", 0, -2) < 0:
+            return [data[6:-2]]  # the usual case: one read is one event
+        if self._buffer:
+            data = self._buffer + data
+        payloads: list[bytes] = []
+        start = 0
+        # A "\r" at the very end may be half of "\r\n": leave it for the next read.
+        end = len(data) - 1 if data[-1:] == b"\r" else len(data)
+        for blank in _BLANK_LINE.finditer(data, 0, end):
+            payload = _payload(data[start : blank.start()])
+            if payload is not None:
+                payloads.append(payload)
+            start = blank.end()
+        self._buffer = data[start:]
+        if len(self._buffer) > self._limit:
+            raise SSETooLong(f"an event of more than {self._limit} bytes")
+        return payloads
+
+    def finish(self) -> list[bytes]:
+        """The payload of a last event that lacks its blank line (some servers end the body without it)."""
+        payload = _payload(self._buffer)
+        self._buffer = b""
+        return [] if payload is None else [payload]
+
+
+def _payload(event: bytes) -> bytes | None:
+    lines = [line for line in _LINE_END.split(event) if line.startswith(b"data:")]
+    if not lines:
+        return None
+    return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)
