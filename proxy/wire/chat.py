@@ -105,6 +105,8 @@ class Chunk(msgspec.Struct, gc=False):
     error: Any = None
     message: Any = None
     object: str | None = None
+    #: Set by `decode_chunk`: the payload was not valid Unicode and may hold halves of surrogate pairs.
+    lenient: bool = False
 
 
 _decoder = msgspec.json.Decoder(Chunk)
@@ -118,15 +120,18 @@ def decode_chunk(payload: bytes) -> Chunk:
     """Decode one payload. Raises `MalformedChunk`.
 
     Servers that escape non-ASCII text may cut a surrogate pair between two chunks; strict decoders refuse the halves, so
-    a refused payload is tried once more with Python's own decoder, which keeps them (the reader joins them again).
+    a refused payload is tried once more with Python's own decoder, which keeps them (the reader joins them again). Bytes that
+    are no UTF-8 become U+FFFD.
     """
     try:
         return _decoder.decode(payload)
     except msgspec.ValidationError as error:
         raise MalformedChunk(str(error)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         first = error
     try:
-        return msgspec.convert(json.loads(payload), Chunk)
+        chunk = msgspec.convert(json.loads(payload.decode("utf-8", "replace")), Chunk)
     except (ValueError, msgspec.ValidationError, RecursionError):
         raise MalformedChunk(str(first)) from None
+    chunk.lenient = True
+    return chunk

@@ -31,6 +31,10 @@ class SSEDecoder:
             return [data[6:-2]]  # the usual case: one read is one event
         if self._buffer:
             data = self._buffer + data
+        if b"\r" not in data:
+            events = data.split(b"\n\n")
+            self._keep(events.pop())
+            return [payload for event in events if (payload := _payload(event)) is not None]
         payloads: list[bytes] = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": leave it for the next read.
@@ -40,9 +44,7 @@ class SSEDecoder:
             if payload is not None:
                 payloads.append(payload)
             start = blank.end()
-        self._buffer = data[start:]
-        if len(self._buffer) > self._limit:
-            raise SSETooLong(f"an event of more than {self._limit} bytes")
+        self._keep(data[start:])
         return payloads
 
     def finish(self) -> list[bytes]:
@@ -51,8 +53,15 @@ class SSEDecoder:
         self._buffer = b""
         return [] if payload is None else [payload]
 
+    def _keep(self, rest: bytes) -> None:
+        if len(rest) > self._limit:
+            raise SSETooLong(f"an event of more than {self._limit} bytes")
+        self._buffer = rest
+
 
 def _payload(event: bytes) -> bytes | None:
+    if event[:6] == b"data: " and b"\n" not in event and b"\r" not in event:
+        return event[6:]
     lines = [line for line in _LINE_END.split(event) if line.startswith(b"data:")]
     if not lines:
         return None

@@ -1,0 +1,25 @@
+"""What differs from client to client: the one table of client quirks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Client(NamedTuple):
+    """How a client deviates from what the specification expects of one."""
+
+    name: str
+    #: It runs every call that reaches `output_item.done`, whatever the item's status.
+    runs_cut_calls: bool = False
+    #: It drops a message that has a refusal part.
+    drops_refusals: bool = False
+
+
+STANDARD = Client("standard")
+CODEX = Client("codex", runs_cut_calls=True, drops_refusals=True)
+
+
+def recognise(headers: Mapping[str, str]) -> Client:
+    """The client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
+    return CODEX if headers.get("originator", "").startswith("codex") else STANDARD

@@ -1,0 +1,177 @@
+"""The reasoning and message items, and the pen they write with: each able to open, grow and close itself on a stream.
+
+Events of an item: `output_item.added`, for a text its part, deltas, the dones in the reverse order, `output_item.done`.
+The JSON of the closed item is built once; the terminal event and the stored response take that very text.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from proxy.stream import writer
+from proxy.stream.writer import quote
+from proxy.wire.chat import TokenLogprob
+
+ItemStatus = Literal["completed", "incomplete"]
+
+
+class Pen:
+    """The stream being written: event texts not yet taken, the next sequence number, the JSON of the items done."""
+
+    __slots__ = ("deltas", "done", "index", "items", "out", "seq", "tokens")
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.seq = 0
+        self.index = 0  # output_index of the next item
+        self.done: list[str] = []
+        self.items: dict[str, int] = {}  # items closed, by type
+        self.deltas: dict[str, int] = {}  # delta events written, by event type
+        self.tokens: dict[str, int] = {}  # tokens by kind, where their number is known
+
+    def write(self, event: str) -> None:
+        """Append one event, which was built with `self.seq`."""
+        self.out.append(event)
+        self.seq += 1
+
+    def add(self, item: str) -> int:
+        """`output_item.added`; returns the item's output_index."""
+        index = self.index
+        self.index += 1
+        self.write(writer.item_event("response.output_item.added", self.seq, index, item))
+        return index
+
+    def finish(self, kind: str, index: int, item: str) -> None:
+        """`output_item.done`: the item now belongs to the output."""
+        self.write(writer.item_event("response.output_item.done", self.seq, index, item))
+        self.done.append(item)
+        self.items[kind] = self.items.get(kind, 0) + 1
+
+    def count(self, event: str, deltas: int) -> None:
+        """Book the delta events of a closed item."""
+        if deltas:
+            self.deltas[event] = self.deltas.get(event, 0) + deltas
+
+
+class ReasoningItem:
+    """`reasoning`: the text as content, and the same text once more as a summary part where one was asked for."""
+
+    __slots__ = ("_event", "_head", "_id", "_index", "_pieces", "_summary_head")
+
+    def __init__(self, pen: Pen, item_id: str, *, mirror: bool, event: str) -> None:
+        """`event` is the event name without `.delta`/`.done` (`response.reasoning_text`, or the specification's)."""
+        self._id = item_id
+        self._event = event
+        self._pieces: list[str] = []
+        self._index = index = pen.add(
+            f'{{"type":"reasoning","id":"{item_id}","status":"in_progress","summary":[],"content":[]}}'
+        )
+        self._head = writer.delta_head(f"{event}.delta", item_id, index, ',"content_index":0')
+        part = _reasoning_part("")
+        pen.write(writer.content_part("response.content_part.added", pen.seq, item_id, index, part))
+        self._summary_head = ""
+        if mirror:
+            kind = "response.reasoning_summary_text.delta"
+            self._summary_head = writer.delta_head(kind, item_id, index, ',"summary_index":0')
+            added = "response.reasoning_summary_part.added"
+            pen.write(writer.summary_part(added, pen.seq, item_id, index, ""))
+
+    def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
+        """A piece of thinking."""
+        self._pieces.append(text)
+        pen.out.append(writer.delta(self._head, pen.seq, text))
+        pen.seq += 1
+        if self._summary_head:
+            pen.write(writer.delta(self._summary_head, pen.seq, text))
+
+    def close(self, pen: Pen, status: ItemStatus) -> None:
+        """The dones, and the item itself."""
+        text = "".join(self._pieces)
+        item_id, index, summary = self._id, self._index, ""
+        done = writer.text_done(f"{self._event}.done", pen.seq, item_id, index, "text", text, ',"content_index":0')
+        pen.write(done)
+        part = _reasoning_part(text)
+        pen.write(writer.content_part("response.content_part.done", pen.seq, item_id, index, part))
+        if self._summary_head:
+            kind = "response.reasoning_summary_text.done"
+            pen.write(writer.text_done(kind, pen.seq, item_id, index, "text", text, ',"summary_index":0'))
+            pen.write(writer.summary_part("response.reasoning_summary_part.done", pen.seq, item_id, index, text))
+            pen.count("response.reasoning_summary_text.delta", len(self._pieces))
+            summary = f'{{"type":"summary_text","text":{quote(text)}}}'
+        pen.count(f"{self._event}.delta", len(self._pieces))
+        head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
+        pen.finish("reasoning", index, f'{head},"summary":[{summary}],"content":[{part}]}}')
+
+
+class MessageItem:
+    """`message` with one part: `output_text` or `refusal`."""
+
+    __slots__ = ("_head", "_id", "_index", "_logprobs", "_part", "_pieces")
+
+    def __init__(self, pen: Pen, item_id: str, part: Literal["output_text", "refusal"]) -> None:
+        self._id = item_id
+        self._part = part
+        self._pieces: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._index = index = pen.add(
+            f'{{"type":"message","id":"{item_id}","status":"in_progress","role":"assistant","content":[]}}'
+        )
+        fields = ',"content_index":0'
+        self._head = writer.delta_head(f"response.{part}.delta", item_id, index, fields)
+        added = "response.content_part.added"
+        pen.write(writer.content_part(added, pen.seq, item_id, index, self._part_json("", "[]")))
+
+    def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
+        """A piece of the text."""
+        self._pieces.append(text)
+        if self._part == "refusal":
+            pen.write(writer.delta(self._head, pen.seq, text))
+            return
+        tokens = "[]"
+        if logprobs:
+            self._logprobs += logprobs
+            tokens = _logprobs_json(logprobs)
+        pen.out.append(writer.delta_with_logprobs(self._head, pen.seq, text, tokens))
+        pen.seq += 1
+
+    def close(self, pen: Pen, status: ItemStatus) -> None:
+        """The dones, and the item itself."""
+        text = "".join(self._pieces)
+        item_id, index, kind = self._id, self._index, self._part
+        logprobs = _logprobs_json(self._logprobs)
+        part = self._part_json(text, logprobs)
+        member, fields = "refusal", ',"content_index":0'
+        if kind == "output_text":
+            member, fields = "text", f',"content_index":0,"logprobs":{logprobs}'
+        pen.write(writer.text_done(f"response.{kind}.done", pen.seq, item_id, index, member, text, fields))
+        pen.write(writer.content_part("response.content_part.done", pen.seq, item_id, index, part))
+        pen.count(f"response.{kind}.delta", len(self._pieces))
+        head = f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant"'
+        pen.finish("message", index, f'{head},"content":[{part}]}}')
+
+    def _part_json(self, text: str, logprobs: str) -> str:
+        if self._part == "refusal":
+            return f'{{"type":"refusal","refusal":{quote(text)}}}'
+        return f'{{"type":"output_text","text":{quote(text)},"annotations":[],"logprobs":{logprobs}}}'
+
+
+def _reasoning_part(text: str) -> str:
+    return f'{{"type":"reasoning_text","text":{quote(text)}}}'
+
+
+def _logprobs_json(logprobs: list[TokenLogprob]) -> str:
+    if not logprobs:
+        return "[]"
+    return writer.json_text(
+        [
+            {
+                "token": entry.token,
+                "logprob": entry.logprob,
+                "bytes": entry.bytes or [],
+                "top_logprobs": [
+                    {"token": top.token, "logprob": top.logprob, "bytes": top.bytes or []} for top in entry.top_logprobs or ()
+                ],
+            }
+            for entry in logprobs
+        ]
+    )

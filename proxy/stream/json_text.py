@@ -1,0 +1,164 @@
+"""Reading JSON that is still being written: is it closed, and what does its one string say so far?"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from proxy.wire.tools import CUSTOM_INPUT
+
+_OUTSIDE = re.compile(r'["{}\[\]]')
+_INSIDE = re.compile(r'["\\]')
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HEX4 = re.compile(r"[0-9a-fA-F]{4}")
+_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_REPLACEMENT = "\ufffd"
+
+
+class JsonScanner:
+    """Tells when the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
+
+    __slots__ = ("_depth", "_escaped", "_in_string", "_opened")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._opened = False
+        self._in_string = False
+        self._escaped = False
+
+    @property
+    def closed(self) -> bool:
+        """A bracket was opened, and every bracket and string is closed again."""
+        return self._opened and self._depth <= 0 and not self._in_string
+
+    def feed(self, text: str) -> None:
+        """Read the next piece."""
+        at = 0
+        if self._escaped and text:
+            at, self._escaped = 1, False
+        while True:
+            found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
+            if found is None:
+                return
+            at = found.end()
+            match found[0]:
+                case '"':
+                    self._in_string = not self._in_string
+                case "\\":
+                    self._escaped = at == len(text)
+                    at += 1
+                case "{" | "[":
+                    self._depth += 1
+                    self._opened = True
+                case _:
+                    self._depth -= 1
+
+
+class StringDecoder:
+    """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote.
+
+    An escape cut by the end of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw
+    control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused.
+    """
+
+    __slots__ = ("_rest", "closed")
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self.closed = False
+
+    def feed(self, text: str) -> str:
+        """The characters that the piece completes; nothing more once the closing quote was read."""
+        if self.closed:
+            return ""
+        text = self._rest + text
+        self._rest = ""
+        out: list[str] = []
+        at = 0
+        while True:
+            found = _INSIDE.search(text, at)
+            if found is None:
+                out.append(text[at:])
+                break
+            out.append(text[at : found.start()])
+            if found[0] == '"':
+                self.closed = True
+                break
+            decoded = _escape(text, found.end())
+            if decoded is None:
+                self._rest = text[found.start() :]
+                break
+            character, at = decoded
+            out.append(character)
+        return "".join(out)
+
+
+def _escape(text: str, at: int) -> tuple[str, int] | None:
+    """The character of the escape whose backslash stands before `at`, and where the text goes on; None if it is cut."""
+    letter = text[at : at + 1]
+    if letter != "u":
+        return (_ESCAPES.get(letter, "\\" + letter), at + 1) if letter else None
+    digits = _HEX4.match(text, at + 1)
+    if digits is None:
+        cut = len(text) < at + 5 and re.fullmatch(r"[0-9a-fA-F]*", text[at + 1 :])
+        return None if cut else ("\\u", at + 1)
+    code, at = int(digits[0], 16), at + 5
+    if not 0xD800 <= code < 0xE000:
+        return chr(code), at
+    if code >= 0xDC00:
+        return _REPLACEMENT, at
+    low = _LOW_SURROGATE.match(text, at)
+    if low is not None:
+        return chr(0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)), at + 6
+    if len(text) < at + 6 and re.fullmatch(r"(\\(u[dD]?([dD][c-fC-F][0-9a-fA-F]?)?)?)?", text[at:]):
+        return None
+    return _REPLACEMENT, at
+
+
+_HEAD = re.compile(rf'\s*\{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
+_HEAD_WITHOUT_SPACE = f'{{"{CUSTOM_INPUT}":"'
+
+
+class CustomInput:
+    """The freeform text of a custom tool out of the arguments of the function that stands for it.
+
+    Expected is `{"input": "..."}`, decoded as it arrives. A model may write something else: then all is kept, and
+    `finish` takes the one string of the object, else the arguments as they stand.
+    """
+
+    __slots__ = ("_buffer", "_decoder", "_undecided")
+
+    def __init__(self) -> None:
+        self._buffer = ""
+        self._decoder: StringDecoder | None = None
+        self._undecided = True
+
+    def feed(self, text: str) -> str:
+        """The piece of input that this piece of the arguments completes."""
+        if self._decoder is not None:
+            return self._decoder.feed(text)
+        self._buffer += text
+        if not self._undecided:
+            return ""
+        head = _HEAD.match(self._buffer)
+        if head is not None:
+            self._decoder = StringDecoder()
+            return self._decoder.feed(self._buffer[head.end() :])
+        self._undecided = _HEAD_WITHOUT_SPACE.startswith("".join(self._buffer.split()))
+        return ""
+
+    def finish(self) -> str:
+        """The rest of the input, when the arguments are all there and were not of the expected form."""
+        if self._decoder is not None:
+            return ""
+        try:
+            value: Any = json.loads(self._buffer, strict=False)
+        except (ValueError, RecursionError):
+            return self._buffer
+        if isinstance(value, dict):
+            strings = [v for v in value.values() if isinstance(v, str)]
+            value = (
+                value[CUSTOM_INPUT] if isinstance(value.get(CUSTOM_INPUT), str) else strings[0] if len(strings) == 1 else value
+            )
+        return value if isinstance(value, str) else self._buffer if value else ""

@@ -1,0 +1,202 @@
+"""Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary.
+
+Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Servers number parallel calls in different ways
+(by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from proxy.stream.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
+from proxy.stream.writer import json_text
+from proxy.wire import chat
+from proxy.wire.chat import Chunk, FunctionDelta, TokenLogprob, ToolCallDelta
+
+#: What servers call the ways to stop; anything else is taken as a normal stop.
+FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "abort": "error",
+    "error": "error",
+    "insufficient_system_resource": "error",
+}
+
+_LEGACY = -1  # the index of the one call that `delta.function_call` can make
+
+
+class _Call:
+    """One call of the stream, not announced before its name is known."""
+
+    __slots__ = ("announced", "arguments", "id", "name", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []  # that came before the name
+        self.announced = False
+
+
+class Reader:
+    """Feed chunks in order to `read`; call `finish` when there are no more."""
+
+    def __init__(self, *, known_tools: Container[str] = (), logprobs: bool = False, refusal_as_text: bool = False) -> None:
+        self._known_tools = known_tools
+        self._logprobs = logprobs
+        self._refusal_as_text = refusal_as_text
+        self._calls: dict[int, _Call] = {}
+        self._numbered = 0
+        self._waiting: _Call | None = None
+        self._last = _LEGACY
+        self._half = ""  # a high surrogate whose other half is still to come
+        self.repairs: dict[str, int] = {}
+
+    def read(self, chunk: Chunk) -> list[Delta]:
+        """The deltas of one chunk."""
+        out: list[Delta] = []
+        if chunk.choices:
+            choice = chunk.choices[0]
+            delta = choice.delta or choice.message
+            if delta is not None:
+                if chunk.lenient or self._half:
+                    self._mend(delta)
+                logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
+                self._read_delta(delta, logprobs, out)
+            if choice.finish_reason:
+                self._announce_waiting(out)
+                out.append(Finish(FINISH_REASONS.get(choice.finish_reason, "stop")))
+        if chunk.usage is not None:
+            out.append(_usage(chunk.usage))
+        return out
+
+    def finish(self) -> list[Delta]:
+        """What was still waiting for its rest: a call without arguments, arguments without a name (they become text)."""
+        out: list[Delta] = []
+        self._announce_waiting(out)
+        for call in self._calls.values():
+            if not call.announced and call.arguments:
+                out.append(Text("".join(call.arguments)))
+                self._repair("nameless_call_as_text")
+        return out
+
+    def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
+        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+        content, refusal = delta.content, delta.refusal
+        if self._waiting is not None and (reasoning or content or refusal):
+            self._announce_waiting(out)
+        if reasoning:
+            out.append(Reasoning(reasoning))
+        if content:
+            if isinstance(content, str):
+                out.append(Text(content, None, logprobs))
+            else:
+                _read_parts(content, out)
+        if refusal:
+            out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._read_call(call, out)
+        if delta.function_call is not None:
+            self._read_call(ToolCallDelta(_LEGACY, None, delta.function_call), out)
+
+    def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
+        function = delta.function or FunctionDelta()
+        name, arguments = function.name or "", function.arguments or ""
+        if type(arguments) is not str:
+            arguments = json_text(arguments)
+        index = delta.index
+        if index is None:
+            index = self._last if not (name or delta.id) else self._index_of(delta.id)
+        call = self._calls.get(index)
+        if call is None or _begins_anew(call, delta.id, name):
+            self._announce_waiting(out)
+            call = self._calls[index] = _Call(self._numbered)
+            self._numbered += 1
+        self._last = index
+        if call.announced:
+            if arguments:
+                out.append(ToolArguments(call.number, arguments))
+            return
+        call.id = call.id or delta.id or ""
+        if name != call.name:
+            call.name += name
+        if arguments:
+            call.arguments.append(arguments)
+        self._waiting = call
+        if call.name and (call.arguments or call.name in self._known_tools):
+            self._announce_waiting(out)
+
+    def _index_of(self, call_id: str | None) -> int:
+        """The index for a delta that has none but begins or names a call: the one with its id, else a new one."""
+        for index, call in self._calls.items():
+            if call_id and call.id == call_id:
+                return index
+        return max(self._calls, default=_LEGACY) + 1
+
+    def _announce_waiting(self, out: list[Delta]) -> None:
+        call = self._waiting
+        if call is None or not call.name:
+            return
+        self._waiting = None
+        call.announced = True
+        out.append(ToolCall(call.number, call.id, call.name))
+        if call.arguments:
+            out.append(ToolArguments(call.number, "".join(call.arguments)))
+
+    def _mend(self, delta: chat.Delta) -> None:
+        """Join surrogates that the server cut in two; what has no other half becomes U+FFFD."""
+        for name in ("reasoning", "reasoning_content", "thinking", "content", "refusal"):
+            text = getattr(delta, name)
+            if isinstance(text, str) and text:
+                setattr(delta, name, self._joined(text))
+        for call in delta.tool_calls or ():
+            if call.function is not None and isinstance(call.function.arguments, str) and call.function.arguments:
+                call.function.arguments = self._joined(call.function.arguments)
+
+    def _joined(self, text: str) -> str:
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1] < "\udc00":
+            text, self._half = text[:-1], text[-1]
+        self._repair("surrogates_joined")
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def _repair(self, kind: str) -> None:
+        self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
+
+def _begins_anew(call: _Call, call_id: str | None, name: str) -> bool:
+    """A server that does not count its calls: the same index with another id, or with another name behind arguments."""
+    if not name:
+        return False
+    if call_id and call.id:
+        return call_id != call.id
+    return call.announced and name != call.name
+
+
+def _read_parts(parts: list[Any], out: list[Delta]) -> None:
+    """Content as a list of parts (Mistral): text, and thinking with parts of its own."""
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        text, thinking = part.get("text"), part.get("thinking")
+        if isinstance(thinking, list):
+            thinking = "".join(p["text"] for p in thinking if isinstance(p, dict) and isinstance(p.get("text"), str))
+        if isinstance(thinking, str) and thinking:
+            out.append(Reasoning(thinking))
+        elif isinstance(text, str) and text:
+            out.append(Text(text))
+
+
+def _usage(usage: chat.Usage) -> Usage:
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        prompt.cached_tokens if prompt else None,
+        prompt.created_cache_tokens if prompt else None,
+        completion.reasoning_tokens if completion else None,
+    )

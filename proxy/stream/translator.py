@@ -1,0 +1,237 @@
+"""A chat stream in, a Responses stream out: reader, lifecycle and writer composed. Sans I/O.
+
+    translator = Translator(options, clock)
+    send(translator.start())
+    for data in body:  send(translator.feed(data))
+    send(translator.finish())
+
+Whatever happens, exactly one terminal event is written: `finish` without a finish_reason, an error chunk, a malformed
+chunk and a defect of our own all end in `response.failed`. After the terminal event every method returns no bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.stream import writer
+from proxy.stream.clients import STANDARD, Client
+from proxy.stream.lifecycle import ItemOptions, Lifecycle
+from proxy.stream.reader import Reader
+from proxy.stream.response import ResponseObject, Status, usage_json
+from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
+from proxy.wire.chat_errors import read_error_chunk
+from proxy.wire.errors import ApiError, server_error
+from proxy.wire.sse import SSEDecoder, SSETooLong
+from proxy.wire.tools import ToolTable
+
+#: The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
+_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
+
+#: Clock: Unix time in seconds.
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """All that a translation needs to know about its request."""
+
+    response_id: str  #: `resp_` and letters or digits, unique
+    model: str
+    echo: Mapping[str, Any] = field(default_factory=dict)  #: response fields that repeat the request
+    tools: ToolTable = field(default_factory=dict)
+    allowed: frozenset[str] | None = None
+    max_calls: int | None = None
+    call_ids: frozenset[str] = frozenset()
+    summary: bool = False  #: mirror reasoning into a summary
+    logprobs: bool = False
+    reasoning_event: str = "response.reasoning_text"
+    client: Client = STANDARD
+
+
+class Translator:
+    """One stream. `status` tells how it stands, `response_json` is the final response once it has ended."""
+
+    def __init__(self, options: StreamOptions, clock: Clock) -> None:
+        self._clock = clock
+        self._sse = SSEDecoder()
+        self._reader = Reader(
+            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
+        )
+        self._lifecycle = Lifecycle(
+            ItemOptions(
+                token=options.response_id.removeprefix("resp_"),
+                tools=options.tools,
+                allowed=options.allowed,
+                max_calls=options.max_calls,
+                call_ids=options.call_ids,
+                mirror_summary=options.summary,
+                reasoning_event=options.reasoning_event,
+                omit_cut_calls=options.client.runs_cut_calls,
+            )
+        )
+        self._pen = self._lifecycle.pen
+        self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
+        self.status: Status = "queued"
+        self.response_json = ""
+        self.error: ApiError | None = None
+        self.incomplete_reason: str | None = None
+        self.defect: Exception | None = None
+        self.chunks = 0
+        self.malformed = 0
+
+    @property
+    def response_id(self) -> str:
+        """The id of the response, the same from first event to last."""
+        return self._response.id
+
+    @property
+    def ended(self) -> bool:
+        """The terminal event is written."""
+        return bool(self.response_json)
+
+    @property
+    def visible(self) -> bool:
+        """Something that a user sees has begun: text, a refusal or a call."""
+        return self._lifecycle.visible
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """For the books: items, deltas, repairs, usage."""
+        return self._lifecycle
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be mended on the way, by kind."""
+        return {**self._reader.repairs, **self._lifecycle.repairs}
+
+    def start(self) -> bytes:
+        """`response.created` and `response.in_progress`."""
+        self.status = "in_progress"
+        snapshot = self._response.json("in_progress", [])
+        for kind in ("response.created", "response.in_progress"):
+            self._pen.write(writer.response_event(kind, self._pen.seq, snapshot))
+        return self._take()
+
+    def feed(self, data: bytes) -> bytes:
+        """The events for the next piece of the backend's body, cut anywhere."""
+        if self.response_json:
+            return b""
+        try:
+            for payload in self._sse.feed(data):
+                self._read(payload)
+                if self.response_json:
+                    break
+        except Exception as error:  # every failure must end in a terminal event, our own defects too
+            self._break(error)
+        return self._take()
+
+    def feed_completion(self, body: bytes) -> bytes:
+        """The events for the body of a backend that answered with one JSON object instead of a stream."""
+        return self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
+
+    def finish(self) -> bytes:
+        """The backend's body has ended."""
+        if self.response_json:
+            return b""
+        try:
+            for payload in self._sse.finish():
+                self._read(payload)
+            self._end()
+        except Exception as error:  # as in feed
+            self._break(error)
+        return self._take()
+
+    def fail(self, error: ApiError) -> bytes:
+        """The stream broke (connection lost, time-out, shutdown): close truthfully."""
+        if not self.response_json:
+            self._fail(error)
+        return self._take()
+
+    def keep_alive(self) -> bytes:
+        """`response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
+        if self.response_json:
+            return b""
+        snapshot = self._response.json("in_progress", self._pen.done)
+        self._pen.write(writer.response_event("response.in_progress", self._pen.seq, snapshot))
+        return self._take()
+
+    def _read(self, payload: bytes) -> None:
+        if payload == b"[DONE]":
+            self._end()
+            return
+        chunk = decode_chunk(payload)
+        self.chunks += 1
+        if chunk.error is not None or chunk.object == "error":
+            self._fail(read_error_chunk(_error_of(chunk)))
+            return
+        step = self._lifecycle.step
+        for delta in self._reader.read(chunk):
+            step(delta)
+
+    def _end(self) -> None:
+        if self.response_json:
+            return
+        lifecycle = self._lifecycle
+        for delta in self._reader.finish():
+            lifecycle.step(delta)
+        reason = lifecycle.finish_reason
+        if reason is None:
+            self._fail(server_error("The backend closed the stream before the model finished."))
+        elif reason == "error":
+            self._fail(server_error("The backend aborted the generation."))
+        elif not lifecycle.close():
+            self._fail(server_error("The model stopped in the middle of a tool call: its arguments are not complete."))
+        elif reason == "stop":
+            self._terminate("completed")
+        else:
+            self.incomplete_reason = "max_output_tokens" if reason == "length" else "content_filter"
+            self._terminate("incomplete")
+
+    def _break(self, error: Exception) -> None:
+        if isinstance(error, MalformedChunk | SSETooLong):
+            self.malformed += 1
+            self._fail(server_error("The backend sent something that is not a chat completion chunk."))
+        elif not self.response_json:
+            self.defect = error
+            self._fail(
+                server_error("The gateway failed while it translated the stream. This is a defect: please report it.", 500)
+            )
+
+    def _fail(self, error: ApiError) -> None:
+        self.error = error
+        try:
+            self._lifecycle.abandon()
+        except Exception as defect:  # nothing may stand between the client and its terminal event
+            self.defect = defect
+        self._terminate("failed")
+
+    def _terminate(self, status: Status) -> None:
+        error = None
+        if self.error is not None:
+            code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
+            error = (code or "server_error", self.error.message)
+        self.status = status
+        self.response_json = self._response.json(
+            status,
+            self._pen.done,
+            usage=usage_json(self._lifecycle.usage),
+            completed_at=int(self._clock()) if status == "completed" else None,
+            incomplete_reason=self.incomplete_reason,
+            error=error,
+        )
+        self._pen.write(writer.response_event(f"response.{status}", self._pen.seq, self.response_json))
+        self._pen.out.append(writer.DONE)
+
+    def _take(self) -> bytes:
+        out = self._pen.out
+        if not out:
+            return b""
+        data = "".join(out).encode("utf-8", "replace")  # a lone surrogate must not break the stream
+        out.clear()
+        return data
+
+
+def _error_of(chunk: Chunk) -> Any:
+    return chunk.error if chunk.error is not None else {"message": chunk.message}

@@ -1,0 +1,98 @@
+"""The error dialects of chat servers, read into the one error object of the Responses API.
+
+Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
+`{"error": "text"}` (Ollama, TGI), `{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
+Only the message is shown to the client; headers and anything else of the backend stay behind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from proxy.wire.errors import ApiError
+
+_MESSAGE_LIMIT = 2000
+
+#: How servers say that the prompt does not fit: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama.
+_CONTEXT_OVERFLOW = re.compile(
+    r"maximum context length"
+    r"|longer than the model'?s context length"
+    r"|exceeds? (?:the )?(?:available |model'?s )?(?:maximum )?context (?:size|length|window)"
+    r"|context (?:size|length|window) (?:has been |was )?exceeded"
+    r"|exceed_context_size"
+    r"|inputs? tokens.{0,40}max_new_tokens.{0,40}must be"
+    r"|prompt is too long"
+    r"|input length exceeds",
+    re.IGNORECASE | re.DOTALL,
+)
+_OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+_QUOTA_CODES = {"insufficient_quota"}
+
+
+def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+    """The error for a refused chat request: the backend's status and body (possibly empty or HTML)."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    return _classify(status, _fields(value), retry_after)
+
+
+def read_error_chunk(error: Any) -> ApiError:
+    """The error for an error object in the middle of a stream. Its numeric code, if it has one, serves as the status."""
+    fields = _fields({"error": error})
+    code = fields.get("code") or fields.get("status_code")
+    status = code if type(code) is int and 400 <= code < 600 else 500
+    return _classify(status, fields, None)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    error = value.get("error")
+    if isinstance(error, dict):
+        return error
+    if isinstance(error, str):
+        return {**value, "message": error}
+    if isinstance(value.get("message"), str):
+        return value
+    detail = value.get("detail")
+    return {} if detail is None else {"message": detail if isinstance(detail, str) else json.dumps(detail)}
+
+
+def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
+    text = fields.get("message")
+    message = text[:_MESSAGE_LIMIT] if isinstance(text, str) and text else f"The backend answered with HTTP {status}."
+    code, kind, param = fields.get("code"), fields.get("type"), fields.get("param")
+    param = param if isinstance(param, str) else None
+    if _is_overflow(status, code, kind, param, message):
+        return ApiError(400, message, code="context_length_exceeded", param="input")
+    if status == 429:
+        name = code if isinstance(code, str) and code in _QUOTA_CODES else "rate_limit_exceeded"
+        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after)
+    if status in {401, 403}:
+        name = "invalid_api_key" if status == 401 else "permission_denied"
+        return ApiError(status, message, type="authentication_error", code=name)
+    if status == 404 and (param == "model" or "model" in message.lower()):
+        return ApiError(404, message, code="model_not_found", param="model")
+    if status == 404:
+        return ApiError(
+            502,
+            "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL.",
+            type="server_error",
+            code="server_error",
+        )
+    if 400 <= status < 500:
+        # `invalid_prompt` makes Codex show the message and not try again.
+        return ApiError(400, message, code="invalid_prompt", param=param)
+    # 500 would make Codex hide the message; 502 says whose fault it is.
+    known = status if status in {502, 503, 504} else 502
+    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after)
+
+
+def _is_overflow(status: int, code: Any, kind: Any, param: str | None, message: str) -> bool:
+    if code in _OVERFLOW_CODES or kind in _OVERFLOW_CODES:
+        return True
+    return status in {400, 413, 422, 500} and (param == "input_tokens" or bool(_CONTEXT_OVERFLOW.search(message)))

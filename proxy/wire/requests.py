@@ -1,0 +1,187 @@
+"""The body of `POST /v1/responses`: decoding and checking, no translation.
+
+Parameters are typed here; `input` items, `tools` and the like stay plain dicts and are checked where they are
+translated (`proxy/request/`), so that a request of a hundred items does not build a hundred models. Limits follow the
+Open Responses schema where a client could rely on them, and are wider where real clients send more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from proxy.wire.errors import ApiError, invalid_request
+
+#: JSON nested deeper than this is refused: no request needs it, and every later encoder would have to survive it.
+MAX_DEPTH = 128
+
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Key = Annotated[str, StringConstraints(max_length=128)]
+Metadata = Annotated[
+    dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
+    Field(max_length=16),
+]
+# Kept open: what stands inside is checked by the translation, which knows how to name the field.
+Open = dict[str, Any]
+
+
+class ReasoningConfig(BaseModel):
+    """`reasoning`: any effort is let through, clients send more words than the schema lists."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
+class TextConfig(BaseModel):
+    """`text`: the output format and how wordy the answer should be."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    format: Open | None = None
+    verbosity: str | None = None
+
+
+class ResponsesRequest(BaseModel):
+    """Every create parameter of the Responses API. None means "not given" (or given as null, which is the same).
+
+    Fields not named here are kept in `model_extra`: sampling parameters of other servers, and whatever else comes.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Annotated[str, StringConstraints(min_length=1)]
+    input: str | list[Any] | None = None
+    instructions: str | None = None
+
+    tools: list[Any] | None = None
+    tool_choice: str | Open | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: PositiveInt | None = None
+
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    max_output_tokens: PositiveInt | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: list[str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    stream: bool | None = None
+    stream_options: Open | None = None
+    background: bool | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | Open | None = None
+    prompt: Open | None = None
+    context_management: list[Any] | None = None
+
+    metadata: Metadata | None = None
+    client_metadata: Open | None = None
+    service_tier: str | None = None
+    prompt_cache_key: Key | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: Open | None = None
+    safety_identifier: Key | None = None
+    user: str | None = None
+    moderation: Open | None = None
+
+    # Part of the WebSocket message that carries this body.
+    type: str | None = None
+    generate: bool | None = None
+
+
+def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
+    """Decode and check a request body.
+
+    Raises `ApiError` 400 naming the field (`param`), whatever the body holds. The result shares nothing with a mapping
+    that was passed in.
+    """
+    raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
+    fields = _decode(raw)
+    if fields.get("model") is None:
+        raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
+    if all(fields.get(name) is None for name in ("input", "previous_response_id", "conversation", "prompt")):
+        raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+    try:
+        return ResponsesRequest.model_validate(fields)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    """A mapping goes through the same door as bytes: one set of checks for both."""
+    try:
+        return json.dumps(dict(body), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise invalid_request("The request body is not valid JSON.", code="invalid_json") from None
+
+
+def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(raw)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(fields, dict):
+        raise invalid_request("The request body must be a JSON object.", code="invalid_json")
+    if _deeper_than(fields, MAX_DEPTH):
+        raise _too_deep()
+    return fields
+
+
+def _too_deep() -> ApiError:
+    return invalid_request("The request body is nested too deeply.", code="invalid_json")
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node) if type(child) is dict or type(child) is list]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return node.values() if type(node) is dict else node
+
+
+#: Parameters that take one of two shapes: the error names the parameter, not the shape that was tried last.
+_UNIONS = {
+    "input": "a string or a list",
+    "tool_choice": "a string or an object",
+    "conversation": "a string or an object",
+}
+
+
+def _refusal(error: ValidationError) -> ApiError:
+    """The first complaint, as OpenAI words it: which field, what is wrong, and a code to switch on."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = _param(first["loc"])
+    if param in _UNIONS:
+        return invalid_request(f"Invalid type for '{param}': Input should be {_UNIONS[param]}.", param, "invalid_type")
+    if first["type"].endswith("_type"):
+        return invalid_request(f"Invalid type for '{param}': {first['msg']}.", param, "invalid_type")
+    return invalid_request(f"Invalid value for '{param}': {first['msg']}.", param, "invalid_value")
+
+
+def _param(path: tuple[int | str, ...]) -> str:
+    """`include[1]`, `metadata.color`. Bounded, since the client chose the keys."""
+    if path[0] in _UNIONS:
+        return str(path[0])
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "[key]"]
+    return "".join(steps)[1:200]
