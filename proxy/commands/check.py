@@ -1,0 +1,253 @@
+"""`responses-proxy check`: judge the stream of any Responses server, or a saved one, by the laws of the API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proxy.stream.invariants import WARNINGS, Violation, check_stream, frames
+
+KEPT, BROKEN, UNUSABLE = 0, 1, 2
+
+#: Of one rule the table shows so many violations; `--json` has them all.
+_SHOWN_PER_RULE = 5
+#: A small request answers with far less.
+_MAX_BYTES = 64 * 1024 * 1024
+
+_WEATHER_TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+
+class Unusable(Exception):
+    """There is no stream to judge; the text says why."""
+
+
+class Verdict(NamedTuple):
+    """What was found in one stream. `terminal` is the type of its last event, None if there is none."""
+
+    target: str
+    events: int
+    terminal: str | None
+    violations: list[Violation]
+
+    @property
+    def errors(self) -> list[Violation]:
+        """The violations that count."""
+        return [violation for violation in self.violations if violation.rule not in WARNINGS]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The target, the request to send, and how to report."""
+    parser.epilog = "Exit status: 0 all laws are kept (warnings aside), 1 some are broken, 2 there was no stream to judge."
+    parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
+    request = parser.add_argument_group("request (of a URL)")
+    request.add_argument("--model", help="model to ask (default: the first that the server lists)")
+    request.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
+    request.add_argument("--input", metavar="TEXT", help="what to ask (default: a question that fits)")
+    request.add_argument("--tools", action="store_true", help="offer a function tool, and ask for its use")
+    request.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    parser.add_argument(
+        "--client",
+        choices=["codex"],
+        help="judge by the contract with this client: to Codex a call that was cut short is never done",
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check one stream and report; the exit status is 0 (laws kept), 1 (laws broken) or 2 (nothing to judge)."""
+    try:
+        data = _fetch(args) if args.target.startswith(("http://", "https://")) else _read(args.target)
+        verdict = _judge(args.target, data, codex=args.client == "codex")
+    except Unusable as error:
+        print(f"responses-proxy check: {_printable(str(error))}", file=sys.stderr)
+        return UNUSABLE
+    if args.json:
+        print(json.dumps(_as_json(verdict), ensure_ascii=False, indent=2))
+    else:
+        _print(verdict, Console(highlight=False))
+    return BROKEN if verdict.errors else KEPT
+
+
+def _judge(target: str, data: bytes, *, codex: bool) -> Verdict:
+    texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
+    if not texts:
+        raise Unusable(f"no server-sent events in {target}")
+    if '"chat.completion.chunk"' in texts[0]:
+        raise Unusable(f"{target} is a stream of Chat Completions, not of Responses")
+    violations = check_stream(data, unfinished_call_allowed=codex)
+    return Verdict(target, len(texts), _event_type(texts[-1]), violations)
+
+
+def _event_type(text: str) -> str | None:
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return None
+    return str(event["type"]) if isinstance(event, dict) and "type" in event else None
+
+
+# ---- where the stream comes from --------------------------------------------------------------------------------------
+
+
+def _read(target: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if target == "-" else Path(target).read_bytes()
+    except OSError as error:
+        raise Unusable(f"cannot read {target}: {error.strerror}") from None
+
+
+def _fetch(args: argparse.Namespace) -> bytes:
+    base = _base_url(args.target)
+    headers = {"accept": "text/event-stream"}
+    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+    if api_key:
+        headers["authorization"] = f"Bearer {api_key}"
+    if args.client == "codex":
+        headers["originator"] = "codex_exec"  # by this header a server knows Codex
+    try:
+        with httpx.Client(headers=headers, timeout=args.timeout) as client:
+            model = args.model or _first_model(client, base)
+            return _stream(client, f"{base}/responses", _request(model, args.input, tools=args.tools))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unusable(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
+
+
+def _base_url(url: str) -> str:
+    """`.../v1` of a server that was given with or without `/v1` or `/v1/responses`."""
+    given = url.rstrip("/")
+    if given.endswith("/responses"):
+        return given.removesuffix("/responses")
+    return given if given.endswith("/v1") else f"{given}/v1"
+
+
+def _request(model: str, text: str | None, *, tools: bool) -> dict[str, Any]:
+    question = "What is the weather in Paris? Use the tool." if tools else "Say hello in five words."
+    request: dict[str, Any] = {"model": model, "input": text or question, "stream": True, "max_output_tokens": 2048}
+    if tools:
+        request["tools"] = [_WEATHER_TOOL]
+    return request
+
+
+def _first_model(client: httpx.Client, base: str) -> str:
+    answer = client.get(f"{base}/models", headers={"accept": "application/json"})
+    if answer.is_error:
+        raise Unusable(f"{base}/models answered {_http_error(answer)}; name one with --model")
+    try:
+        return str(answer.json()["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise Unusable(f"{base}/models lists no model; name one with --model") from None
+
+
+def _stream(client: httpx.Client, url: str, request: dict[str, Any]) -> bytes:
+    with client.stream("POST", url, json=request) as answer:
+        if not answer.is_success:
+            answer.read()
+            raise Unusable(f"{url} answered {_http_error(answer)}")
+        kind = answer.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            raise Unusable(f"{url} answered with {kind or 'no content type'}, not with a stream")
+        return _received(answer.iter_bytes(), url)
+
+
+def _received(pieces: Iterable[bytes], url: str) -> bytes:
+    data = bytearray()
+    try:
+        for piece in pieces:
+            data += piece
+            if len(data) > _MAX_BYTES:
+                raise Unusable(f"{url} sent more than {_MAX_BYTES} bytes")
+    except httpx.HTTPError as error:
+        # What came before is judged: it lacks its end, and that is the finding.
+        print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
+        if not data:
+            raise
+    return bytes(data)
+
+
+def _http_error(answer: httpx.Response) -> str:
+    """The status, with the message of an error body if there is one."""
+    status = f"HTTP {answer.status_code}"
+    try:
+        body = answer.json()
+    except ValueError:
+        return f"{status}: {answer.text.strip()[:200]}" if answer.text.strip() else status
+    error = body.get("error", body) if isinstance(body, dict) else body
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return f"{status}: {message if isinstance(message, str) else json.dumps(message)[:200]}"
+
+
+# ---- the report -------------------------------------------------------------------------------------------------------
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "target": verdict.target,
+        "events": verdict.events,
+        "terminal": verdict.terminal,
+        "errors": len(verdict.errors),
+        "warnings": len(verdict.violations) - len(verdict.errors),
+        "violations": [{**violation._asdict(), "severity": _severity(violation)} for violation in verdict.violations],
+    }
+
+
+def _severity(violation: Violation) -> str:
+    return "warning" if violation.rule in WARNINGS else "error"
+
+
+def _print(verdict: Verdict, console: Console) -> None:
+    if verdict.violations:
+        console.print(_table(verdict.violations))
+    console.print(Text(_summary(verdict), style="bold red" if verdict.errors else "bold green"))
+
+
+def _table(violations: list[Violation]) -> Table:
+    table = Table("event", "rule", "what was seen", box=None, pad_edge=False, header_style="dim")
+    shown: dict[str, int] = {}
+    for violation in violations:
+        shown[violation.rule] = count = shown.get(violation.rule, 0) + 1
+        if count <= _SHOWN_PER_RULE:
+            style = "yellow" if violation.rule in WARNINGS else "red"
+            table.add_row(str(violation.event), Text(violation.rule, style=style), Text(_printable(violation.detail)))
+    for rule, count in shown.items():
+        if count > _SHOWN_PER_RULE:
+            table.add_row("…", Text(rule, style="red"), Text(f"and {count - _SHOWN_PER_RULE} more"))
+    return table
+
+
+def _summary(verdict: Verdict) -> str:
+    errors, warnings = len(verdict.errors), len(verdict.violations) - len(verdict.errors)
+    rules = len({violation.rule for violation in verdict.errors})
+    judgement = f"{_count(errors, 'violation')} of {_count(rules, 'rule')}" if errors else "all laws kept"
+    if warnings:
+        judgement += f", {_count(warnings, 'warning')}"
+    return f"{_count(verdict.events, 'event')}, the last {_printable(verdict.terminal or 'unreadable')}: {judgement}"
+
+
+def _printable(text: str) -> str:
+    """What a server sent must not drive the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

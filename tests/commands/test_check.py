@@ -1,0 +1,267 @@
+"""`responses-proxy check` as its user sees it: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from proxy.commands import check
+from tests.judges.streams import Event, Script, encode, find, good
+
+Save = Callable[[bytes], str]  # a body -> the path of a file that has it
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def run(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    return check.run(parser.parse_args(argv))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Save:
+    def save(data: bytes) -> str:
+        path = tmp_path / "stream.txt"
+        path.write_bytes(data)
+        return str(path)
+
+    return save
+
+
+def wrong_text() -> list[Event]:
+    events = good()
+    events[find(events, "output_text.done")]["text"] = "Help"
+    return events
+
+
+# ---- saved streams ----------------------------------------------------------------------------------------------------
+
+
+def test_a_good_stream_ends_with_0(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode(good()))) == 0
+    assert capsys.readouterr().out == "33 events, the last response.completed: all laws kept\n"
+
+
+def test_a_broken_law_is_shown_and_ends_with_1(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode(wrong_text()))) == 1
+    header, violation, summary = capsys.readouterr().out.splitlines()
+    assert header.split() == ["event", "rule", "what", "was", "seen"]
+    assert violation.split()[:2] == ["18", "text_mismatch"]
+    assert '"p" at character 3, the deltas have "lo"' in violation
+    assert summary == "33 events, the last response.completed: 1 violation of 1 rule"
+
+
+def test_a_missing_done_marker_is_only_a_warning(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode(good(), done=False))) == 0
+    out = capsys.readouterr().out
+    assert "no data: [DONE] at the end" in out
+    assert out.endswith("all laws kept, 1 warning\n")
+
+
+def test_many_violations_of_one_rule_are_folded(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    data = encode(good()).replace(b"event: ", b"event: x.")
+    assert run(saved(data)) == 1
+    out = capsys.readouterr().out
+    assert out.count("event_name") == 6
+    assert "and 28 more" in out
+    assert "33 violations of 1 rule" in out
+
+
+def test_json_has_them_all(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(encode(wrong_text(), done=False))
+    assert run("--json", path) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["target"] == path
+    assert (report["events"], report["terminal"]) == (33, "response.completed")
+    assert (report["errors"], report["warnings"]) == (1, 1)
+    assert [(found["rule"], found["event"], found["severity"]) for found in report["violations"]] == [
+        ("text_mismatch", 18, "error"),
+        ("done_marker", 33, "warning"),
+    ]
+
+
+def test_a_cut_call_is_judged_by_the_client(saved: Save) -> None:
+    path = saved(encode(Script().open().call('{"a', cut=True).end("incomplete")))
+    assert run(path) == 1
+    assert run(path, "--client", "codex") == 0
+
+
+def test_a_stream_cannot_drive_the_terminal(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode(good()).replace(b"event: response.created", b"event: \x1b[2Jx"))) == 1
+    assert "event: \ufffd[2Jx, type: response.created" in capsys.readouterr().out
+
+
+def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(encode(good()))))
+    assert run("-") == 0
+
+
+@pytest.mark.parametrize("data", [b"", b'{"id": "resp_1"}', b": nothing\n\ndata: [DONE]\n\n"])
+def test_a_file_without_events_ends_with_2(saved: Save, capsys: pytest.CaptureFixture[str], data: bytes) -> None:
+    assert run(saved(data)) == 2
+    assert "no server-sent events in" in capsys.readouterr().err
+
+
+def test_a_chat_stream_ends_with_2(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(b'data: {"object":"chat.completion.chunk","choices":[]}\n\n')) == 2
+    assert "a stream of Chat Completions" in capsys.readouterr().err
+
+
+def test_events_that_are_no_json_are_judged(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(b"data: hello\n\n")) == 1
+    assert "1 event, the last unreadable" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(tmp_path / "none")) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+# ---- servers ----------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A Responses endpoint on loopback that answers every request alike, and keeps what it was asked."""
+
+    def __init__(self, body: bytes = b"", *, status: int = 200, kind: str = "text/event-stream", cut: bool = False) -> None:
+        self._body, self._status, self._kind, self._cut = body, status, kind, cut
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[Any] = []
+        self.models: Any = {"data": [{"id": "first"}, {"id": "second"}]}
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.json())
+        self.headers.append(request.headers)
+        answer = web.StreamResponse(status=self._status, headers={"content-type": self._kind})
+        await answer.prepare(request)
+        await answer.write(self._body)
+        if self._cut and request.transport is not None:
+            request.transport.close()
+        return answer
+
+    async def _list(self, request: web.Request) -> web.Response:
+        return web.json_response(self.models, status=200 if self.models else 404)
+
+    def check(self, *argv: str, path: str = "") -> int:
+        """Run the command against this server."""
+
+        async def checked() -> int:
+            app = web.Application()
+            app.router.add_post("/v1/responses", self._respond)
+            app.router.add_get("/v1/models", self._list)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+                return await asyncio.to_thread(run, f"http://127.0.0.1:{runner.addresses[0][1]}{path}", *argv)
+            finally:
+                await runner.cleanup()
+
+        return asyncio.run(checked())
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/responses"])
+def test_a_server_is_found_by_any_of_its_addresses(path: str) -> None:
+    assert Server(encode(good())).check(path=path) == 0
+
+
+def test_a_server_that_breaks_a_law_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Server(encode(wrong_text())).check() == 1
+    assert "text_mismatch" in capsys.readouterr().out
+
+
+def test_the_request_is_small_and_streams() -> None:
+    server = Server(encode(good()))
+    server.check()
+    (request,) = server.requests
+    assert request["model"] == "first"
+    assert request["stream"] is True
+    assert request["input"]
+    assert "tools" not in request
+    assert "authorization" not in server.headers[0]
+
+
+def test_the_request_follows_the_flags() -> None:
+    server = Server(encode(good()))
+    server.check("--model", "m", "--input", "Hi", "--tools", "--api-key", "secret", "--client", "codex")
+    (request,), (headers,) = server.requests, server.headers
+    assert (request["model"], request["input"]) == ("m", "Hi")
+    assert [tool["type"] for tool in request["tools"]] == ["function"]
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["originator"].startswith("codex")
+
+
+def test_the_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-env")
+    server = Server(encode(good()))
+    server.check()
+    assert server.headers[0]["authorization"] == "Bearer from-env"
+
+
+def test_a_stream_that_breaks_off_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Server(encode(good()[:5], done=False), cut=True).check() == 1
+    out, err = capsys.readouterr()
+    assert "terminal_missing" in out
+    assert "the stream broke off" in err
+
+
+def test_a_stream_that_breaks_off_before_its_first_event_ends_with_2() -> None:
+    assert Server(cut=True).check() == 2
+
+
+def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check, "_MAX_BYTES", 1000)
+    assert Server(encode(good())).check() == 2
+    assert "more than 1000 bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error":{"message":"no such model","code":404}}', "HTTP 404: no such model"),
+        (b'{"detail":"Not Found"}', 'HTTP 404: {"detail": "Not Found"}'),
+        (b'["x"]', 'HTTP 404: ["x"]'),
+        (b"<h1>gone</h1>", "HTTP 404: <h1>gone</h1>"),
+        (b"", "HTTP 404\n"),
+    ],
+)
+def test_an_http_error_is_shown_and_ends_with_2(capsys: pytest.CaptureFixture[str], body: bytes, message: str) -> None:
+    assert Server(body, status=404).check() == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_answer_that_is_no_stream_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Server(b"{}", kind="application/json").check() == 2
+    assert "answered with application/json, not with a stream" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("models", [None, {"data": []}, []])
+def test_without_a_list_of_models_one_must_be_named(capsys: pytest.CaptureFixture[str], models: Any) -> None:
+    server = Server(encode(good()))
+    server.models = models
+    assert server.check() == 2
+    assert "--model" in capsys.readouterr().err
+    assert server.check("--model", "m") == 0
+
+
+def test_a_server_out_of_reach_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert run(url, "--model", "m") == 2
+    assert f"cannot reach {url}/v1: " in capsys.readouterr().err

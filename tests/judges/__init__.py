@@ -1,0 +1,42 @@
+"""Independent judges of a Responses stream, for tests: the laws, the Open Responses document, the official SDK's models.
+
+`judge_stream(data)` asks all three about every event. None of them shares code with what writes the streams. The document
+lies in the sibling folder `../shared` of the checkout; where that is absent the other two judge alone (`DOCUMENT` is None).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from proxy.stream.invariants import check_stream, frames
+from tests.judges.openapi import DOCUMENT, openapi_errors
+from tests.judges.sdk import sdk_errors
+
+__all__ = ["DOCUMENT", "judge_stream", "openapi_errors", "sdk_errors"]
+
+
+def judge_stream(data: bytes, *, unfinished_call_allowed: bool = False) -> list[str]:
+    """Every complaint about the body of a stream, each with the index and the type of its event; empty for a good one."""
+    events = [_decode(frame.data) for frame in frames(data) if frame.data != "[DONE]"]
+    complaints = [
+        (broken.event, f"{broken.rule}: {broken.detail}")
+        for broken in check_stream(data, unfinished_call_allowed=unfinished_call_allowed)
+    ]
+    for index, event in enumerate(events):
+        complaints += [(index, f"OpenAPI: {error}") for error in openapi_errors(event)]
+        complaints += [(index, f"SDK: {error}") for error in sdk_errors(event)]
+    complaints.sort(key=lambda complaint: complaint[0])
+    return [f"event {index} {_type(events, index)}: {text}" for index, text in complaints]
+
+
+def _decode(text: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return {}  # the laws report it
+    return event if isinstance(event, dict) else {}
+
+
+def _type(events: list[dict[str, Any]], index: int) -> str:
+    return str(events[index].get("type")) if index < len(events) else "(end)"

@@ -1,0 +1,137 @@
+"""The Open Responses document (OpenAPI 3.1, JSON Schema 2020-12) as a judge of events and response objects.
+
+The document has slips, and OpenAI's API has more than it. `_mended` and `_within_document` are all that is forgiven.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+
+_FILE = Path(__file__).parents[2] / ".." / "shared" / "openresponses" / "openapi.json"
+
+#: OpenAI's name -> the document's
+_EVENT_NAMES = {
+    "response.reasoning_text.delta": "response.reasoning.delta",
+    "response.reasoning_text.done": "response.reasoning.done",
+}
+
+
+def _mended(document: dict[str, Any]) -> dict[str, Any]:
+    schemas = document["components"]["schemas"]
+    # The echo of a JSON schema may only be null there; OpenAI echoes the schema.
+    schemas["JsonSchemaResponseFormat"]["properties"]["schema"] = {"type": ["object", "null"]}
+    # Described, but missing from the list.
+    schemas["ReasoningEffortEnum"]["enum"].append("minimal")
+    return document
+
+
+#: The document; None where the shared folder is absent.
+DOCUMENT: dict[str, Any] | None = _mended(json.loads(_FILE.read_bytes())) if _FILE.exists() else None
+
+
+def openapi_errors(event: dict[str, Any]) -> list[str]:
+    """What the document has against an event, or against a response object (`object: "response"`).
+
+    Empty also for what the document does not know: events and items of OpenAI's own (custom tools, hosted tools), the flat
+    `error` event. Empty always where there is no document.
+    """
+    if DOCUMENT is None:
+        return []
+    event = _within_document(event)
+    validator = _validators().get(str(event.get("type", event.get("object"))))
+    if validator is None:
+        return []
+    return [
+        f"{'.'.join(map(str, error.absolute_path)) or 'event'}: {error.message[:200]}"
+        for found in validator.iter_errors(event)
+        for error in _causes(found)
+    ]
+
+
+def _within_document(event: dict[str, Any]) -> dict[str, Any]:
+    """The event as far as the document speaks of it."""
+    kind = event.get("type")
+    if kind is None and event.get("object") == "response":
+        return _known_response(event)
+    if kind in _EVENT_NAMES:
+        return {**event, "type": _EVENT_NAMES[str(kind)]}
+    if isinstance(event.get("response"), dict):
+        return {**event, "response": _known_response(event["response"])}
+    if isinstance(event.get("item"), dict) and not _is_known_item(event["item"]):
+        return {**event, "item": None}
+    if kind == "error" and "error" not in event:
+        return {}
+    return event
+
+
+def _known_response(response: dict[str, Any]) -> dict[str, Any]:
+    response = dict(response)
+    if isinstance(response.get("output"), list):
+        response["output"] = [item for item in response["output"] if _is_known_item(item)]
+    if isinstance(response.get("tools"), list):
+        response["tools"] = [tool for tool in response["tools"] if _type_of(tool) in {None, "function"}]
+    choice = response.get("tool_choice")
+    if isinstance(choice, dict) and _type_of(choice) not in {None, "function", "allowed_tools"}:
+        response["tool_choice"] = "auto"
+    if isinstance(choice, dict) and isinstance(choice.get("tools"), list):
+        tools = [tool for tool in choice["tools"] if _type_of(tool) in {None, "function"}]
+        response["tool_choice"] = {**choice, "tools": tools}
+    return response
+
+
+def _is_known_item(item: object) -> bool:
+    return _type_of(item) in {None, *_item_types()}
+
+
+def _type_of(value: object) -> Any:
+    return value.get("type") if isinstance(value, dict) else None
+
+
+@cache
+def _item_types() -> frozenset[str]:
+    assert DOCUMENT is not None
+    schemas = DOCUMENT["components"]["schemas"]
+    members = [member["$ref"].rpartition("/")[2] for member in schemas["ItemField"]["oneOf"]]
+    return frozenset(schemas[name]["properties"]["type"]["enum"][0] for name in members)
+
+
+@cache
+def _validators() -> dict[str, Draft202012Validator]:
+    """By event type; under `response` the one for a response object."""
+    assert DOCUMENT is not None
+    schemas = DOCUMENT["components"]["schemas"]
+    names = {
+        schema["properties"]["type"]["enum"][0]: name for name, schema in schemas.items() if name.endswith("StreamingEvent")
+    }
+    names["response"] = "ResponseResource"
+    return {
+        kind: Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]})
+        for kind, name in names.items()
+    }
+
+
+def _causes(error: ValidationError) -> Iterator[ValidationError]:
+    """The errors behind "not valid under any of": those of the member that has the right `type`."""
+    if not error.context:
+        yield error
+        return
+    members: dict[Any, list[ValidationError]] = {}
+    for inner in error.context:
+        members.setdefault(inner.schema_path[0], []).append(inner)
+    best = [errors for errors in members.values() if not any(_is_type_error(inner) for inner in errors)]
+    for errors in best[:1]:
+        for inner in errors:
+            yield from _causes(inner)
+    if not best:
+        yield error
+
+
+def _is_type_error(error: ValidationError) -> bool:
+    """A member of a union that is out of the question: another `type` of object, or another JSON type."""
+    return list(error.relative_path) == ["type"] or (error.validator == "type" and not error.relative_path)
