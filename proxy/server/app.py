@@ -1,0 +1,34 @@
+"""The gateway as an aiohttp application: which path leads where."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from proxy.server import operations, relay, responses
+from proxy.server.errors import errors_as_json, name_answer
+from proxy.server.gateway import GATEWAY, Gateway
+from proxy.settings import Settings
+
+
+def create_app(settings: Settings) -> web.Application:
+    """An application for `aiohttp.web.AppRunner`. Run it with `handler_cancellation=True`: that frees the backend at once
+    when a client leaves."""
+    app = web.Application(middlewares=[errors_as_json], client_max_size=settings.max_body_bytes)
+    app[GATEWAY] = Gateway(settings)
+    app.cleanup_ctx.append(_run_gateway)
+    app.on_response_prepare.append(name_answer)
+    app.router.add_post("/v1/responses", responses.create)
+    app.router.add_get("/v1/responses", responses.upgrade)
+    app.router.add_get("/health", operations.health)
+    app.router.add_get("/ready", operations.ready)
+    app.router.add_get("/metrics", operations.metrics)
+    app.router.add_route("*", "/v1/{path:.+}", relay.relay)
+    return app
+
+
+async def _run_gateway(app: web.Application) -> AsyncIterator[None]:
+    await app[GATEWAY].start()
+    yield
+    await app[GATEWAY].close()

@@ -1,0 +1,60 @@
+"""Every error leaves as an OpenAI-shaped JSON body with a request id; stack traces stay in the log."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError, invalid_request, server_error
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Name the request, run its handler, and turn whatever it raises into an answer."""
+    given = request.headers.get("X-Request-Id", "")
+    request["request_id"] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return error_response(error)
+    except web.HTTPRequestEntityTooLarge as error:
+        limit = f"The request body is larger than this gateway accepts: {error.text}"
+        return error_response(ApiError(413, limit, code="request_too_large"))
+    except web.HTTPNotFound:
+        return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
+    except web.HTTPMethodNotAllowed as error:
+        message = f"{request.method} is not possible on {request.path}."
+        response = error_response(ApiError(405, message, code="method_not_allowed"))
+        response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+        return response
+    except web.HTTPException as error:
+        return error_response(ApiError(error.status, error.reason))
+    except (web.RequestPayloadError, UnicodeDecodeError):
+        return error_response(invalid_request("The request body could not be read: it is cut or wrongly encoded."))
+    except Exception:
+        logs.logger().exception("defect", extra=logs.fields(request_id=request["request_id"], path=request.path))
+        return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+
+def error_response(error: ApiError) -> web.Response:
+    """The error as an HTTP answer."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
+
+
+async def name_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """`x-request-id` on every answer: users quote it, operators grep for it."""
+    if "request_id" in request:
+        response.headers["X-Request-Id"] = request["request_id"]
+    response.headers["Server"] = "responses-proxy"

@@ -1,0 +1,268 @@
+"""The life of one `POST /v1/responses`, from its first byte to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import msgspec
+from aiohttp import web
+
+from proxy.backend.client import ChatStream
+from proxy.request import ChatPlan, header_value, translate
+from proxy.server.books import Books
+from proxy.server.downstream import Downstream
+from proxy.server.gateway import Gateway
+from proxy.stream import clients, writer
+from proxy.stream.clients import Client
+from proxy.stream.translator import StreamOptions, Translator
+from proxy.wire.chat_errors import read_error
+from proxy.wire.errors import ApiError, server_error
+from proxy.wire.requests import ResponsesRequest, parse_request
+
+#: Bodies larger than this are parsed in a thread, so that no other stream waits for them.
+_LARGE_BODY = 256 * 1024
+#: How long a backend may keep the connection open after its last event.
+_LINGER = 1.0
+#: Largest body of a backend that answers with one JSON object, in bytes.
+_COMPLETION_LIMIT = 64 * 1024 * 1024
+_LOSS_HEADER = "x-responses-proxy-losses"
+
+
+class Exchange:
+    """One request on its way through. `run` answers it; `tick` is called about once a second meanwhile."""
+
+    def __init__(self, gateway: Gateway, request: web.Request) -> None:
+        self.gateway = gateway
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settings = gateway.settings
+        self._request = request
+        self._clock = asyncio.get_running_loop().time
+        self._books = Books(
+            gateway.metrics,
+            request["request_id"],
+            self._clock(),
+            sampling=self._settings.invariant_sampling,
+            log=self._settings.access_log,
+        )
+        self._translator: Translator | None = None
+        self._downstream: Downstream | None = None
+        self._opening: asyncio.Task[ChatStream] | None = None
+        self._chat: ChatStream | None = None
+        self._failure: ApiError | None = None
+        self._last_read = self._last_write = self._last_event = self._clock()
+        self._ended_at: float | None = None
+
+    async def run(self) -> web.StreamResponse:
+        """Answer the request. Raises `ApiError` while no byte of the answer is sent."""
+        self.gateway.exchanges.add(self)
+        try:
+            return await self._answer()
+        except asyncio.CancelledError:
+            self._books.client_left()
+            raise
+        except ApiError as error:
+            self._books.refused(error)
+            raise
+        finally:
+            if self._opening is not None:
+                self._opening.cancel()
+            if self._chat is not None:
+                self._chat.close()
+            if self._downstream is not None:
+                self._downstream.close()
+            self._books.close(self._translator, self._clock())
+            self.gateway.exchanges.discard(self)
+            self.ended.set_result(None)
+
+    def tick(self, now: float) -> None:
+        """Time limits and keep-alives."""
+        translator, downstream = self._translator, self._downstream
+        if translator is None:
+            return
+        if self._ended_at is not None:
+            if self._chat is not None and now - self._ended_at > _LINGER:
+                self._chat.close()
+        elif downstream is not None and downstream.slow:
+            if now - self._last_write > self._settings.idle_timeout:
+                downstream.abort()
+        elif now - self._last_read > self._settings.idle_timeout:
+            message = f"The backend sent nothing for {self._settings.idle_timeout:g} seconds."
+            self._fail(server_error(message, 504))
+        elif downstream is not None:
+            self._keep_alive(translator, downstream, now)
+
+    def shut_down(self) -> None:
+        """The gateway is stopping: end the response truthfully, now."""
+        self._fail(server_error("The gateway is shutting down. Please try again.", 503))
+
+    # ---- the way down -----------------------------------------------------------------------------------------------
+
+    async def _answer(self) -> web.StreamResponse:
+        request = await self._parse(await self._request.read())
+        self._books.request(request.model, streamed=bool(request.stream))
+        plan = translate(request, self.gateway.policy)
+        self._books.losses(plan.losses)
+        translator = self._translator = Translator(self._stream_options(request, plan), time.time)
+        self._books.phase = "backend"
+        self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
+        answer = self._stream if request.stream else self._collect
+        return await answer(translator, header_value(plan.losses))
+
+    async def _parse(self, body: bytes) -> ResponsesRequest:
+        if len(body) < _LARGE_BODY:
+            return parse_request(body)
+        return await asyncio.to_thread(parse_request, body)
+
+    def _backend_headers(self) -> dict[str, str]:
+        headers = {"X-Request-Id": self._request["request_id"]}
+        authorization = self._request.headers.get("Authorization")
+        if authorization is not None and self._settings.forward_authorization:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _stream_options(self, request: ResponsesRequest, plan: ChatPlan) -> StreamOptions:
+        settings = self._settings
+        return StreamOptions(
+            response_id=f"resp_{secrets.token_hex(16)}",
+            model=request.model,
+            echo=plan.echo,
+            tools=plan.tools,
+            allowed=plan.allowed,
+            max_calls=plan.max_calls,
+            call_ids=plan.call_ids,
+            summary=plan.summary and settings.reasoning_summary == "mirror",
+            logprobs=plan.logprobs,
+            reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
+            client=self._client(),
+        )
+
+    def _client(self) -> Client:
+        client, settings = clients.recognise(self._request.headers), self._settings
+        if settings.cut_calls != "auto":
+            client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
+        if settings.refusal != "auto":
+            client = client._replace(drops_refusals=settings.refusal == "text")
+        return client
+
+    async def _open(self, body: bytes) -> ChatStream:
+        """The backend's open answer. Raises `ApiError` if it is not one."""
+        chat = self._chat = await self.gateway.backend.open_chat(body, self._backend_headers())
+        if chat.status != 200:
+            raise read_error(chat.status, await chat.read(), chat.retry_after)
+        return chat
+
+    # ---- the way up -------------------------------------------------------------------------------------------------
+
+    async def _stream(self, translator: Translator, losses: str) -> web.StreamResponse:
+        """Answer with events. An error of the backend within the grace time is an HTTP error."""
+        await self._opened(self._settings.header_grace)
+        downstream = Downstream(self._request, self._pause, self._resume)
+        if losses:
+            downstream.response.headers[_LOSS_HEADER] = losses
+        first = translator.start()
+        self._books.sent(first)
+        await downstream.start(first)
+        self._downstream = downstream
+        self._last_write = self._last_event = self._clock()
+        try:
+            await self._pump(translator)
+        except ApiError as error:
+            self._fail(error)
+        await downstream.finish()
+        return downstream.response
+
+    async def _collect(self, translator: Translator, losses: str) -> web.Response:
+        """Answer with the final response: the same machine, its events unread."""
+        self._books.sent(translator.start())
+        try:
+            await self._pump(translator)
+        except ApiError as error:
+            self._fail(error)
+        if translator.error is not None:
+            raise translator.error
+        headers = {_LOSS_HEADER: losses} if losses else {}
+        return web.Response(text=translator.response_json, content_type="application/json", headers=headers)
+
+    async def _opened(self, within: float | None = None) -> ChatStream | None:
+        """The backend's answer; None if it is not there in time. Raises `ApiError`."""
+        opening = self._opening
+        assert opening is not None
+        await asyncio.wait({opening}, timeout=within)
+        if not opening.done():
+            return None
+        if opening.cancelled() and self._failure is not None:
+            raise self._failure
+        return opening.result()
+
+    async def _pump(self, translator: Translator) -> None:
+        chat = await self._opened()
+        assert chat is not None
+        self._books.phase = "stream"
+        if chat.is_event_stream:
+            await chat.pump(self._receive)
+            self._send(translator.finish(), self._clock())
+        else:
+            self._receive_completion(await chat.read(_COMPLETION_LIMIT))
+
+    def _receive(self, data: bytes) -> None:
+        """What one read brought: translated and sent on in one go."""
+        translator = self._translator
+        assert translator is not None
+        now = self._last_read = self._clock()
+        events = translator.feed(data)
+        if events:
+            self._books.tokens_came(now, visible=translator.visible)
+            self._send(events, now)
+        if translator.ended:
+            self._finish(now)
+
+    def _receive_completion(self, body: bytes) -> None:
+        translator = self._translator
+        assert translator is not None
+        self._send(translator.feed_completion(body), self._clock())
+
+    def _send(self, events: bytes, now: float) -> None:
+        if not events:
+            return
+        self._books.sent(events)
+        if self._downstream is not None:
+            self._downstream.write(events)
+            self._last_write = self._last_event = now
+
+    def _finish(self, now: float) -> None:
+        """The terminal event is out. A broken stream is dropped at once, a whole one may run to its end."""
+        if self._ended_at is None:
+            self._ended_at = now
+            if self._chat is not None and self._translator is not None and self._translator.status == "failed":
+                self._chat.close()
+
+    def _fail(self, error: ApiError) -> None:
+        """End as failed: in the stream if it has begun, else as an HTTP error."""
+        self._failure = error
+        if self._translator is not None and not self._translator.ended:
+            self._send(self._translator.fail(error), self._clock())
+            self._finish(self._clock())
+        if self._opening is not None:
+            self._opening.cancel()
+
+    def _keep_alive(self, translator: Translator, downstream: Downstream, now: float) -> None:
+        """A comment keeps proxies awake; an event resets the idle timers of clients that count nothing else (Codex)."""
+        comment, event = self._settings.keepalive_comment, self._settings.keepalive_event
+        if event and now - self._last_event >= event:
+            self._send(translator.keep_alive(), now)
+            self._books.kept_alive("event")
+        elif comment and now - self._last_write >= comment:
+            downstream.write(writer.COMMENT.encode())
+            self._last_write = now
+            self._books.kept_alive("comment")
+
+    def _pause(self) -> None:
+        if self._chat is not None:
+            self._chat.pause()
+
+    def _resume(self) -> None:
+        self._last_read = self._clock()
+        if self._chat is not None:
+            self._chat.resume()

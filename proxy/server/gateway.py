@@ -1,0 +1,89 @@
+"""What all requests of one process share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from proxy.backend.client import Backend
+from proxy.request import Policy
+from proxy.settings import Settings
+from proxy.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from proxy.server.exchange import Exchange
+
+_TICKS_PER_LIMIT = 4
+
+
+class Gateway:
+    """Settings, the backend, the metrics, and the exchanges under way."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.policy = _policy(settings)
+        self.backend: Backend  # there from `start` to `close`
+        self.exchanges: set[Exchange] = set()
+        self.draining = False
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open what needs the event loop."""
+        settings = self.settings
+        key = settings.backend_api_key
+        self.backend = Backend(
+            settings.backend[0],
+            api_key=key.get_secret_value() if key else None,
+            connect_timeout=settings.connect_timeout,
+        )
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def close(self) -> None:
+        """End what `start` began."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.backend.close()
+
+    async def drain(self) -> None:
+        """Let the exchanges under way end, within the limit of the settings; what is left then ends as failed."""
+        self.draining = True
+        deadline = asyncio.get_running_loop().time() + self.settings.drain_timeout
+        while self.exchanges and asyncio.get_running_loop().time() < deadline:
+            await asyncio.wait([exchange.ended for exchange in self.exchanges], timeout=0.25)
+        cut = list(self.exchanges)
+        for exchange in cut:
+            exchange.shut_down()
+        if cut:
+            await asyncio.wait([exchange.ended for exchange in cut], timeout=5)
+
+    async def _tick(self) -> None:
+        """One timer for all streams: keep-alives and time limits cost nothing per chunk."""
+        settings = self.settings
+        limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
+        interval = min(1.0, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval)
+            now = loop.time()
+            for exchange in list(self.exchanges):
+                exchange.tick(now)
+
+
+def _policy(settings: Settings) -> Policy:
+    return Policy(
+        system_messages=settings.system_messages,
+        late_developer=settings.late_developer,
+        user_messages=settings.user_messages,
+        reasoning_field=settings.reasoning_field,
+        reasoning_effort=settings.reasoning_effort,
+        max_tokens_field=settings.max_tokens_field,
+        forward=frozenset(settings.forward),
+        forward_unknown=settings.forward_unknown,
+        strict=settings.strict,
+    )
+
+
+GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)

@@ -1,0 +1,28 @@
+"""`/v1/responses`."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from proxy.server.exchange import Exchange
+from proxy.server.gateway import GATEWAY
+from proxy.wire.errors import ApiError
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    """`POST /v1/responses`: a response, streamed or whole."""
+    gateway = request.app[GATEWAY]
+    if gateway.draining:
+        raise ApiError(
+            503,
+            "The gateway is shutting down. Please try again.",
+            type="server_error",
+            code="server_error",
+            retry_after=1,
+        )
+    return await Exchange(gateway, request).run()
+
+
+async def upgrade(request: web.Request) -> web.StreamResponse:
+    """`GET /v1/responses`: no WebSocket here. 426 makes Codex go on over HTTP without a word."""
+    raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
