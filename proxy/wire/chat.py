@@ -125,7 +125,7 @@ def decode_chunk(payload: bytes) -> Chunk:
     """
     try:
         return _decoder.decode(payload)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise MalformedChunk(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         first = error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BLANK_LINE = re.compile(rb"\r\n\r\n|\r\n\n|\n\r\n|\n\n|\r\r")
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -27,18 +27,18 @@ class SSEDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
-        if not self._buffer and data[-2:] == b"\n\n" and data[:6] == b"data: " and data.find(b"\n", 0, -2) < 0:
-            return [data[6:-2]]  # the usual case: one read is one event
         if self._buffer:
             data = self._buffer + data
-        if b"\r" not in data:
+        elif data[:6] == b"data: " and data[-1:] == b"\n" and data.find(b"\n") == len(data) - 2 and data.find(b"\r") < 0:
+            return [data[6:-2]]  # the usual case: one read is one event
+        if data.find(b"\r") < 0:
             events = data.split(b"\n\n")
             self._keep(events.pop())
             return [payload for event in events if (payload := _payload(event)) is not None]
         payloads: list[bytes] = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": leave it for the next read.
-        end = len(data) - 1 if data[-1:] == b"\r" else len(data)
+        end = len(data) - data.endswith(b"\r")
         for blank in _BLANK_LINE.finditer(data, 0, end):
             payload = _payload(data[start : blank.start()])
             if payload is not None:

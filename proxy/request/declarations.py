@@ -1,0 +1,170 @@
+"""The client's tools, each read into one declaration; tools that only OpenAI's servers run are put on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from proxy.request import builtin_tools
+from proxy.request.fields import Object, missing, object_list, optional_object, optional_text, shown, text
+from proxy.request.losses import Ledger
+from proxy.request.policy import Policy
+from proxy.wire.errors import invalid_request
+from proxy.wire.tools import CUSTOM_INPUT, ToolKind, ToolTarget
+
+#: Beginnings of the types of hosted tools (some carry a date or a suffix), as they stand in the loss report.
+HOSTED_TOOLS = (
+    "web_search",
+    "file_search",
+    "code_interpreter",
+    "image_generation",
+    "computer",
+    "mcp",
+    "programmatic_tool_calling",
+)
+
+
+class Declaration(NamedTuple):
+    """A tool that the model may call: who it is for the client, and what the model is told."""
+
+    target: ToolTarget
+    description: str
+    parameters: Object
+    strict: bool = False
+
+
+class ToolReader:
+    """Reads tool lists. `hosted` gathers the types of the hosted tools that were met."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        self.hosted: set[str] = set()
+
+    def read(self, tools: object, param: str) -> Iterator[Declaration]:
+        """The declarations of a list of tools that stands at `param`. Raises `ApiError` 400."""
+        for index, tool in enumerate(object_list(tools, param)):
+            path = f"{param}[{index}]"
+            if text(tool, "type", path) == "namespace":
+                yield from self._namespace(tool, path)
+            else:
+                yield from self._tool(tool, path, None, "")
+
+    def _namespace(self, tool: Object, path: str) -> Iterator[Declaration]:
+        namespace = _name(tool, path)
+        about = optional_text(tool, "description", path) or ""
+        self._ledger.adapted("tool", "namespace", "offered as functions named namespace__name")
+        for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
+            yield from self._tool(member, f"{path}.tools[{index}]", namespace, about)
+
+    def _tool(self, tool: Object, path: str, namespace: str | None, about: str) -> Iterator[Declaration]:
+        kind = text(tool, "type", path)
+        if kind == "function":
+            yield self._function(tool, path, namespace, about)
+        elif kind == "custom":
+            yield self._custom(tool, path, namespace, about)
+        elif kind in _BUILTIN and namespace is None and _runs_at_client(kind, tool):
+            self._ledger.adapted("tool", kind, "offered as a function")
+            yield _BUILTIN[kind](tool, path)
+        else:
+            self._unavailable(kind, path)
+
+    def _function(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
+        self._ledger.preserved("tool", "function")
+        parameters = optional_object(tool, "parameters", path) or {"type": "object", "properties": {}}
+        description = optional_text(tool, "description", path) or about
+        target = ToolTarget("function", _name(tool, path), namespace)
+        return Declaration(target, description, parameters, tool.get("strict") is True)
+
+    def _custom(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
+        self._ledger.adapted("tool", "custom", f"offered as a function with one string argument, {CUSTOM_INPUT}")
+        description = optional_text(tool, "description", path) or about
+        grammar = self._grammar(tool, path)
+        paragraphs = [description, f"Pass the whole text as the string argument `{CUSTOM_INPUT}`.", grammar]
+        parameters = {
+            "type": "object",
+            "properties": {CUSTOM_INPUT: {"type": "string", "description": "The input of the tool, as plain text."}},
+            "required": [CUSTOM_INPUT],
+            "additionalProperties": False,
+        }
+        target = ToolTarget("custom", _name(tool, path), namespace)
+        return Declaration(target, "\n\n".join(filter(None, paragraphs)), parameters)
+
+    def _grammar(self, tool: Object, path: str) -> str:
+        layout = optional_object(tool, "format", path) or {"type": "text"}
+        kind = text(layout, "type", f"{path}.format")
+        if kind == "text":
+            return ""
+        if kind != "grammar":
+            raise invalid_request(
+                f"Invalid value: {shown(kind)}. A custom tool's format is 'text' or 'grammar'.",
+                f"{path}.format.type",
+                "invalid_value",
+            )
+        syntax = text(layout, "syntax", f"{path}.format")
+        definition = text(layout, "definition", f"{path}.format")
+        if not self._policy.grammar_in_description:
+            self._ledger.ignored("tool", "custom_grammar", "chat backends take no grammars", f"{path}.format")
+            return ""
+        self._ledger.adapted("tool", "custom_grammar", "explained to the model, not enforced")
+        return f"The text must match this {syntax} grammar:\n{definition}"
+
+    def _unavailable(self, kind: str, path: str) -> None:
+        hosted = hosted_name(kind)
+        if hosted is not None:
+            self.hosted.add(kind)
+            self._ledger.ignored("tool", hosted, "hosted tools are not run here", path)
+        elif kind in _BUILTIN:
+            self.hosted.add(kind)
+            self._ledger.ignored("tool", kind, "it would have to run on the server", path)
+        else:
+            self._ledger.ignored("tool", "unknown", "unknown tool type", path)
+
+
+def hosted_name(kind: str) -> str | None:
+    """The loss report's name of a hosted tool type, or None: `web_search_preview_2025_03_11` is `web_search`."""
+    return next((name for name in HOSTED_TOOLS if kind.startswith(name)), None)
+
+
+def _name(tool: Object, path: str) -> str:
+    name = text(tool, "name", path)
+    if not name:
+        raise missing(f"{path}.name")
+    return name
+
+
+def _runs_at_client(kind: str, tool: Object) -> bool:
+    """tool_search and shell exist twice: run by the client, or in OpenAI's containers."""
+    if kind == "tool_search":
+        return tool.get("execution") == "client"
+    environment = tool.get("environment")
+    return not (isinstance(environment, dict) and str(environment.get("type")).startswith("container"))
+
+
+def _local_shell(_tool: Object, _path: str) -> Declaration:
+    return _builtin("local_shell", builtin_tools.LOCAL_SHELL_DESCRIPTION, builtin_tools.LOCAL_SHELL)
+
+
+def _shell(_tool: Object, _path: str) -> Declaration:
+    return _builtin("shell", builtin_tools.SHELL_DESCRIPTION, builtin_tools.SHELL)
+
+
+def _apply_patch(_tool: Object, _path: str) -> Declaration:
+    return _builtin("apply_patch", builtin_tools.APPLY_PATCH_DESCRIPTION, builtin_tools.APPLY_PATCH)
+
+
+def _tool_search(tool: Object, path: str) -> Declaration:
+    description = optional_text(tool, "description", path) or builtin_tools.TOOL_SEARCH_DESCRIPTION
+    return _builtin("tool_search", description, optional_object(tool, "parameters", path) or builtin_tools.TOOL_SEARCH)
+
+
+def _builtin(kind: ToolKind, description: str, parameters: Object) -> Declaration:
+    return Declaration(ToolTarget(kind, kind), description, parameters)
+
+
+_BUILTIN: dict[str, Callable[[Object, str], Declaration]] = {
+    "local_shell": _local_shell,
+    "shell": _shell,
+    "apply_patch": _apply_patch,
+    "tool_search": _tool_search,
+}

@@ -1,0 +1,74 @@
+"""Reading fields of plain dicts: each function returns what it promises or raises the 400 that names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.wire.errors import ApiError, invalid_request
+
+Object = dict[str, Any]
+
+
+def missing(param: str) -> ApiError:
+    return invalid_request(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def wrong_type(param: str, expected: str) -> ApiError:
+    return invalid_request(f"Invalid type for '{param}': expected {expected}.", param, "invalid_type")
+
+
+def text(source: Object, key: str, path: str) -> str:
+    """A string that must be there."""
+    value = source.get(key)
+    if isinstance(value, str):
+        return value
+    param = f"{path}.{key}"
+    raise missing(param) if value is None else wrong_type(param, "a string")
+
+
+def optional_text(source: Object, key: str, path: str) -> str | None:
+    """A string, or None if absent or null."""
+    value = source.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise wrong_type(f"{path}.{key}", "a string")
+
+
+def optional_object(source: Object, key: str, path: str) -> Object | None:
+    """An object, or None if absent or null."""
+    value = source.get(key)
+    if value is None or isinstance(value, dict):
+        return value
+    raise wrong_type(f"{path}.{key}", "an object")
+
+
+def required_object(source: Object, key: str, path: str) -> Object:
+    """An object that must be there."""
+    value = optional_object(source, key, path)
+    if value is None:
+        raise missing(f"{path}.{key}")
+    return value
+
+
+def objects(source: Object, key: str, path: str) -> list[Object]:
+    """A list of objects; absent and null are the empty list."""
+    value = source.get(key)
+    if value is None:
+        return []
+    return object_list(value, f"{path}.{key}")
+
+
+def object_list(value: Any, param: str) -> list[Object]:
+    """`value` as a list of objects."""
+    if not isinstance(value, list):
+        raise wrong_type(param, "a list")
+    for index, element in enumerate(value):
+        if not isinstance(element, dict):
+            raise wrong_type(f"{param}[{index}]", "an object")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A client's value inside an error message: short, quoted."""
+    word = str(value)
+    return f"'{word[:64]}…'" if len(word) > 64 else f"'{word}'"

@@ -1,0 +1,83 @@
+"""Chat names: under which function name each tool of the client is offered.
+
+Two rules. A name is a function of the *set* of declared tools, never of their order, so that it stays the same from turn
+to turn (and with it the prompt's prefix). And it is readable whenever it can be: `name`, or `namespace__name`; only where
+that would be invalid, too long or taken twice does it end in a hash of the whole identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from proxy.wire.tools import ToolTarget
+
+MAX_LENGTH = 64
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_HASH_LENGTH = 8
+#: Codex's word for "no namespace": its tools are offered under their bare names.
+BARE_NAMESPACE = "functions"
+
+
+def chat_names(targets: Iterable[ToolTarget]) -> dict[ToolTarget, str]:
+    """A distinct chat name for each of `targets`."""
+    claims: defaultdict[str, list[ToolTarget]] = defaultdict(list)
+    for target in targets:
+        claims[_joined(target)].append(target)
+    names: dict[ToolTarget, str] = {}
+    unnamed: list[ToolTarget] = []
+    for joined, claimants in claims.items():
+        first, *others = sorted(claimants, key=_rank)
+        if _is_valid(joined):
+            names[first] = joined
+        else:
+            unnamed.append(first)
+        unnamed.extend(others)
+    taken = set(names.values())
+    for target in sorted(unnamed, key=_rank):
+        names[target] = _free_name(target, taken)
+        taken.add(names[target])
+    return names
+
+
+def lone_chat_name(target: ToolTarget) -> str:
+    """The chat name of a tool that nobody declared (a call in the history)."""
+    joined = _joined(target)
+    return joined if _is_valid(joined) else _hashed(target, 0)
+
+
+def _joined(target: ToolTarget) -> str:
+    namespace = target.namespace
+    if namespace is None or namespace == BARE_NAMESPACE:
+        return target.name
+    return f"{namespace}{target.name}" if namespace.endswith("__") else f"{namespace}__{target.name}"
+
+
+def _is_valid(name: str) -> bool:
+    return 0 < len(name) <= MAX_LENGTH and not _INVALID.search(name)
+
+
+def _rank(target: ToolTarget) -> tuple[bool, bool, str, str, str]:
+    """Who keeps the plain name: top-level before namespaced, the client's functions before the rest."""
+    return (
+        target.namespace is not None,
+        target.kind != "function",
+        target.kind,
+        target.namespace or "",
+        target.name,
+    )
+
+
+def _free_name(target: ToolTarget, taken: set[str]) -> str:
+    attempt = 0
+    while (name := _hashed(target, attempt)) in taken:
+        attempt += 1
+    return name
+
+
+def _hashed(target: ToolTarget, attempt: int) -> str:
+    identity = "\0".join((target.kind, target.namespace or "", target.name, str(attempt)))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{_INVALID.sub('_', _joined(target))[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"

@@ -1,0 +1,115 @@
+"""The translation of one request: everything the rest of the gateway needs to know about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.request.calls import CallReader
+from proxy.request.catalog import Catalog
+from proxy.request.conversation import Conversation
+from proxy.request.declarations import ToolReader
+from proxy.request.echo import echo
+from proxy.request.fields import Object
+from proxy.request.items import Entry, ResolveItem, entries
+from proxy.request.losses import Ledger, Loss
+from proxy.request.pairing import Pairing
+from proxy.request.parameters import chat_parameters, wants_logprobs, wants_summary
+from proxy.request.policy import Policy
+from proxy.request.tool_choice import Choice, ChoiceReader
+from proxy.request.unavailable import refuse_unavailable
+from proxy.wire.requests import ResponsesRequest
+from proxy.wire.tools import ToolTable
+
+_TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """What to ask the backend, and how to read its answer.
+
+    `body`: the complete chat request, streaming, with usage.
+    `tools`: chat name → the client's tool, for every tool that was declared.
+    `allowed`: chat names that may be called; None means any, declared or not.
+    `max_calls`: how many calls the answer may hold; None means any number.
+    `echo`: the fields of the response object that repeat the request.
+    `summary`: a reasoning summary was asked for. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `call_ids`: every call id in the input; new ones must differ.
+    `losses`: what became of each parameter, item, tool and content part.
+    """
+
+    body: dict[str, Any]
+    tools: ToolTable
+    allowed: frozenset[str] | None
+    max_calls: int | None
+    echo: dict[str, Any]
+    summary: bool
+    logprobs: bool
+    compacting: bool
+    call_ids: frozenset[str]
+    losses: list[Loss]
+
+
+def translate(request: ResponsesRequest, policy: Policy | None = None, resolve_item: ResolveItem | None = None) -> ChatPlan:
+    """Translate a Responses request into a Chat Completions request.
+
+    `resolve_item` gives the stored item of an id (for `item_reference`), or None. Raises `ApiError` 400 naming the field
+    that is wrong, or cannot be honoured.
+    """
+    policy = policy or Policy()
+    refuse_unavailable(request)
+    ledger = Ledger(policy.strict)
+    items = entries(request.input, resolve_item)
+    tool_reader = ToolReader(policy, ledger)
+    catalog = _catalog(request, items, tool_reader)
+    choice = ChoiceReader(catalog, tool_reader.hosted, ledger).read(request.tool_choice)
+    pairing = Pairing(CallReader(catalog, ledger), ledger)
+    pairing.match(items)
+    conversation = Conversation(policy, pairing, ledger)
+    body: Object = {"model": request.model, "messages": conversation.build(request.instructions, items)}
+    if not conversation.compacting:
+        body.update(_tool_fields(request, catalog, choice))
+    body.update(chat_parameters(request, policy, ledger))
+    body.update(stream=True, stream_options={"include_usage": True})
+    return ChatPlan(
+        body=body,
+        tools=catalog.table,
+        allowed=choice.allowed,
+        max_calls=_max_calls(request),
+        echo=echo(request, policy),
+        summary=wants_summary(request),
+        logprobs=wants_logprobs(request),
+        compacting=conversation.compacting,
+        call_ids=frozenset(pairing.call_ids),
+        losses=ledger.losses(),
+    )
+
+
+def _catalog(request: ResponsesRequest, items: list[Entry], reader: ToolReader) -> Catalog:
+    """The tools of the request and of the items that bring some along, in that order."""
+    lists = {"tools": list(reader.read(request.tools or [], "tools"))}
+    for entry in items:
+        if entry.kind in _TOOL_LISTS:
+            place = f"{entry.path}.tools"
+            lists[place] = list(reader.read(entry.item.get("tools") or [], place))
+    return Catalog(lists)
+
+
+def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: Choice) -> Object:
+    """`tools` and what goes with them; nothing at all without tools, since chat servers refuse the rest alone."""
+    offered = choice.offered
+    functions = [tool for name, tool in catalog.functions.items() if offered is None or name in offered]
+    if not functions:
+        return {}
+    fields: Object = {"tools": functions}
+    if choice.value is not None:
+        fields["tool_choice"] = choice.value
+    if request.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = request.parallel_tool_calls
+    return fields
+
+
+def _max_calls(request: ResponsesRequest) -> int | None:
+    if request.parallel_tool_calls is False:
+        return 1
+    return request.max_tool_calls

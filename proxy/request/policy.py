@@ -1,0 +1,44 @@
+"""What the operator decides about the translation: the backend's tastes, and how strict to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Knobs of the translation. The defaults suit a vLLM server with an ordinary chat template.
+
+    `system_messages`: instructions and the system/developer messages that lead the input become one system message
+    ("merge"; many templates refuse a second one), or one each ("keep").
+    `late_developer`: a system/developer message after the conversation has begun becomes a "user" message with a marker
+    around it (every template takes it), stays in place as "system", or joins the leading system message ("merge"; this
+    changes the beginning of the prompt, so the backend's prefix cache misses).
+    `user_messages`: user messages in a row stay apart ("keep") or become one ("merge", for templates that insist on
+    alternating roles).
+    `reasoning_field`: the field of an assistant message that carries reasoning items back.
+    `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
+    word as it came; "drop" sends none.
+    `max_tokens_field`: the name under which `max_output_tokens` is sent.
+    `grammar_in_description`: the grammar of a custom tool is put into its description; chat servers have no other place.
+    `compaction_trigger_prompt`: the user message that stands for a `compaction_trigger` item, which is refused if None.
+    `stores_responses`: whether responses are kept; decides what `store` means here and what is echoed.
+    `forward`: names of parameters that the backend understands as they are (see `proxy/request/parameters.py`), sent on
+    instead of ignored.
+    `forward_unknown`: parameters that are in no table are sent on instead of ignored.
+    `strict`: what would be ignored and could matter to the answer is refused with a 400 that names it.
+    """
+
+    system_messages: Literal["merge", "keep"] = "merge"
+    late_developer: Literal["user", "system", "merge"] = "user"
+    user_messages: Literal["keep", "merge"] = "keep"
+    reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
+    reasoning_effort: Literal["pass", "map", "drop"] = "map"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    grammar_in_description: bool = True
+    compaction_trigger_prompt: str | None = None
+    stores_responses: bool = False
+    forward: frozenset[str] = frozenset()
+    forward_unknown: bool = False
+    strict: bool = False

@@ -1,0 +1,99 @@
+"""Short forms for tests of the translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.request import ChatPlan, Policy, support, translate
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import parse_request
+from tests.request.chat_rules import complaints
+
+Item = dict[str, Any]
+_SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}
+
+
+def plan(
+    *items: Item,
+    policy: Policy | None = None,
+    resolve_item: Callable[[str], Item | None] | None = None,
+    **parameters: Any,
+) -> ChatPlan:
+    """The plan for a request with these input items; it holds to the rules of chat servers and to our own table."""
+    body = {"model": "m", "input": list(items) or "hi", **parameters}
+    result = translate(parse_request(body), policy or Policy(), resolve_item)
+    assert complaints(result.body) == []
+    assert [loss for loss in result.losses if (loss.kind, loss.name, loss.outcome) not in _SUPPORTED] == []
+    return result
+
+
+def messages(*items: Item, policy: Policy | None = None, **parameters: Any) -> list[Item]:
+    """The chat messages for these input items."""
+    found: list[Item] = plan(*items, policy=policy, **parameters).body["messages"]
+    return found
+
+
+def refusal(*items: Item, policy: Policy | None = None, **parameters: Any) -> ApiError:
+    """The 400 that these input items get."""
+    with pytest.raises(ApiError) as caught:
+        plan(*items, policy=policy, **parameters)
+    assert caught.value.status == 400
+    return caught.value
+
+
+def outcomes(result: ChatPlan) -> set[str]:
+    """The loss report in short: `tool web_search ignored`. Messages, which every request has, are not worth a word."""
+    return {f"{loss.kind} {loss.name} {loss.outcome}" for loss in result.losses if loss.name != "message"}
+
+
+def response_with(echo: dict[str, Any]) -> dict[str, Any]:
+    """A response object, completed by what the stream adds."""
+    return echo | {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "completed_at": 2,
+        "status": "completed",
+        "model": "m",
+        "output": [],
+        "usage": None,
+        "error": None,
+        "incomplete_details": None,
+    }
+
+
+def user(text: str = "hi") -> Item:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def developer(text: str) -> Item:
+    return {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": text}]}
+
+
+def assistant(text: str) -> Item:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+
+
+def call(call_id: str, name: str = "f", arguments: str = "{}") -> Item:
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+
+
+def output(call_id: str, text: Any = "ok") -> Item:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def reasoning(text: str) -> Item:
+    return {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+
+
+def function(name: str = "f", **fields: Any) -> Item:
+    parameters = {"type": "object", "properties": {}}
+    return {"type": "function", "name": name, "description": "d", "parameters": parameters, **fields}
+
+
+def image(url: str = "data:image/png;base64,AAAA", **fields: Any) -> Item:
+    return {"type": "input_image", "image_url": url, **fields}

@@ -1,0 +1,313 @@
+"""Tool calls and outputs: pairing, order, and every item type that calls a tool."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.request.asking import Item, assistant, call, function, image, messages, outcomes, output, plan, refusal, user
+
+
+def shape(found: list[Item]) -> list[str]:
+    """Messages in short: `assistant(a,b)` with the ids of its calls, `tool a`, `user`."""
+    return [_short(message) for message in found]
+
+
+def _short(message: Item) -> str:
+    if message["role"] == "tool":
+        return f"tool {message['tool_call_id']}"
+    calls = ",".join(entry["id"] for entry in message.get("tool_calls", []))
+    return f"{message['role']}({calls})" if calls else str(message["role"])
+
+
+def only_call(*items: Item, **parameters: Any) -> tuple[str, Any]:
+    """Name and arguments of the only call in the history."""
+    found = messages(user(), *items, **parameters)
+    [made] = [entry["function"] for message in found for entry in message.get("tool_calls", [])]
+    return made["name"], json.loads(made["arguments"])
+
+
+def tool_text(*items: Item) -> str:
+    """The text of the only tool message."""
+    [text] = [message["content"] for message in messages(user(), *items) if message["role"] == "tool"]
+    return str(text)
+
+
+def test_parallel_calls_are_one_assistant_message() -> None:
+    found = messages(user(), assistant("x"), call("a"), call("b"), output("a", "1"), output("b", "2"))
+    assert shape(found) == ["user", "assistant(a,b)", "tool a", "tool b"]
+    assert found[1]["content"] == "x"
+
+
+def test_outputs_follow_in_the_order_of_the_calls() -> None:
+    found = messages(user(), call("a"), call("b"), output("b", "2"), output("a", "1"))
+    assert shape(found) == ["user", "assistant(a,b)", "tool a", "tool b"]
+    assert [message["content"] for message in found[2:]] == ["1", "2"]
+
+
+def test_calls_one_after_another_are_messages_of_their_own() -> None:
+    found = messages(user(), call("a"), output("a"), call("b"), output("b"), assistant("done"))
+    assert shape(found) == ["user", "assistant(a)", "tool a", "assistant(b)", "tool b", "assistant"]
+
+
+def test_text_between_call_and_output_joins_the_message_of_the_call() -> None:
+    found = messages(user(), call("a"), assistant("Said after the call."), output("a"), assistant("x"))
+    assert shape(found) == ["user", "assistant(a)", "tool a", "assistant"]
+    assert found[1]["content"] == "Said after the call."
+
+
+def test_a_call_alone_has_an_empty_text() -> None:
+    assert messages(user(), call("a"), output("a"))[1]["content"] == ""
+
+
+def test_an_open_call_keeps_its_message_open() -> None:
+    found = messages(user(), call("a"), call("b"), output("a"), assistant("x"), call("c"), output("b"), output("c"))
+    assert shape(found) == ["user", "assistant(a,b,c)", "tool a", "tool b", "tool c"]
+
+
+def test_an_output_apart_from_its_call_is_moved_to_it() -> None:
+    result = plan(user(), call("a"), user("wait"), output("a", "late"), user("go on"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "user", "user"]
+    assert result.body["messages"][2]["content"] == "late"
+    assert "content order adapted" in outcomes(result)
+
+
+def test_a_call_without_output_gets_one() -> None:
+    result = plan(user(), call("a"), call("b"), output("b"), user("again"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b", "user"]
+    assert result.body["messages"][2]["content"] == "(no output)"
+    assert "item function_call adapted" in outcomes(result)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [[output("a")], [call("b"), output("b"), output("a")], [output("a"), call("a")]],
+    ids=["alone", "another call", "before its call"],
+)
+def test_an_output_without_its_call_is_refused(items: list[Item]) -> None:
+    error = refusal(user(), *items)
+    position = next(index for index, item in enumerate(items, 1) if item == output("a"))
+    assert error.param == f"input[{position}].call_id"
+    assert "'a'" in error.message
+
+
+def test_a_call_id_used_twice_is_numbered() -> None:
+    result = plan(user(), call("a"), output("a", "1"), call("a"), output("a", "2"), call("a_2"), output("a_2", "3"))
+    assert shape(result.body["messages"]) == [
+        "user",
+        *("assistant(a)", "tool a"),
+        *("assistant(a_2)", "tool a_2"),
+        *("assistant(a_2_2)", "tool a_2_2"),
+    ]
+    assert [message["content"] for message in result.body["messages"] if message["role"] == "tool"] == ["1", "2", "3"]
+    assert result.call_ids == {"a", "a_2", "a_2_2"}
+    assert "content call_id adapted" in outcomes(result)
+
+
+def test_a_second_output_is_ignored_on_record() -> None:
+    result = plan(user(), call("a"), output("a", "1"), output("a", "2"))
+    assert result.body["messages"][-1]["content"] == "1"
+    assert "item function_call_output ignored" in outcomes(result)
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"type": "function_call", "name": "f", "arguments": "{}"}, "input[1].call_id"),
+        ({"type": "function_call", "call_id": "", "name": "f", "arguments": "{}"}, "input[1].call_id"),
+        ({"type": "function_call", "call_id": "a", "arguments": "{}"}, "input[1].name"),
+        ({"type": "function_call", "call_id": "a", "name": "", "arguments": "{}"}, "input[1].name"),
+        ({"type": "function_call", "call_id": "a", "name": "f", "arguments": 3}, "input[1].arguments"),
+        ({"type": "function_call", "call_id": "a", "name": "f", "namespace": 3}, "input[1].namespace"),
+        ({"type": "custom_tool_call", "call_id": "a", "name": "f"}, "input[1].input"),
+        ({"type": "local_shell_call", "call_id": "a"}, "input[1].action"),
+        ({"type": "shell_call", "call_id": "a", "action": []}, "input[1].action"),
+        ({"type": "apply_patch_call", "call_id": "a"}, "input[1].operation"),
+        ({"type": "function_call_output", "output": "x"}, "input[1].call_id"),
+        ({"type": "local_shell_call_output", "output": "x"}, "input[1].id"),
+        ({"type": "code_interpreter_call", "id": "a", "outputs": {}}, "input[1].outputs"),
+        ({"type": "code_interpreter_call", "id": "a", "outputs": [3]}, "input[1].outputs[0]"),
+    ],
+)
+def test_a_malformed_call_is_named(item: Item, param: str) -> None:
+    assert refusal(user(), item).param == param
+
+
+@pytest.mark.parametrize(("given", "param"), [(None, ""), (3, ""), ({}, ""), (["x"], "[0]"), ([{"type": "x"}], "[0].type")])
+def test_a_malformed_output_is_named(given: Any, param: str) -> None:
+    assert refusal(user(), call("a"), output("a", given)).param == f"input[2].output{param}"
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', ' {"a" : 1} ', "{}"])
+def test_good_arguments_stay_as_they_are(arguments: str) -> None:
+    made = messages(user(), call("a", arguments=arguments), output("a"))[1]["tool_calls"][0]
+    assert made["function"]["arguments"] == arguments
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Par', "[1]", '"text"', "3", "x", "[" * 5000])
+def test_broken_arguments_become_an_empty_object(arguments: str) -> None:
+    result = plan(user(), call("a", arguments=arguments), output("a"))
+    assert result.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert "content arguments adapted" in outcomes(result)
+
+
+@pytest.mark.parametrize("arguments", ["", None])
+def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
+    result = plan(user(), call("a", arguments=arguments), output("a"))
+    assert result.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert "content arguments adapted" not in outcomes(result)
+
+
+def test_arguments_as_an_object() -> None:
+    assert only_call({**call("a"), "arguments": {"b": "é"}}, output("a")) == ("f", {"b": "é"})
+
+
+def test_text_parts_of_an_output_are_joined() -> None:
+    parts = [{"type": "input_text", "text": "Output:"}, {"type": "input_text", "text": "42"}]
+    assert tool_text(call("a"), output("a", parts)) == "Output:\n42"
+    assert tool_text(call("a"), output("a", [])) == ""
+
+
+def test_images_of_outputs_follow_all_tool_messages() -> None:
+    first = [{"type": "input_text", "text": "seen"}, image("data:image/png;base64,ONE")]
+    result = plan(
+        user(), call("a"), call("b"), output("a", first), output("b", [image("data:image/png;base64,TWO")]), assistant("x")
+    )
+    found = result.body["messages"]
+    assert shape(found) == ["user", "assistant(a,b)", "tool a", "tool b", "user", "assistant"]
+    assert found[2]["content"] == "seen"
+    assert "next message" in found[3]["content"]
+    assert [part.get("text") or part["image_url"]["url"] for part in found[4]["content"]] == [
+        "Output of the call a (f):",
+        "data:image/png;base64,ONE",
+        "Output of the call b (f):",
+        "data:image/png;base64,TWO",
+    ]
+    assert all("base64" not in str(message["content"]) for message in found if message["role"] == "tool")
+    assert "content tool_output_media adapted" in outcomes(result)
+
+
+def test_custom_calls() -> None:
+    made = {"type": "custom_tool_call", "call_id": "a", "name": "apply_patch", "input": "*** Begin\né"}
+    answer = {"type": "custom_tool_call_output", "call_id": "a", "output": "Done"}
+    assert only_call(made, answer) == ("apply_patch", {"input": "*** Begin\né"})
+    assert tool_text(made, answer) == "Done"
+
+
+def test_local_shell_calls() -> None:
+    action = {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": 5, "user": None}
+    made = {"type": "local_shell_call", "id": "lsh_1", "call_id": "a", "action": action, "status": "completed"}
+    for answer in ({"id": "a"}, {"call_id": "a", "id": "lso_1"}):
+        given = {"type": "local_shell_call_output", "output": "x", **answer}
+        assert only_call(made, given) == ("local_shell", {"command": ["ls"], "env": {}, "timeout_ms": 5})
+        assert tool_text(made, given) == "x"
+
+
+def test_shell_calls() -> None:
+    made = {"type": "shell_call", "call_id": "a", "action": {"commands": ["ls", "pwd"], "timeout_ms": None}}
+    runs = [
+        {"stdout": "f.txt", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+        {"stdout": "", "stderr": "late", "outcome": {"type": "timeout"}},
+    ]
+    answer = {"type": "shell_call_output", "call_id": "a", "output": runs}
+    assert only_call(made, answer) == ("shell", {"commands": ["ls", "pwd"]})
+    assert tool_text(made, answer) == "exit code: 0\nf.txt\n\ntimed out\nstderr:\nlate"
+
+
+def test_a_shell_output_without_outcome_is_named() -> None:
+    made: Item = {"type": "shell_call", "call_id": "a", "action": {"commands": []}}
+    answer = {"type": "shell_call_output", "call_id": "a", "output": [{"stdout": "x"}]}
+    assert refusal(user(), made, answer).param == "input[2].output[0].outcome"
+
+
+def test_apply_patch_calls() -> None:
+    operation = {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"}
+    made = {"type": "apply_patch_call", "call_id": "a", "operation": operation, "status": "completed"}
+    answer = {"type": "apply_patch_call_output", "call_id": "a", "status": "failed", "output": "no such file"}
+    assert only_call(made, answer) == ("apply_patch", operation)
+    assert tool_text(made, answer) == "failed\nno such file"
+
+
+@pytest.mark.parametrize("arguments", [{"query": "add"}, '{"query": "add"}'])
+def test_tool_search_calls_declare_what_was_found(arguments: Any) -> None:
+    found = {"type": "namespace", "name": "mcp__tiny", "tools": [function("add", defer_loading=True)]}
+    made = {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": arguments}
+    answer = {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": [found]}
+    result = plan(user(), made, answer)
+    assert [tool["function"]["name"] for tool in result.body["tools"]] == ["mcp__tiny__add"]
+    assert only_call(made, answer) == ("tool_search", {"query": "add"})
+    assert tool_text(made, answer) == "Tools found: mcp__tiny__add"
+
+
+def test_tool_search_that_found_nothing() -> None:
+    made = {"type": "tool_search_call", "call_id": "a", "arguments": None}
+    assert tool_text(made, {"type": "tool_search_output", "call_id": "a", "tools": []}) == "No tools found."
+    assert only_call(made) == ("tool_search", {})
+
+
+def test_a_search_of_another_server_only_declares_tools() -> None:
+    made: Item = {"type": "tool_search_call", "id": "x", "call_id": None, "execution": "server", "arguments": {}}
+    result = plan(user(), made, {"type": "tool_search_output", "call_id": None, "tools": [function("f")]})
+    assert len(result.body["messages"]) == 1
+    assert list(result.tools) == ["f"]
+    assert {"item tool_search_call ignored", "item tool_search_output adapted"} <= outcomes(result)
+
+
+def test_computer_calls_show_the_screenshot() -> None:
+    made = {"type": "computer_call", "call_id": "a", "action": {"type": "click", "x": 1, "y": 2}}
+    picture = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
+    found = messages(user(), made, {"type": "computer_call_output", "call_id": "a", "output": picture})
+    assert shape(found) == ["user", "assistant(a)", "tool a", "user"]
+    assert only_call(made)[1] == {"action": {"type": "click", "x": 1, "y": 2}}
+
+
+def test_hosted_calls_with_a_result_are_shown_with_it() -> None:
+    mcp = {
+        "type": "mcp_call",
+        "id": "mcp_1",
+        "server_label": "deep",
+        "name": "ask",
+        "arguments": '{"q": 1}',
+        "output": "answer",
+    }
+    python = {
+        "type": "code_interpreter_call",
+        "id": "ci_1",
+        "code": "1+1",
+        "outputs": [{"type": "logs", "logs": "2"}, {"type": "image"}],
+    }
+    search = {
+        "type": "file_search_call",
+        "id": "fs_1",
+        "queries": ["q"],
+        "results": [{"filename": "a.txt", "text": "t", "score": 1}],
+    }
+    found = messages(user(), mcp, python, search, assistant("so"))
+    assert shape(found) == [
+        "user",
+        *("assistant(mcp_1)", "tool mcp_1"),
+        *("assistant(ci_1)", "tool ci_1"),
+        *("assistant(fs_1)", "tool fs_1"),
+        "assistant",
+    ]
+    assert [message["content"] for message in found if message["role"] == "tool"] == [
+        "answer",
+        "2",
+        '{"filename": "a.txt", "text": "t"}',
+    ]
+    assert [message["tool_calls"][0]["function"]["name"] for message in found if "tool_calls" in message] == [
+        "deep__ask",
+        "code_interpreter",
+        "file_search",
+    ]
+
+
+def test_hosted_calls_without_a_result() -> None:
+    failed = {"type": "mcp_call", "id": "m", "server_label": "s", "name": "n", "arguments": "{}", "error": {"code": 1}}
+    assert tool_text(failed) == 'Error: {"code": 1}'
+    assert tool_text({**failed, "error": None}) == ""
+    assert tool_text({"type": "code_interpreter_call", "id": "c", "code": None, "outputs": None}) == ""
+    result = plan(user(), {"type": "file_search_call", "id": "f", "queries": ["q"], "results": None})
+    assert "item file_search_call ignored" in outcomes(result)

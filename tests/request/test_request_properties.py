@@ -1,0 +1,184 @@
+"""Whatever the items, the result is a valid chat request or a 400 that names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.request import ChatPlan, Policy, support, translate
+from proxy.request.calls import CALL_TYPES, OUTPUT_TYPES
+from proxy.request.conversation import SILENT_ITEMS
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import parse_request
+from tests.request.chat_rules import complaints
+
+SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}
+WORDS = st.sampled_from(["", "a", "hello", "é\n", "x" * 70])
+IDS = st.sampled_from(["a", "b", "c", "a_2"])
+NAMES = st.sampled_from(["f", "g", "f g", "n" * 70, "shell"])
+
+PARTS = st.one_of(
+    st.builds(lambda text: {"type": "input_text", "text": text}, WORDS),
+    st.just({"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}),
+    st.just({"type": "input_file", "file_data": "AAAA", "filename": "f"}),
+)
+CONTENT = WORDS | st.lists(PARTS, min_size=1, max_size=3)
+RUN = {"stdout": "x", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+GOOD_ITEMS = st.one_of(
+    st.builds(lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "developer"]), CONTENT),
+    st.builds(lambda text: {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}, WORDS),
+    st.builds(lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}, WORDS),
+    st.builds(
+        lambda call_id, name, arguments: {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments},
+        IDS,
+        NAMES,
+        st.sampled_from(["{}", '{"a": 1}', "{broken", "[]", ""]),
+    ),
+    st.builds(lambda call_id, text: {"type": "function_call_output", "call_id": call_id, "output": text}, IDS, CONTENT),
+    st.builds(lambda call_id, name: {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": "x"}, IDS, NAMES),
+    st.builds(lambda call_id: {"type": "shell_call", "call_id": call_id, "action": {"commands": ["ls"]}}, IDS),
+    st.builds(lambda call_id: {"type": "shell_call_output", "call_id": call_id, "output": [RUN]}, IDS),
+    st.builds(lambda call_id: {"type": "tool_search_call", "call_id": call_id, "arguments": {}}, IDS | st.none()),
+    st.builds(
+        lambda call_id, name: {"type": "tool_search_output", "call_id": call_id, "tools": [{"type": "function", "name": name}]},
+        IDS | st.none(),
+        NAMES,
+    ),
+    st.builds(lambda item_id: {"type": "mcp_call", "id": item_id, "server_label": "s", "name": "n", "output": "o"}, IDS),
+    st.builds(lambda kind: {"type": kind}, st.sampled_from([*SILENT_ITEMS, "acme:thing"])),
+)
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
+)
+KINDS = st.sampled_from(
+    [*CALL_TYPES, *OUTPUT_TYPES, *SILENT_ITEMS, "message", "reasoning", "item_reference", "additional_tools", "agent_message"]
+)
+CALL_FIELDS = [
+    "call_id",
+    "name",
+    "namespace",
+    "arguments",
+    "input",
+    "action",
+    "operation",
+    "output",
+    "code",
+    "outputs",
+    "results",
+]
+OTHER_FIELDS = [
+    "id",
+    "role",
+    "content",
+    "summary",
+    "tools",
+    "server_label",
+    "author",
+    "encrypted_content",
+    "execution",
+    "status",
+]
+FIELDS = st.sampled_from([*CALL_FIELDS, *OTHER_FIELDS])
+BAD_ITEMS = st.builds(
+    lambda kind, fields: {"type": kind, **fields}, KINDS, st.dictionaries(FIELDS, ANY_JSON | PARTS, max_size=5)
+)
+POLICIES = st.builds(
+    Policy,
+    system_messages=st.sampled_from(["merge", "keep"]),
+    late_developer=st.sampled_from(["user", "system", "merge"]),
+    user_messages=st.sampled_from(["keep", "merge"]),
+    reasoning_field=st.sampled_from(["reasoning", "both", "none"]),
+    strict=st.booleans(),
+)
+
+
+def answer(policy: Policy | None = None, **fields: Any) -> ChatPlan | ApiError:
+    """The plan for these fields, or the refusal; nothing else may come."""
+    try:
+        return translate(parse_request({"model": "m", "input": "hi", **fields}), policy)
+    except ApiError as error:
+        return error
+
+
+def holds(found: ChatPlan | ApiError, field: str) -> None:
+    """A valid chat request, or a 400 that names something in `field`."""
+    if isinstance(found, ApiError):
+        assert found.status == 400
+        assert (found.param or "").startswith(field)
+        return
+    assert complaints(found.body) == []
+    assert {(loss.kind, loss.name, loss.outcome) for loss in found.losses} <= SUPPORTED
+    made = [entry["id"] for message in found.body["messages"] for entry in message.get("tool_calls", [])]
+    assert set(made) <= found.call_ids
+    assert len(set(found.tools.values())) == len(found.tools)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(GOOD_ITEMS, max_size=10), POLICIES)
+def test_good_items_in_any_order(items: list[Any], policy: Policy) -> None:
+    holds(answer(policy, input=items), "input")
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(BAD_ITEMS | GOOD_ITEMS, max_size=5), POLICIES)
+def test_bad_items_in_any_order(items: list[Any], policy: Policy) -> None:
+    holds(answer(policy, input=items), "input")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(GOOD_ITEMS, max_size=6), st.lists(GOOD_ITEMS, min_size=1, max_size=3))
+def test_the_messages_of_a_closed_turn_never_change(history: list[Any], turn: list[Any]) -> None:
+    """What was sent before the last user message is sent the same way again when the conversation goes on."""
+    history = [*history, {"role": "user", "content": "go on"}]
+    first, second = answer(input=history), answer(input=[*history, *turn])
+    if isinstance(first, ApiError) or isinstance(second, ApiError):
+        return
+    before, after = first.body["messages"], second.body["messages"]
+    unanswered = {"role": "tool", "content": "(no output)"}
+    if not any(unanswered.items() <= message.items() for message in before):  # a late output fills in what was missing
+        assert after[: len(before)] == before
+
+
+TOOLS = st.recursive(
+    st.builds(
+        lambda kind, fields: {"type": kind, **fields},
+        st.sampled_from(["function", "custom", "tool_search", "shell", "mcp"]),
+        st.dictionaries(st.sampled_from(["name", "description", "parameters", "format", "execution"]), ANY_JSON | NAMES),
+    ),
+    lambda inner: st.builds(
+        lambda name, tools: {"type": "namespace", "name": name, "tools": tools}, NAMES, st.lists(inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+NAMED = st.builds(lambda name: {"type": "function", "name": name}, st.text(min_size=1, max_size=80))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(TOOLS | NAMED, max_size=5))
+def test_any_tools(tools: list[Any]) -> None:
+    holds(answer(tools=tools), "tools")
+
+
+CHOICES = ANY_JSON | st.builds(
+    lambda kind, fields: {"type": kind, **fields},
+    st.sampled_from(["function", "custom", "allowed_tools", "shell", "mcp"]),
+    st.dictionaries(st.sampled_from(["name", "namespace", "tools", "mode"]), ANY_JSON | NAMES),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CHOICES)
+def test_any_tool_choice(choice: Any) -> None:
+    tools = [{"type": "function", "name": "f"}, {"type": "shell"}, {"type": "mcp"}]
+    holds(answer(tools=tools, tool_choice=choice), "tool_choice")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(["format", "verbosity", "type", "name", "schema", "strict"]), ANY_JSON))
+def test_any_text_format(fields: dict[str, Any]) -> None:
+    holds(answer(text={"format": {"type": "json_schema", **fields}, "verbosity": fields.get("verbosity")}), "text")
