@@ -1,0 +1,192 @@
+"""`responses-proxy demo`: the simulator, the gateway and a client in one process, one live stream in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from aiohttp import web
+from rich.console import Console, Group, RenderableType
+from rich.json import JSON
+from rich.live import Live
+from rich.markdown import Markdown
+from rich.panel import Panel
+from rich.text import Text
+
+from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.stream.invariants import WARNINGS, Violation, check_stream
+from proxy.wire.sse import SSEDecoder
+
+_TIMEOUT = 30.0
+_QUESTION = "What is the weather in Paris?"
+#: A model name by which the simulator plays something of everything.
+_MODEL = "sim-demo"
+_WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Current weather of a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
+        "required": ["city", "unit"],
+    },
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the subcommand."""
+    parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
+    parser.add_argument("--tokens-per-second", type=float, default=45.0, metavar="N", help="pace (default: %(default)s)")
+    parser.add_argument(
+        "--personality",
+        choices=sorted(PERSONALITIES),
+        default="vllm",
+        help="whose dialect the backend speaks (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if the stream was complete and kept the laws of a stream, 1 if not."""
+    console = Console(highlight=False)
+    transcript, violations = asyncio.run(_play(args, console))
+    console.print(transcript.summary(violations))
+    return 0 if transcript.final == "response.completed" and not violations else 1
+
+
+@dataclass
+class Item:
+    """One output item as far as it has arrived. `text` is reasoning, answer or arguments."""
+
+    kind: str
+    name: str = ""
+    text: str = ""
+    done: bool = False
+
+    def render(self) -> RenderableType:
+        """Reasoning dim and italic, text as Markdown, a call in a frame."""
+        if self.kind == "reasoning":
+            return Text(self.text.strip(), style="dim italic")
+        if self.kind == "message":
+            return Markdown(self.text.strip()) if self.done else Text(self.text.strip())
+        return Panel(_pretty(self.text), title=f"[bold cyan]{self.name}[/]", title_align="left", expand=False)
+
+
+@dataclass
+class Transcript:
+    """The events of one stream, gathered into what a terminal shows. Times are seconds since the request."""
+
+    items: list[Item] = field(default_factory=list)
+    events: int = 0
+    first_token: float | None = None
+    elapsed: float = 0.0
+    usage: dict[str, Any] = field(default_factory=dict)
+    final: str = ""
+
+    def take(self, event: dict[str, Any], at: float) -> None:
+        """One event of the stream, `at` seconds after the request."""
+        self.events += 1
+        self.elapsed = at
+        kind = str(event.get("type"))
+        if kind == "response.output_item.added":
+            item = event["item"]
+            self.items.append(Item(item["type"], item.get("name", "")))
+        elif kind.endswith(".delta") and self.items:
+            self.first_token = at if self.first_token is None else self.first_token
+            if "summary" not in kind:  # the summary mirrors the reasoning
+                self.items[-1].text += event["delta"]
+        elif kind == "response.output_item.done" and self.items:
+            self.items[-1].done = True
+        elif kind in ("response.completed", "response.incomplete", "response.failed", "error"):
+            self.final = kind
+            self.usage = (event.get("response") or {}).get("usage") or {}
+
+    def render(self) -> RenderableType:
+        """All items, one below the other."""
+        return Group(*(part for item in self.items for part in (item.render(), Text())))
+
+    def summary(self, violations: Sequence[Violation]) -> Text:
+        """Tokens, times, events, and whether the stream kept the laws."""
+        reasoning = (self.usage.get("output_tokens_details") or {}).get("reasoning_tokens", 0)
+        sent, received = self.usage.get("input_tokens", "?"), self.usage.get("output_tokens", "?")
+        first = "–" if self.first_token is None else f"{self.first_token * 1000:.0f} ms"
+        facts = [
+            f"{sent} tokens in, {received} out ({reasoning} reasoning)",
+            f"first token {first}",
+            f"{self.elapsed:.1f} s",
+            f"{self.events} events",
+            self.final or "no end",
+        ]
+        verdict = "; ".join(f"{broken.rule}: {broken.detail}" for broken in violations) or "ok"
+        style = "bold red" if violations else "bold green"
+        return Text.assemble((" · ".join([*facts, ""]), "dim"), (f"invariants: {verdict}", style))
+
+
+def _pretty(arguments: str) -> RenderableType:
+    try:
+        return JSON(arguments, indent=2)
+    except ValueError:  # still on its way
+        return Text(arguments or "…")
+
+
+async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript, list[Violation]]:
+    transcript, body = Transcript(), bytearray()
+    async with AsyncExitStack() as stack:
+        options = SimulatorOptions(
+            models=(_MODEL,),
+            personality=PERSONALITIES[args.personality],
+            tokens_per_second=args.tokens_per_second,
+            first_token_seconds=0.3,
+        )
+        backend = await stack.enter_async_context(serving(create_app(options)))
+        gateway = await stack.enter_async_context(serving(_gateway(f"{backend}/v1")))
+        ports = [url.rpartition(":")[2] for url in (gateway, backend)]
+        console.print(Text(f"you ─▶ gateway on port {ports[0]} ─▶ simulated backend on port {ports[1]}\n", style="dim"))
+        console.print(Text(f"▸ {args.question}\n", style="bold"))
+        live = stack.enter_context(_live(console)) if console.is_terminal else None
+        started = time.monotonic()
+        async for event in _events(gateway, args.question, body):
+            transcript.take(event, time.monotonic() - started)
+            if live is not None:
+                live.update(transcript.render())
+        if live is None:
+            console.print(transcript.render())
+    return transcript, [broken for broken in check_stream(bytes(body)) if broken.rule not in WARNINGS]
+
+
+def _live(console: Console) -> Live:
+    return Live(console=console, refresh_per_second=20, vertical_overflow="visible")
+
+
+def _gateway(backend: str) -> web.Application:
+    """The gateway's application in front of this backend."""
+    from proxy.server import create_app as create_gateway
+    from proxy.settings import Settings
+
+    return create_gateway(Settings(backend=[backend]))
+
+
+async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator[dict[str, Any]]:
+    """The events of `POST /v1/responses` as they arrive; `body` collects the bytes."""
+    request = {"model": _MODEL, "input": question, "stream": True, "tools": [_WEATHER], "reasoning": {"summary": "auto"}}
+    decoder = SSEDecoder()
+    async with (
+        httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False) as client,
+        client.stream("POST", f"{gateway}/v1/responses", json=request) as response,
+    ):
+        if response.is_error:
+            await response.aread()
+            print(f"the gateway answered {response.status_code}: {response.text}", file=sys.stderr)
+            return
+        async for data in response.aiter_bytes():
+            body += data
+            for payload in decoder.feed(data):
+                if payload != b"[DONE]":
+                    yield json.loads(payload)

@@ -1,0 +1,147 @@
+"""The simulated server: an aiohttp application."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from proxy.simulator.answer import Answer, prepare_answer
+from proxy.simulator.completion import completion
+from proxy.simulator.endpoints import add_model_routes
+from proxy.simulator.errors import Refused, refusal, vllm_error
+from proxy.simulator.frames import build_frames
+from proxy.simulator.metrics import Counters
+from proxy.simulator.options import SimulatorOptions
+from proxy.simulator.playback import Player
+from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED, STRIKES, Strikes
+from proxy.simulator.validation import parsed_body
+
+_MAX_BODY = 256 * 1024 * 1024
+
+
+def create_app(options: SimulatorOptions | None = None) -> web.Application:
+    """The application; it keeps no state but counters and the last requests received."""
+    app = web.Application(middlewares=[_errors], client_max_size=_MAX_BODY)
+    app[OPTIONS] = options or SimulatorOptions()
+    app[COUNTERS] = Counters()
+    app[RECEIVED] = deque(maxlen=32)
+    app[STRIKES] = Strikes()
+    app.router.add_post("/v1/chat/completions", chat_completions)
+    add_model_routes(app)
+    return app
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        _check_key(request)
+        return await handler(request)
+    except Refused as error:
+        headers = {} if error.retry_after is None else {"retry-after": error.retry_after}
+        return web.json_response(error.body, status=error.status, headers=headers)
+    except web.HTTPException as error:  # routes that do not exist answer in the shape of vLLM's web framework
+        return web.json_response({"detail": error.reason}, status=error.status)
+
+
+def _check_key(request: web.Request) -> None:
+    key = request.app[OPTIONS].api_key
+    if key is None or not request.path.startswith("/v1"):
+        return
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if not hmac.compare_digest(given.encode(), key.encode()):
+        raise refusal("vllm", 401)
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """`POST /v1/chat/completions`."""
+    body = parsed_body(await request.read(), request.content_type)
+    request.app[RECEIVED].append({"body": body, "headers": dict(request.headers)})
+    answer = prepare_answer(body, request.headers, request.app)
+    counters = request.app[COUNTERS]
+    counters.requests += 1
+    counters.running += 1
+    try:
+        return await _answer(request, answer)
+    finally:
+        counters.running -= 1
+
+
+async def _answer(request: web.Request, answer: Answer) -> web.StreamResponse:
+    transport = request.transport
+    if transport is None or answer.faults.reset:
+        return _cut(transport)
+    if not await _wait(answer.faults.slow_headers, transport):
+        return _left(request)
+    if answer.refused is not None:
+        raise answer.refused
+    request.app[COUNTERS].prompt_tokens += answer.stream.prompt_tokens
+    return await (_stream(request, answer, transport) if answer.streams else _complete(request, answer, transport))
+
+
+async def _stream(request: web.Request, answer: Answer, transport: asyncio.Transport) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    if request.version >= (1, 1):
+        response.enable_chunked_encoding()
+    await response.prepare(request)
+    frames = build_frames(answer.rendered, answer.stream, answer.faults)
+    counters = request.app[COUNTERS]
+    player = Player(frames, transport, counters, chunked=response.chunked, tokens_per_second=answer.tokens_per_second)
+    outcome = await player.play(answer.first_token_seconds)
+    if outcome == "finished":
+        counters.finished[answer.rendered.finish_reason] += 1
+        await response.write_eof()
+    elif outcome == "gone":
+        counters.aborted += 1
+    return response
+
+
+async def _complete(request: web.Request, answer: Answer, transport: asyncio.Transport) -> web.StreamResponse:
+    pace = answer.tokens_per_second
+    generation = answer.rendered.completion_tokens / pace if pace > 0 else 0.0
+    if not await _wait(answer.first_token_seconds + generation + answer.faults.silence, transport):
+        return _left(request)
+    if answer.faults.drop is not None or answer.faults.eof is not None:
+        return _cut(transport)
+    if answer.faults.error is not None:
+        raise vllm_error("Internal server error", type="InternalServerError", status=500)
+    counters = request.app[COUNTERS]
+    counters.generation_tokens += answer.rendered.completion_tokens
+    counters.finished[answer.rendered.finish_reason] += 1
+    body: dict[str, Any] = completion(answer.rendered, answer.stream)
+    if answer.faults.filter is not None:
+        body["choices"][0]["finish_reason"] = "content_filter"
+    data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+    if answer.faults.malformed is not None:
+        data = data[: len(data) // 2]
+    return web.Response(body=data, content_type="application/json")
+
+
+async def _wait(seconds: float, transport: asyncio.Transport) -> bool:
+    """Wait, but not for a client that has left: False then."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while (left := end - loop.time()) > 0:
+        if transport.is_closing():
+            return False
+        await asyncio.sleep(min(left, 0.05))
+    return not transport.is_closing()
+
+
+def _cut(transport: asyncio.Transport | None) -> web.Response:
+    if transport is not None:
+        transport.abort()
+    return web.Response()
+
+
+def _left(request: web.Request) -> web.Response:
+    request.app[COUNTERS].aborted += 1
+    return web.Response(status=499)

@@ -1,0 +1,246 @@
+"""Tokens become the chunks of a chat stream: everything of a chunk that does not depend on the single request.
+
+Rendering costs; sending must not. So a stream's chunks are rendered once per script and style, kept, and shared by all streams
+that play the same: a chunk sent is the stream's own head (id, time, model) followed by these bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from proxy.simulator.generation import Token, generate
+from proxy.simulator.personality import Personality, Shape
+from proxy.simulator.script import Script
+from proxy.simulator.tokenizer import END, token_id
+
+#: Stands in rendered bytes for the id of call N, which is new in every stream.
+CALL_ID = "\x7fcall-%d\x7f"
+_RANK = {"silent": -1, "reasoning": 0, "content": 1, "refusal": 1, "name": 2, "arguments": 2}
+
+
+class Chunk(NamedTuple):
+    """One chunk after the head. `tokens` and `reasoning_tokens` count from the beginning of the answer, this chunk included."""
+
+    body: bytes
+    tokens: int
+    reasoning_tokens: int
+    field: str
+    has_call_id: bool
+
+
+@dataclass(frozen=True)
+class Style:
+    """Everything that decides about the bytes of a script."""
+
+    personality: Personality
+    token_ids: bool = False
+    #: number of alternatives per token; None for no logprobs
+    logprobs: int | None = None
+    #: the most tokens the answer may have, the end token included; None for no limit
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The chunks of an answer from the first token to the finish reason, with the sums of the whole.
+
+    `closing` is what every chunk's bytes end with: a place to put `usage` into.
+    """
+
+    chunks: tuple[Chunk, ...]
+    #: the chunks' bytes and token counts again, as the streams want them
+    bodies: tuple[bytes, ...]
+    counts: tuple[int, ...]
+    tokens: tuple[Token, ...]
+    finish_reason: str
+    completion_tokens: int
+    reasoning_tokens: int
+    calls: int
+    closing: bytes
+
+
+def render(script: Script, style: Style) -> Rendered:
+    """The chunks of a script. Long scripts are not kept (they would fill the memory); the usual ones are."""
+    size = sum(len(getattr(step, "text", "")) for step in script.steps)
+    return _render(script, style) if size > 100_000 else _render_and_keep(script, style)
+
+
+def _render(script: Script, style: Style) -> Rendered:
+    personality = style.personality
+    tokens = generate(script, personality.markup or "hermes", personality.separators, personality.interleave)
+    cut = style.max_tokens is not None and len(tokens) >= style.max_tokens
+    if cut:
+        tokens = tokens[: style.max_tokens]
+    finish = "length" if cut else script.finish or _finish_reason(tokens, personality)
+    chunks = _chunks(tokens, style, finish, cut)
+    return Rendered(
+        chunks=tuple(chunks),
+        bodies=tuple(chunk.body for chunk in chunks),
+        counts=tuple(chunk.tokens for chunk in chunks),
+        tokens=tuple(tokens),
+        finish_reason=finish,
+        completion_tokens=chunks[-1].tokens,
+        reasoning_tokens=chunks[-1].reasoning_tokens,
+        calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
+        closing=_closing(personality.shape),
+    )
+
+
+_render_and_keep = lru_cache(maxsize=32)(_render)
+
+
+def _finish_reason(tokens: list[Token], personality: Personality) -> str:
+    if personality.markup or not any(token.field == "name" for token in tokens):
+        return "stop"
+    return "function_call" if personality.function_call else "tool_calls"
+
+
+def _closing(shape: Shape) -> bytes:
+    return f"{shape.chunk_extra}}}\n\n".encode()
+
+
+def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[Chunk]:
+    shape = style.personality.shape
+    show_silent = style.token_ids or style.logprobs is not None
+    if not style.personality.markup and shape.first_arguments == "whole":
+        tokens = _whole_calls(tokens)
+    groups = list(_groups(tokens, style.personality))
+    last = groups.pop() if cut and groups else []  # the text of a cut answer rides on the chunk with the finish reason
+    chunks: list[Chunk] = []
+    count = reasoning = 0
+    for group in groups:
+        count += len(group)
+        reasoning += sum(token.field == "reasoning" for token in group)
+        delta = _delta(group, style.personality)
+        if delta or show_silent or style.personality.markup:
+            body = _body(delta, group, style, None)
+            chunks.append(Chunk(body, count, reasoning, _field(group), _names_call(group)))
+    if not cut:
+        last = [Token(END, "silent", "")]
+    count += len(last)
+    reasoning += sum(token.field == "reasoning" for token in last)
+    body = _body(_delta(last, style.personality), last, style, finish)
+    return [*chunks, Chunk(body, count, reasoning, "finish", _names_call(last))]
+
+
+def _groups(tokens: Sequence[Token], personality: Personality) -> Iterator[list[Token]]:
+    """Tokens that share a delta: `tokens_per_delta` of them, fewer where a delta could not keep their order."""
+    group: list[Token] = []
+    rank = -1
+    for token in tokens:
+        token_rank = _RANK["content"] if personality.markup else _RANK[token.field]
+        if group and (len(group) >= personality.tokens_per_delta or -1 < token_rank < rank):
+            yield group
+            group, rank = [], -1
+        group.append(token)
+        rank = max(rank, token_rank)
+    if group:
+        yield group
+
+
+def _whole_calls(tokens: list[Token]) -> list[Token]:
+    """Each call in one piece, where its last arguments were."""
+    arguments: dict[int, str] = {}
+    last: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for position, token in enumerate(tokens):
+        if token.field == "name":
+            names[token.call] = token.text
+        elif token.field == "arguments":
+            arguments[token.call] = arguments.get(token.call, "") + token.text
+            last[token.call] = position
+    result = []
+    for position, token in enumerate(tokens):
+        if token.field == "arguments" and last[token.call] == position:
+            # the name travels in front of the arguments, apart from them by a character that JSON text cannot hold
+            result.append(Token(token.raw, "name", f"{names[token.call]}\0{arguments[token.call]}", token.call))
+        elif token.field in ("name", "arguments"):
+            result.append(Token(token.raw, "silent", "", token.call))
+        else:
+            result.append(token)
+    return result
+
+
+def _field(group: list[Token]) -> str:
+    return max((token.field for token in group), key=lambda name: _RANK[name])
+
+
+def _names_call(group: list[Token]) -> bool:
+    return any(token.field == "name" for token in group)
+
+
+def _delta(group: list[Token], personality: Personality) -> dict[str, Any]:
+    if personality.markup:
+        return {"content": "".join(token.raw for token in group if token.raw != END)} if group else {}
+    delta: dict[str, Any] = {}
+    calls: list[dict[str, Any]] = []
+    for token in group:
+        if token.field == "reasoning":
+            if personality.reasoning != "none":
+                delta[personality.reasoning] = delta.get(personality.reasoning, "") + token.text
+        elif token.field in ("content", "refusal"):
+            delta[token.field] = delta.get(token.field, "") + token.text
+        elif token.field in ("name", "arguments"):
+            _add_call(calls, token, personality.shape)
+    if calls and personality.function_call:
+        delta["function_call"] = {key: value for part in calls for key, value in part["function"].items() if value}
+    elif calls:
+        if personality.shape.null_content:
+            delta.setdefault("content", None)
+        delta["tool_calls"] = calls
+    return {**personality.shape.every_delta, **delta} if delta else {}
+
+
+def _add_call(calls: list[dict[str, Any]], token: Token, shape: Shape) -> None:
+    if token.field == "name":
+        name, _, arguments = token.text.partition("\0")
+        function = {"name": name}
+        if shape.first_arguments != "absent":
+            function["arguments"] = arguments
+        calls.append({"id": CALL_ID % token.call, "type": "function", "index": token.call, "function": function})
+    elif calls and calls[-1]["index"] == token.call and "id" not in calls[-1]:
+        calls[-1]["function"]["arguments"] += token.text
+    elif shape.repeats_call_keys:
+        function_delta = {"name": None, "arguments": token.text}
+        calls.append({"id": None, "type": "function", "index": token.call, "function": function_delta})
+    else:
+        calls.append({"index": token.call, "function": {"arguments": token.text}})
+
+
+def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str | None) -> bytes:
+    shape = style.personality.shape
+    written = _dumps(delta)
+    if not delta and finish is not None:
+        written = shape.final_delta
+    elif not delta and style.personality.markup:
+        written = '{"content":""}'
+    choice = f'{{"index":0,"delta":{written}'
+    if shape.has_logprobs:
+        choice += f',"logprobs":{_logprobs(group, style)}'
+    choice += f',"finish_reason":{_dumps(finish)}'
+    choice += shape.choice_extra if finish is None else shape.final_choice_extra
+    if shape.make == "vllm":
+        ids = [token_id(token.raw) for token in group] if style.token_ids else None
+        choice += f',"token_ids":{_dumps(ids)}'
+    return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + _closing(shape)
+
+
+def _logprobs(group: list[Token], style: Style) -> str:
+    if style.logprobs is None:
+        return "null"
+    return _dumps({"content": [_logprob(token.raw, style.logprobs) for token in group]})
+
+
+def _logprob(token: str, alternatives: int) -> dict[str, Any]:
+    data = list(token.encode("utf-8", "replace"))
+    entry = {"token": token, "logprob": -0.001, "bytes": data}
+    others = [{"token": f"?{n}", "logprob": -7.0 - n, "bytes": list(b"?%d" % n)} for n in range(alternatives - 1)]
+    return {**entry, "top_logprobs": [entry, *others] if alternatives else []}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,158 @@
+"""What the simulated model sees: the chat request, read the way a scenario needs it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+#: Clients send surroundings as user messages: `<tag>…</tag>` blocks, and the instructions of a repository.
+_CONTEXT = re.compile(
+    r"\s*(?:<([A-Za-z_][\w-]*)[^>]*>.*?</\1>|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
+    re.DOTALL,
+)
+_IMAGE_MARKER = re.compile(r"</?image\b[^>]*>")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function offered to the model under its chat name."""
+
+    name: str
+    parameters: dict[str, Any]
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The schema's properties by name."""
+        properties = self.parameters.get("properties")
+        return properties if isinstance(properties, dict) else {}
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """`request` is the body of a chat request, already validated: `messages` is a list of objects."""
+
+    request: dict[str, Any]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages, in order."""
+        messages: list[dict[str, Any]] = self.request["messages"]
+        return messages
+
+    @property
+    def question(self) -> str:
+        """What the user last said, without the context that clients wrap in tags; empty if nothing."""
+        position = self._question_position()
+        return "" if position is None else spoken_text(self.messages[position])
+
+    @property
+    def tool_results(self) -> list[str]:
+        """The texts of the tool results since the user last said something: their number is the step of an agent's work."""
+        position = self._question_position()
+        later = self.messages if position is None else self.messages[position + 1 :]
+        return [message_text(message) for message in later if message.get("role") in ("tool", "function")]
+
+    @property
+    def images(self) -> list[str]:
+        """The URLs of all image parts of the conversation."""
+        parts = (part for message in self.messages for part in _parts(message))
+        return [_image_url(part) for part in parts if part.get("type") in ("image_url", "input_image")]
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The functions offered, also in the old `functions` field."""
+        entries = [tool.get("function") for tool in self.request.get("tools") or () if isinstance(tool, dict)]
+        entries += self.request.get("functions") or []
+        return [
+            Tool(entry["name"], entry.get("parameters") or {})
+            for entry in entries
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+        ]
+
+    def tool(self, *names: str) -> Tool | None:
+        """The first offered tool with one of these names, alone or behind a namespace (`files__read` for `read`)."""
+        for name in names:
+            for tool in self.tools:
+                if tool.name == name or re.split(r"__|\.", tool.name)[-1] == name:
+                    return tool
+        return None
+
+    @property
+    def forced_tool(self) -> Tool | None:
+        """The tool that `tool_choice` insists on: the named one, or the first for `required`."""
+        choice = self.request.get("tool_choice")
+        if isinstance(choice, dict):
+            wanted = (choice.get("function") or choice).get("name")
+            return next((tool for tool in self.tools if tool.name == wanted), None)
+        return self.tools[0] if choice == "required" and self.tools else None
+
+    @property
+    def parallel(self) -> bool:
+        """Whether several calls at once are welcome."""
+        return self.request.get("parallel_tool_calls") is not False
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer must fit; `{"type": "object"}` for `json_object`; None for free text."""
+        wanted = self.request.get("response_format")
+        if not isinstance(wanted, dict):
+            return None
+        if wanted.get("type") == "json_object":
+            return {"type": "object", "properties": {"answer": {"type": "string"}}}
+        if wanted.get("type") != "json_schema":
+            return None
+        schema = (wanted.get("json_schema") or {}).get("schema")
+        return schema if isinstance(schema, dict) else {}
+
+    def prompt_text(self) -> str:
+        """The prompt, in the manner of a chat template: what the prompt tokens are counted from."""
+        turns = [f"<|im_start|>{message.get('role')}\n{_rendered(message)}<|im_end|>\n" for message in self.messages]
+        tools = self.request.get("tools") or self.request.get("functions")
+        return "".join([json.dumps(tools, ensure_ascii=False) if tools else "", *turns, "<|im_start|>assistant\n"])
+
+    def _question_position(self) -> int | None:
+        for position in range(len(self.messages) - 1, -1, -1):
+            message = self.messages[position]
+            if message.get("role") == "user" and not self._is_attachment(position) and spoken_text(message):
+                return position
+        return None
+
+    def _is_attachment(self, position: int) -> bool:
+        """Whether a user message only carries the images of the tool result before it (tool messages cannot hold any)."""
+        if position == 0 or self.messages[position - 1].get("role") != "tool":
+            return False
+        return any(part.get("type") == "image_url" for part in _parts(self.messages[position]))
+
+
+def message_text(message: dict[str, Any]) -> str:
+    """The text of a message: its string, or its text parts one per line."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in _parts(message) if isinstance(part.get("text"), str))
+
+
+def spoken_text(message: dict[str, Any]) -> str:
+    """The text of a message without leading blocks of context and without markers around images."""
+    text = _IMAGE_MARKER.sub("", message_text(message)).strip()
+    while (context := _CONTEXT.match(text)) is not None:
+        text = text[context.end() :]
+    return text.strip()
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+
+
+def _image_url(part: dict[str, Any]) -> str:
+    url = part.get("image_url")
+    return str(url.get("url") if isinstance(url, dict) else url)
+
+
+def _rendered(message: dict[str, Any]) -> str:
+    calls = message.get("tool_calls")
+    reasoning = message.get("reasoning") or message.get("reasoning_content") or ""
+    return f"{reasoning}{message_text(message)}{json.dumps(calls, ensure_ascii=False) if calls else ''}"

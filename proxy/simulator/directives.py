@@ -1,0 +1,78 @@
+"""What a request tells the simulator to do: in the user's words, in the model name, or in headers.
+
+In the last user message: `scenario: NAME`, `fault: SPEC`, `personality: NAME`, `tps: N` (tokens per second), `tokens: N`
+(a long answer). In the model name the same without the words in front, joined by `+`: `sim-agent`, `sim-long+tps=20`,
+`sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the text that a message could hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.simulator.conversation import Conversation
+from proxy.simulator.faults import Faults, parse_faults
+from proxy.simulator.personality import PERSONALITIES
+from proxy.simulator.scenarios import SCENARIOS, choose, is_title_request
+
+_DIRECTIVE = re.compile(r"\b(scenario|fault|personality|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
+_MODEL_PREFIX = "sim-"
+
+
+@dataclass(frozen=True)
+class Directives:
+    """`scenario` is always a name in `SCENARIOS`; None means that the server's own setting counts."""
+
+    scenario: str
+    faults: Faults
+    personality: str | None = None
+    tokens_per_second: float | None = None
+    tokens: int | None = None
+
+
+def read_directives(conversation: Conversation, model: str, headers: Mapping[str, str]) -> Directives:
+    """Headers count before words, words before the model name. Raises `ValueError` for a name that is not known."""
+    found = _from_model(model)
+    if not is_title_request(conversation):  # a title request quotes the user's first message, directives included
+        found |= _from_text(conversation.question)
+    found |= _from_text(headers.get("x-simulator", ""))
+    if "x-simulator-fault" in headers:
+        found["fault"] = headers["x-simulator-fault"]
+    tokens = found.get("tokens")
+    scenario = found.get("scenario") or ("long" if tokens else choose(conversation))
+    return Directives(
+        scenario=_known(scenario.replace("-", "_"), SCENARIOS, "scenario"),
+        faults=parse_faults(found.get("fault", "")),
+        personality=_known(found["personality"], PERSONALITIES, "personality") if "personality" in found else None,
+        tokens_per_second=float(found["tps"]) if "tps" in found else None,
+        tokens=min(int(tokens), 1_000_000) if tokens else None,
+    )
+
+
+def _from_text(text: str) -> dict[str, str]:
+    return {match[1]: match[2] for match in _DIRECTIVE.finditer(text)}
+
+
+def _from_model(model: str) -> dict[str, str]:
+    if not model.startswith(_MODEL_PREFIX):
+        return {}
+    found: dict[str, str] = {}
+    faults = []
+    for word in model[len(_MODEL_PREFIX) :].split("+"):
+        name, separator, value = word.partition("=")
+        if word.replace("-", "_") in SCENARIOS:
+            found["scenario"] = word
+        elif word in PERSONALITIES:
+            found["personality"] = word
+        elif separator and name in ("tps", "tokens"):
+            found[name] = value
+        else:
+            faults.append(word)
+    return found | ({"fault": ",".join(faults)} if faults else {})
+
+
+def _known(name: str, names: Mapping[str, object], what: str) -> str:
+    if name not in names:
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(sorted(names))}")
+    return name

@@ -1,0 +1,163 @@
+"""Everything but chat: models, tokenizer, health, metrics, identity, text completions, embeddings."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import struct
+import time
+from typing import Any
+
+from aiohttp import web
+
+from proxy.simulator import tokenizer
+from proxy.simulator.conversation import Conversation
+from proxy.simulator.errors import vllm_error
+from proxy.simulator.personality import Make
+from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED
+from proxy.simulator.validation import parsed_body
+
+_DIMENSIONS = 8
+
+
+def add_model_routes(app: web.Application) -> None:
+    """Register the routes; those by which a make is recognised exist only for that make."""
+    app.router.add_get("/v1/models", models)
+    app.router.add_get("/health", health)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_post("/tokenize", tokenize)
+    app.router.add_post("/detokenize", detokenize)
+    app.router.add_post("/v1/completions", completions)
+    app.router.add_post("/v1/embeddings", embeddings)
+    app.router.add_get("/simulator/requests", requests)
+    path, answer = _identity(app[OPTIONS].personality.shape.make, app[OPTIONS].max_model_len)
+    app.router.add_get(path, _constant(answer))
+
+
+def _identity(make: Make, context: int) -> tuple[str, dict[str, Any]]:
+    """The endpoint by which a server of this make is known, with its answer."""
+    known: dict[Make, tuple[str, dict[str, Any]]] = {
+        "vllm": ("/version", {"version": "0.32.0"}),
+        "sglang": ("/get_server_info", {"version": "0.5.6", "context_length": context}),
+        "llamacpp": ("/props", {"default_generation_settings": {"n_ctx": context}, "build_info": "b6900-simulator"}),
+        "ollama": ("/api/version", {"version": "0.13.0"}),
+        "openai": ("/v1/engines", {"object": "list", "data": []}),
+    }
+    return known[make]
+
+
+def _constant(answer: dict[str, Any]) -> Any:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response(answer)
+
+    return handler
+
+
+async def models(request: web.Request) -> web.Response:
+    """`GET /v1/models`: with `max_model_len`, as vLLM and SGLang report it."""
+    options = request.app[OPTIONS]
+    created = int(time.time())
+    shape = options.personality.shape
+    entries: list[dict[str, Any]] = []
+    for name in options.models:
+        entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": shape.owner}
+        if shape.make in ("vllm", "sglang"):
+            entry |= {"root": name, "parent": None, "max_model_len": options.max_model_len}
+        if shape.make == "llamacpp":
+            entry["meta"] = {"n_ctx_train": options.max_model_len}
+        entries.append(entry)
+    return web.json_response({"object": "list", "data": entries})
+
+
+async def health(request: web.Request) -> web.Response:
+    """`GET /health`: 200 and nothing else."""
+    return web.Response()
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """`GET /metrics`."""
+    text = request.app[COUNTERS].exposition(request.app[OPTIONS].models[0])
+    return web.Response(text=text, content_type="text/plain")
+
+
+async def requests(request: web.Request) -> web.Response:
+    """`GET /simulator/requests`: the last chat requests received, oldest first (for tests: what did the gateway send?)."""
+    return web.json_response([entry["body"] for entry in request.app[RECEIVED]])
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """`POST /tokenize`: of a `prompt`, or of `messages` in their template."""
+    body = parsed_body(await request.read(), request.content_type)
+    text = body.get("prompt")
+    if not isinstance(text, str):
+        if not isinstance(body.get("messages"), list):
+            raise vllm_error("1 validation error:\n  Field required", type="Bad Request", param="body.prompt")
+        text = Conversation(body).prompt_text()
+    pieces = tokenizer.split(text)
+    answer = {
+        "count": len(pieces),
+        "max_model_len": request.app[OPTIONS].max_model_len,
+        "tokens": [tokenizer.token_id(piece) for piece in pieces],
+        "token_strs": pieces if body.get("return_token_strs") else None,
+    }
+    return web.json_response(answer)
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """`POST /detokenize`."""
+    body = parsed_body(await request.read(), request.content_type)
+    try:
+        return web.json_response({"prompt": tokenizer.decode(list(body.get("tokens") or ()))})
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise vllm_error(str(error), param="tokens") from None
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """`POST /v1/completions`: repeats the prompt, in one chunk if streamed."""
+    body = parsed_body(await request.read(), request.content_type)
+    prompt = body.get("prompt")
+    text = f" … {prompt if isinstance(prompt, str) else 'and so on'}"
+    count = tokenizer.count(str(prompt))
+    answer = {
+        "id": f"cmpl-{secrets.token_hex(8)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": body.get("model") or request.app[OPTIONS].models[0],
+        "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
+        "usage": {"prompt_tokens": count, "completion_tokens": count + 1, "total_tokens": 2 * count + 1},
+    }
+    if not body.get("stream"):
+        return web.json_response(answer)
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    await response.write(b"data: " + json.dumps(answer).encode() + b"\n\ndata: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+async def embeddings(request: web.Request) -> web.Response:
+    """`POST /v1/embeddings`: a small vector per input, the same for the same text."""
+    body = parsed_body(await request.read(), request.content_type)
+    given = body.get("input")
+    inputs = [given] if isinstance(given, str) else list(given or ())
+    data = [
+        {"object": "embedding", "index": index, "embedding": _embedding(str(text), body.get("encoding_format"))}
+        for index, text in enumerate(inputs)
+    ]
+    count = sum(tokenizer.count(str(text)) for text in inputs)
+    answer = {
+        "id": f"embd-{secrets.token_hex(8)}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": body.get("model") or request.app[OPTIONS].models[0],
+        "data": data,
+        "usage": {"prompt_tokens": count, "total_tokens": count},
+    }
+    return web.json_response(answer)
+
+
+def _embedding(text: str, encoding: object) -> list[float] | str:
+    data = text.encode("utf-8", "replace")
+    vector = [sum(data[place::_DIMENSIONS]) % 256 / 256 for place in range(_DIMENSIONS)]
+    return base64.b64encode(struct.pack(f"<{_DIMENSIONS}f", *vector)).decode() if encoding == "base64" else vector

@@ -1,0 +1,106 @@
+"""Error answers in the wordings of several servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.simulator.personality import Make
+
+#: Whose wordings there are.
+WORDINGS: tuple[Make, ...] = ("vllm", "sglang", "llamacpp", "ollama", "openai")
+
+_TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    429: "RateLimitError",
+}
+_MESSAGES = {
+    400: "The request is invalid.",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not found.",
+    429: "Too many requests. Please slow down.",
+    500: "Internal server error",
+    502: "Bad gateway",
+    503: "The server is overloaded. Please try again later.",
+}
+
+
+class Refused(Exception):
+    """The request gets this error answer: HTTP status and JSON body."""
+
+    def __init__(self, status: int, body: dict[str, Any], retry_after: str | None = None) -> None:
+        super().__init__(str(body))
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+
+
+def vllm_error(message: str, *, type: str = "BadRequestError", param: str | None = None, status: int = 400) -> Refused:
+    """vLLM's error object; its `code` is the status, as a number."""
+    return Refused(status, {"error": {"message": message, "type": type, "param": param, "code": status}})
+
+
+def refusal(make: Make, status: int, retry_after: str | None = None) -> Refused:
+    """The answer of a server of this make that refuses with `status`."""
+    message = _MESSAGES.get(status, "Internal server error")
+    type_ = _TYPES.get(status, "InternalServerError")
+    body: dict[str, Any] = {"error": {"message": message, "type": type_, "param": None, "code": status}}
+    if make == "sglang":
+        body = {"object": "error", "message": message, "type": type_, "param": None, "code": status}
+    elif make == "llamacpp":
+        body = {
+            "error": {
+                "code": status,
+                "message": message,
+                "type": "unavailable_error" if status == 503 else "server_error",
+            }
+        }
+    elif make == "ollama":
+        body = {"error": {"message": message, "type": "api_error", "param": None, "code": None}}
+    elif make == "openai":
+        code = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}.get(status)
+        type_ = "invalid_request_error" if status < 429 else "requests" if status == 429 else "server_error"
+        body = {"error": {"message": message, "type": type_, "param": None, "code": code}}
+    return Refused(status, body, retry_after)
+
+
+def context_overflow(make: Make, prompt_tokens: int, limit: int) -> Refused:
+    """The answer to a prompt that does not fit, as each server words it."""
+    if make == "vllm":
+        return vllm_error(
+            f"This model's maximum context length is {limit} tokens. However, your prompt contains at least {limit + 1} input "
+            "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. "
+            f"(parameter=input_tokens, value={limit + 1})",
+            param="input_tokens",
+        )
+    if make == "sglang":
+        text = f"The input ({prompt_tokens} tokens) is longer than the model's context length ({limit} tokens)."
+        return Refused(400, {"object": "error", "message": text, "type": "BadRequestError", "param": None, "code": 400})
+    if make == "llamacpp":
+        text = f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens), try increasing it"
+        error: dict[str, Any] = {
+            "code": 400,
+            "message": text,
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": prompt_tokens,
+            "n_ctx": limit,
+        }
+        return Refused(400, {"error": error})
+    if make == "ollama":
+        text = "the input length exceeds the context length"
+        return Refused(400, {"error": {"message": text, "type": "api_error", "param": None, "code": None}})
+    text = (
+        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {prompt_tokens} tokens. "
+        "Please reduce the length of the messages."
+    )
+    error = {"message": text, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    return Refused(400, {"error": error})
+
+
+def dead_engine() -> dict[str, Any]:
+    """The payload of the error chunk that vLLM sends when its engine dies in mid-stream."""
+    message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+    return {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}

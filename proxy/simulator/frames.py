@@ -1,0 +1,194 @@
+"""The frames of one stream: rendered chunks with this request's ids and usage, and its faults worked in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.simulator.chunks import Rendered
+from proxy.simulator.errors import dead_engine
+from proxy.simulator.faults import Faults
+from proxy.simulator.personality import Personality
+from proxy.simulator.tokenizer import encode
+
+_CALL_ID = re.compile(rb"\x7fcall-(\d+)\x7f")
+_PART_FIELDS = {"reasoning": ("reasoning",), "text": ("content", "refusal"), "call": ("name", "arguments")}
+
+
+class Whole(bytes):
+    """A frame that is sent as it stands; all others get the stream's head in front."""
+
+
+DONE = Whole(b"data: [DONE]\n\n")
+_MALFORMED = Whole(b'data: {"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"index":0,"delta":\n\n')
+
+
+@dataclass
+class Frames:
+    """What is sent: `frames[i]` when `counts[i]` tokens are generated, after the pause in front of it (seconds), if any.
+
+    `cut`: the connection is cut after the last frame instead of ending the body.
+    """
+
+    head: bytes
+    frames: list[bytes]
+    counts: list[int]
+    pauses: dict[int, float] = field(default_factory=dict)
+    cut: bool = False
+
+    def bytes_of(self, start: int, end: int) -> bytes:
+        """The frames of a range, ready to send."""
+        head = self.head
+        return b"".join(frame if type(frame) is Whole else head + frame for frame in self.frames[start:end])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a stream needs besides its rendered chunks."""
+
+    id: str
+    created: int
+    model: str
+    personality: Personality
+    prompt: str
+    prompt_tokens: int
+    #: token counts of the prompt that a cache had already
+    cached_tokens: int
+    call_ids: Sequence[str]
+    include_usage: bool = False
+    usage_in_every_chunk: bool = False
+    token_ids: bool = False
+
+
+def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
+    """The frames of a stream without the faults that act before it starts."""
+    bodies: Sequence[bytes] = rendered.bodies
+    if rendered.calls:
+        bodies = [_with_call_ids(chunk.body, stream) if chunk.has_call_id else chunk.body for chunk in rendered.chunks]
+    if faults.filter is not None or faults.no_finish:
+        bodies = _with_finish(bodies, rendered, None if faults.no_finish else "content_filter")
+    frames = [_role_body(stream), *bodies]
+    counts = [1, *rendered.counts]
+    if stream.usage_in_every_chunk:
+        frames = _with_usage(frames, rendered, stream)
+    if stream.include_usage:
+        frames.append(_usage_body(rendered, stream))
+        counts.append(counts[-1])
+    frames.append(DONE)
+    counts.append(counts[-1])
+    result = Frames(_head(stream), frames, counts)
+    _apply_faults(result, rendered, faults)
+    return result
+
+
+def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
+    """The usage of the whole answer."""
+    counts = _usage_counts(stream, rendered.completion_tokens, rendered.reasoning_tokens)
+    if stream.personality.shape.make == "vllm":
+        created = stream.prompt_tokens // 16 * 16 - stream.cached_tokens
+        details = {"cached_tokens": stream.cached_tokens, "created_cache_tokens": created}
+    else:
+        details = {"cached_tokens": stream.cached_tokens}
+    reasoning = counts.pop("completion_tokens_details", None)
+    return counts | {"prompt_tokens_details": details} | ({"completion_tokens_details": reasoning} if reasoning else {})
+
+
+def place(position: str, rendered: Rendered) -> int:
+    """Where a fault strikes, as a number of frames (the role frame is the first): a number, `half`, or the middle of a part."""
+    if position.isdigit():
+        return min(1 + int(position), 1 + len(rendered.chunks))
+    fields = [chunk.field for chunk in rendered.chunks]
+    wanted = _PART_FIELDS.get(position, ())
+    start = next((number for number, field in enumerate(fields) if field in wanted), None)
+    if start is None:
+        return 1 + len(fields) // 2
+    later = range(start, len(fields))
+    end = next((number for number in later if fields[number] not in (*wanted, "silent")), len(fields))
+    return 1 + (start + end + 1) // 2
+
+
+def _apply_faults(result: Frames, rendered: Rendered, faults: Faults) -> None:
+    if faults.silence:
+        result.pauses[place("half", rendered)] = faults.silence
+    if faults.malformed is not None:
+        position = place(faults.malformed, rendered)
+        result.frames.insert(position, _MALFORMED)
+        result.counts.insert(position, result.counts[position - 1])
+    if faults.no_done:
+        _truncate(result, len(result.frames) - 1)
+    for position_wanted in (faults.error, faults.eof, faults.drop):
+        if position_wanted is not None:
+            _truncate(result, place(position_wanted, rendered))
+    if faults.filter is not None:
+        _stop_early(result, place(faults.filter, rendered), len(rendered.chunks))
+    if faults.error is not None:
+        result.frames += [Whole(b"data: " + json.dumps(dead_engine()).encode() + b"\n\n"), DONE]
+        result.counts += [result.counts[-1]] * 2
+    result.cut = faults.drop is not None
+
+
+def _truncate(result: Frames, length: int) -> None:
+    del result.frames[length:]
+    del result.counts[length:]
+
+
+def _stop_early(result: Frames, position: int, finish: int) -> None:
+    """Leave out what stands between a position and the chunk with the finish reason."""
+    del result.frames[position:finish]
+    del result.counts[position:finish]
+
+
+def _head(stream: Stream) -> bytes:
+    values = {"id": stream.id, "object": "chat.completion.chunk", "created": stream.created, "model": stream.model}
+    return f"data: {_dumps(values)[:-1]},".encode("utf-8", "replace")
+
+
+def _role_body(stream: Stream) -> bytes:
+    shape = stream.personality.shape
+    logprobs = ',"logprobs":null' if shape.has_logprobs else ""
+    first = shape.first_extra
+    if stream.token_ids:
+        first = first.replace('"prompt_token_ids":null', f'"prompt_token_ids":{_dumps(encode(stream.prompt))}')
+    choice = f'{{"index":0,"delta":{shape.role_delta}{logprobs},"finish_reason":null{shape.choice_extra}}}'
+    return f'"choices":[{choice}]{first}{shape.chunk_extra}}}\n\n'.encode()
+
+
+def _usage_body(rendered: Rendered, stream: Stream) -> bytes:
+    return f'"choices":[],"usage":{_dumps(usage(rendered, stream))}{stream.personality.shape.usage_extra}}}\n\n'.encode()
+
+
+def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:
+    """The same frames with the counts so far in each of them."""
+    counts = [(0, 0), *((chunk.tokens, chunk.reasoning_tokens) for chunk in rendered.chunks)]
+    closing = rendered.closing
+    return [
+        frame[: -len(closing)] + f',"usage":{_dumps(_usage_counts(stream, *so_far))}}}\n\n'.encode()
+        for frame, so_far in zip(frames, counts, strict=True)
+    ]
+
+
+def _usage_counts(stream: Stream, completion: int, reasoning: int) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "prompt_tokens": stream.prompt_tokens,
+        "total_tokens": stream.prompt_tokens + completion,
+        "completion_tokens": completion,
+    }
+    if stream.personality.markup is None:  # only a server that parses reasoning can count it
+        counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return counts
+
+
+def _with_call_ids(body: bytes, stream: Stream) -> bytes:
+    return _CALL_ID.sub(lambda match: stream.call_ids[int(match[1])].encode(), body)
+
+
+def _with_finish(bodies: Sequence[bytes], rendered: Rendered, reason: str | None) -> list[bytes]:
+    written = f'"finish_reason":"{rendered.finish_reason}"'.encode()
+    return [*bodies[:-1], bodies[-1].replace(written, b'"finish_reason":' + _dumps(reason).encode())]
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

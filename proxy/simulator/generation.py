@@ -1,0 +1,118 @@
+"""What the simulated model generates: a script as tokens.
+
+Every token knows both of its faces: the raw text, markup included, that a server without parsers passes on, and the field in
+which a server with parsers puts it. The markup is that of Qwen3 (`<think>`, `<tool_call>`), in its two call notations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
+from typing import Literal, NamedTuple
+
+from proxy.simulator.script import Call, Reasoning, Refusal, Script, Step, Text
+from proxy.simulator.tokenizer import split
+
+#: `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
+Notation = Literal["hermes", "xml"]
+#: `silent`: a token of which a parsing server shows nothing; `name`: the token that completes the head of a call
+Field = Literal["silent", "reasoning", "content", "refusal", "name", "arguments"]
+
+
+class Token(NamedTuple):
+    """`raw`: text as generated; `field` and `text`: what a parser makes of it; `call`: number of the call in the answer."""
+
+    raw: str
+    field: Field
+    text: str
+    call: int = 0
+
+
+def generate(script: Script, notation: Notation = "hermes", separators: bool = True, interleave: bool = False) -> list[Token]:
+    """All tokens of a script but the end token.
+
+    `separators`: white space between the parts reaches the parsed fields, as vLLM's parsers let it; `interleave`: the tokens
+    of neighbouring calls take turns instead of following one call after the other.
+    """
+    tokens: list[Token] = []
+    calls: list[list[Token]] = []
+    number = 0
+    previous: Step | None = None
+    for step in script.steps:
+        if calls and not isinstance(step, Call):
+            tokens.extend(_joined(calls, interleave))
+            calls = []
+        between = _separator(previous, step, separators)
+        if isinstance(step, Call):
+            calls.append(between + _call(step, number, notation))
+            number += 1
+        else:
+            tokens.extend(between)
+            tokens.extend(_spoken(step, separators))
+        previous = step
+    tokens.extend(_joined(calls, interleave))
+    return tokens
+
+
+def _joined(calls: list[list[Token]], interleave: bool) -> Iterable[Token]:
+    if not interleave:
+        return chain.from_iterable(calls)
+    return (token for turn in zip_longest(*calls) for token in turn if token is not None)
+
+
+def _separator(previous: Step | None, step: Step, separators: bool) -> list[Token]:
+    if previous is None:
+        return []
+    if isinstance(previous, Reasoning):
+        return [Token("\n\n", "content" if separators else "silent", "\n\n")]
+    if isinstance(step, Call) and not isinstance(previous, Call):
+        return [Token("\n", "content" if separators else "silent", "\n")]
+    return [Token("\n", "silent", "")]
+
+
+def _spoken(step: Reasoning | Text | Refusal, separators: bool) -> Iterator[Token]:
+    if isinstance(step, Reasoning):
+        newline = Token("\n", "reasoning" if separators else "silent", "\n")
+        yield Token("<think>", "silent", "")
+        yield newline
+        yield from (Token(piece, "reasoning", piece) for piece in split(step.text))
+        yield newline
+        yield Token("</think>", "silent", "")
+        return
+    field: Field = "content" if isinstance(step, Text) else "refusal"
+    yield from (Token(piece, field, piece) for piece in split(step.text))
+
+
+def _call(step: Call, number: int, notation: Notation) -> list[Token]:
+    if notation == "xml":
+        return _xml_call(step, number)
+    head = split(f'<tool_call>\n{{"name": {json.dumps(step.name)}, ')
+    middle = split('"arguments": ')
+    tokens = [Token(piece, "silent", "") for piece in head]
+    tokens[-1] = Token(head[-1], "name", step.name, number)
+    tokens += [Token(piece, "silent", "", number) for piece in middle]
+    tokens += [Token(piece, "arguments", piece, number) for piece in split(step.arguments)]
+    return tokens + [Token(piece, "silent", "", number) for piece in split("}\n</tool_call>")]
+
+
+def _xml_call(step: Call, number: int) -> list[Token]:
+    head = split(f"<tool_call>\n<function={step.name}>\n")
+    tokens = [Token(piece, "silent", "") for piece in head]
+    tokens[-1] = Token(head[-1], "name", step.name, number)
+    body = "".join(_xml_parameter(key, value) for key, value in _parameters(step.arguments).items())
+    tokens += [Token(piece, "arguments", piece, number) for piece in split(body)]
+    return tokens + [Token(piece, "silent", "", number) for piece in split("</function>\n</tool_call>")]
+
+
+def _parameters(arguments: str) -> dict[str, object]:
+    try:
+        value = json.loads(arguments)
+    except ValueError:  # a script may hold broken arguments on purpose
+        return {"input": arguments}
+    return value if isinstance(value, dict) else {"input": arguments}
+
+
+def _xml_parameter(key: str, value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"<parameter={key}>\n{text}\n</parameter>\n"

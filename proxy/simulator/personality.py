@@ -1,0 +1,130 @@
+"""How a server of a given make words its stream: names of fields, shape of a chunk, usage, chunking.
+
+`vllm` follows recordings of vLLM 0.32; the others are close enough to their models to test a gateway's tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from proxy.simulator.generation import Notation
+
+Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai"]
+ReasoningField = Literal["reasoning", "reasoning_content", "none"]
+#: `request`: as `stream_options` asks; the others whatever it asks
+UsageMode = Literal["request", "last", "every", "none"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The fixed parts of a make's chunks. Texts named `*_extra` are JSON members with a leading comma."""
+
+    make: Make
+    owner: str
+    id_prefix: str = "chatcmpl-"
+    call_id_prefix: str = "call_"
+    role_delta: str = '{"role":"assistant","content":""}'
+    final_delta: str = "{}"
+    #: members that every delta has, besides its own
+    every_delta: dict[str, Any] = field(default_factory=dict, hash=False)
+    first_extra: str = ""
+    chunk_extra: str = ""
+    choice_extra: str = ""
+    final_choice_extra: str = ""
+    usage_extra: str = ""
+    #: whether choices have a `logprobs` key at all
+    has_logprobs: bool = True
+    #: `arguments` in the first delta of a call: not there, `""`, or the whole of them
+    first_arguments: Literal["absent", "empty", "whole"] = "empty"
+    #: later deltas of a call repeat all keys, as null where they have nothing to say
+    repeats_call_keys: bool = False
+    #: deltas of calls say `content: null`
+    null_content: bool = False
+
+
+VLLM = Shape(
+    make="vllm",
+    owner="vllm",
+    call_id_prefix="chatcmpl-tool-",
+    first_extra=',"prompt_token_ids":null,"prompt_text":null',
+    final_choice_extra=',"stop_reason":null',
+    usage_extra=',"system_fingerprint":"vllm-0.32.0-simulator"',
+    first_arguments="absent",
+    null_content=True,
+)
+SGLANG = Shape(
+    make="sglang",
+    owner="sglang",
+    id_prefix="",
+    every_delta={"role": None, "content": None, "reasoning_content": None, "tool_calls": None},
+    role_delta='{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null}',
+    final_delta='{"role":null,"content":null,"reasoning_content":null,"tool_calls":null}',
+    chunk_extra=',"usage":null',
+    choice_extra=',"matched_stop":null',
+    final_choice_extra=',"matched_stop":151645',
+    repeats_call_keys=True,
+)
+LLAMACPP = Shape(
+    make="llamacpp",
+    owner="llamacpp",
+    call_id_prefix="",
+    role_delta='{"role":"assistant","content":null}',
+    chunk_extra=',"system_fingerprint":"b6900-simulator"',
+    usage_extra=',"system_fingerprint":"b6900-simulator","timings":{"prompt_n":1,"predicted_n":1}',
+    has_logprobs=False,
+)
+OLLAMA = Shape(
+    make="ollama",
+    owner="library",
+    every_delta={"role": "assistant", "content": ""},
+    final_delta='{"role":"assistant","content":""}',
+    chunk_extra=',"system_fingerprint":"fp_ollama"',
+    usage_extra=',"system_fingerprint":"fp_ollama"',
+    has_logprobs=False,
+    first_arguments="whole",
+)
+OPENAI = Shape(
+    make="openai",
+    owner="openai",
+    role_delta='{"role":"assistant","content":"","refusal":null}',
+    chunk_extra=',"service_tier":"default","system_fingerprint":"fp_simulator","usage":null',
+    usage_extra=',"service_tier":"default","system_fingerprint":"fp_simulator"',
+)
+
+
+@dataclass(frozen=True)
+class Personality:
+    """One way of serving. `markup`: None for parsed output, else the notation in which it comes as plain content."""
+
+    shape: Shape = VLLM
+    reasoning: ReasoningField = "reasoning"
+    markup: Notation | None = None
+    #: white space between the parts shows up in the parsed fields
+    separators: bool = True
+    tokens_per_delta: int = 1
+    usage: UsageMode = "request"
+    #: neighbouring calls come token by token in turns
+    interleave: bool = False
+    #: the call comes in the old `function_call` field
+    function_call: bool = False
+
+
+_PLAIN = Personality(separators=False)
+
+PERSONALITIES: dict[str, Personality] = {
+    "vllm": Personality(),
+    "vllm-raw": Personality(markup="hermes"),
+    "vllm-raw-xml": Personality(markup="xml"),
+    "vllm-interval": Personality(tokens_per_delta=7),
+    "vllm-interleaved": Personality(interleave=True),
+    "vllm-usage-every": Personality(usage="every"),
+    "vllm-usage-none": Personality(usage="none"),
+    "sglang": replace(_PLAIN, shape=SGLANG, reasoning="reasoning_content"),
+    "sglang-raw": replace(_PLAIN, shape=SGLANG, markup="hermes"),
+    "llamacpp": replace(_PLAIN, shape=LLAMACPP, reasoning="reasoning_content"),
+    "ollama": replace(_PLAIN, shape=OLLAMA),
+    "openai": replace(_PLAIN, shape=OPENAI, reasoning="none"),
+    "deepseek": replace(_PLAIN, shape=OPENAI, reasoning="reasoning_content"),
+    "legacy": replace(_PLAIN, shape=OPENAI, reasoning="none", function_call=True),
+}

@@ -1,0 +1,100 @@
+"""Sending a stream's frames at the pace of a GPU.
+
+One timer per stream and no task switch per chunk: a thousand paced streams fit into one process. A stream that falls behind
+(or a reader that does not keep up) gets several chunks in one write, as it would from a busy server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from proxy.simulator.frames import Frames
+from proxy.simulator.metrics import Counters
+
+Outcome = Literal["finished", "cut", "gone"]
+
+#: Chunks per write where no pace is set.
+_BURST = 8
+#: Bytes that may wait for a slow reader before the stream pauses.
+_HIGH_WATER = 256 * 1024
+#: The longest time, in seconds, in which a departure of the client goes unnoticed.
+_WATCH = 0.05
+
+
+class Player:
+    """Plays frames into a transport. `tokens_per_second` 0 means as fast as the reader takes them."""
+
+    def __init__(
+        self,
+        frames: Frames,
+        transport: asyncio.Transport,
+        counters: Counters,
+        *,
+        chunked: bool,
+        tokens_per_second: float,
+    ) -> None:
+        self._frames = frames
+        self._transport = transport
+        self._counters = counters
+        self._chunked = chunked
+        self._interval = 1 / tokens_per_second if tokens_per_second > 0 else 0.0
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self._position = 0
+        self._pauses = dict(frames.pauses)
+        self._outcome: asyncio.Future[Outcome] = self._loop.create_future()
+        self._timer: asyncio.Handle | None = None
+
+    async def play(self, delay: float = 0.0) -> Outcome:
+        """Returns when all is sent (`finished`), the connection was cut on purpose (`cut`) or the client left (`gone`)."""
+        self._start += delay
+        self._step()
+        try:
+            return await self._outcome
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _step(self) -> None:
+        if self._transport.is_closing():
+            self._outcome.set_result("gone")
+            return
+        now = self._loop.time()
+        if self._transport.get_write_buffer_size() > _HIGH_WATER:
+            self._timer = self._loop.call_later(_WATCH / 5, self._step)
+            return
+        end = self._ready(now)
+        if end > self._position:
+            self._send(end)
+        if end == len(self._frames.frames):
+            self._end()
+            return
+        if end in self._pauses:
+            self._start += max(0.0, now - self._due(end)) + self._pauses.pop(end)
+        self._timer = self._loop.call_at(min(max(self._due(end), now), now + _WATCH), self._step)
+
+    def _due(self, position: int) -> float:
+        return self._start + max(0, self._frames.counts[position] - 1) * self._interval
+
+    def _ready(self, now: float) -> int:
+        """Up to which frame everything may be sent now."""
+        position, length = self._position, len(self._frames.frames)
+        limit = length if self._interval else min(position + _BURST, length)
+        while position < limit and self._due(position) <= now:
+            if position in self._pauses and position > self._position:
+                return position
+            position += 1
+        return position
+
+    def _send(self, end: int) -> None:
+        data = self._frames.bytes_of(self._position, end)
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        before = self._frames.counts[self._position - 1] if self._position else 0
+        self._counters.generation_tokens += self._frames.counts[end - 1] - before
+        self._position = end
+
+    def _end(self) -> None:
+        if self._frames.cut:
+            self._transport.abort()
+        self._outcome.set_result("cut" if self._frames.cut else "finished")

@@ -1,0 +1,58 @@
+"""A tokenizer without a vocabulary file: deterministic, reversible, and about as coarse as a real one.
+
+A token is at most six bytes of UTF-8 (whole characters), and its id is those bytes read as a number behind a leading 1, so that
+any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Special tokens by text; `<|im_end|>` ends an answer.
+SPECIAL = {
+    text: number
+    for number, text in enumerate(("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"), start=1)
+}
+END = "<|im_end|>"
+
+_SPECIAL_TEXT = {number: text for text, number in SPECIAL.items()}
+_SPECIALS = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL) + ")")
+_TOKEN = re.compile(r" ?[A-Za-z]{1,5}| ?[0-9]{1,3}| ?[!-/:-@\[-`{-~]{1,3}|[ \t]{1,6}|\n{1,4}|[\s\S]")
+
+
+def split(text: str) -> list[str]:
+    """The tokens of a text, as texts; joined they are the text again."""
+    tokens: list[str] = []
+    for piece in _SPECIALS.split(text):
+        tokens.extend((piece,) if piece in SPECIAL else _TOKEN.findall(piece))
+    return tokens
+
+
+def count(text: str) -> int:
+    """How many tokens a text has."""
+    return len(split(text))
+
+
+def token_id(token: str) -> int:
+    """The id of one token as `split` returns it."""
+    special = SPECIAL.get(token)
+    return special if special is not None else int.from_bytes(b"\x01" + token.encode("utf-8", "replace"), "big")
+
+
+def encode(text: str) -> list[int]:
+    """The token ids of a text."""
+    return [token_id(token) for token in split(text)]
+
+
+def decode(ids: list[int]) -> str:
+    """The text of token ids. Raises `ValueError` for a number that is no id."""
+    return "".join(_token_text(number) for number in ids)
+
+
+def _token_text(number: int) -> str:
+    if number in _SPECIAL_TEXT:
+        return _SPECIAL_TEXT[number]
+    data = number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
+    if data[0] != 1 or len(data) < 2:
+        raise ValueError(f"{number} is no token id")
+    return data[1:].decode("utf-8", "replace")

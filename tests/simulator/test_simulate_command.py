@@ -1,0 +1,53 @@
+"""`responses-proxy simulate`, as a process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from proxy.commands import simulate
+
+
+def arguments(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    simulate.add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_listens_and_stops_on_a_signal(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "proxy", "simulate", "--port", "0", "--model", "tiny"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/v1", line)
+        assert found, line
+        with urllib.request.urlopen(f"{found[0]}/models", timeout=5) as response:
+            assert json.load(response)["data"][0]["id"] == "tiny"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert simulate.run(arguments("--port", str(port))) == 1
+    assert re.fullmatch(rf"cannot listen on 127\.0\.0\.1:{port}: .+\n", capsys.readouterr().err)
+
+
+def test_arguments_become_options() -> None:
+    args = arguments("--personality", "sglang", "--tokens-per-delta", "3", "--model", "a", "--model", "b", "--api-key", "k")
+    options = simulate.options_from(args)
+    assert options.models == ("a", "b")
+    assert (options.personality.shape.make, options.personality.tokens_per_delta) == ("sglang", 3)
+    assert options.api_key == "k"

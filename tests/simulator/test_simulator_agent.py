@@ -1,0 +1,103 @@
+"""The coding agent's steps, with the tools of different clients, its commands run for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.simulator.agent import agent, patch
+from proxy.simulator.conversation import Conversation
+from proxy.simulator.script import Call, Reasoning, Script, Text
+
+EXEC = ("exec_command", {"cmd": {"type": "string"}})
+PATCH = ("apply_patch", {"input": {"type": "string"}})
+BASH = ("bash", {"command": {"type": "string"}})
+ARGV = ("shell", {"command": {"type": "array", "items": {"type": "string"}}})
+CODE_MODE = ("functions__exec", {"input": {"type": "string"}})
+
+
+def conversation(*tools: tuple[str, dict[str, Any]], results: tuple[str, ...] = (), **fields: Any) -> Conversation:
+    offered = [{"function": {"name": name, "parameters": {"properties": properties}}} for name, properties in tools]
+    messages = [{"role": "user", "content": "scenario: agent"}, *({"role": "tool", "content": text} for text in results)]
+    return Conversation({"messages": messages, "tools": offered, **fields})
+
+
+def only_call(script: Script) -> tuple[str, dict[str, Any]]:
+    (call,) = [step for step in script.steps if isinstance(step, Call)]
+    return call.name, json.loads(call.arguments)
+
+
+def run_bash(command: list[str] | str, folder: Path) -> str:
+    argv = command if isinstance(command, list) else ["bash", "-c", command]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, timeout=10).stdout
+
+
+@pytest.mark.parametrize("tool", [BASH, ARGV], ids=["text", "argv"])
+def test_four_steps_in_a_real_shell(tool: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    results: tuple[str, ...] = ()
+    for _ in range(3):
+        name, arguments = only_call(agent(conversation(tool, results=results)))
+        assert name == tool[0]
+        results += (run_bash(arguments["command"], tmp_path),)
+    assert results[-1].endswith("Hello, world!\n")
+    last = agent(conversation(tool, results=results))
+    assert not any(isinstance(step, Call) for step in last.steps)
+    assert any(isinstance(step, Text) and "Hello, world!" in step.text for step in last.steps)
+
+
+def test_the_first_step_thinks_speaks_and_calls() -> None:
+    kinds = [type(step) for step in agent(conversation(EXEC)).steps]
+    assert kinds == [Reasoning, Text, Call]
+
+
+def test_codex_edits_with_its_patch_tool_or_through_its_shell(tmp_path: Path) -> None:
+    name, arguments = only_call(agent(conversation(EXEC, PATCH, results=("",))))
+    assert name == "apply_patch"
+    assert arguments["input"].startswith("*** Begin Patch\n*** Update File: greeting.py\n")
+    assert arguments["input"].endswith("\n*** End Patch")
+    name, arguments = only_call(agent(conversation(EXEC, results=("",))))
+    assert name == "exec_command"
+    assert arguments["cmd"].startswith("apply_patch <<'EOF'\n*** Begin Patch\n")
+    # the lines that the patch takes away are those that the first step wrote
+    _, first = only_call(agent(conversation(EXEC)))
+    removed = [line[1:] for line in arguments["cmd"].splitlines() if line.startswith("-")]
+    run_bash(first["cmd"], tmp_path)
+    written = (tmp_path / "greeting.py").read_text(encoding="utf-8")
+    assert all(line in written.splitlines() for line in removed)
+    assert (
+        subprocess.run([sys.executable, "greeting.py"], cwd=tmp_path, capture_output=True, check=True).stdout
+        == b"Hello world\n"
+    )
+
+
+def test_code_mode_gets_javascript() -> None:
+    name, arguments = only_call(agent(conversation(CODE_MODE)))
+    assert name == "functions__exec"
+    assert arguments["input"].startswith('const r = await tools.exec_command({cmd: "cat > greeting.py')
+
+
+def test_the_report_fits_the_schema_that_the_client_wants() -> None:
+    schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "report", "schema": schema}}
+    last = agent(conversation(EXEC, results=("", "", "ok"), response_format=wanted)).steps[-1]
+    assert isinstance(last, Text)
+    assert set(json.loads(last.text)) == {"summary"}
+
+
+@pytest.mark.parametrize("scenario", [agent, patch])
+def test_without_tools_there_is_an_answer_all_the_same(scenario: Callable[[Conversation], Script]) -> None:
+    steps = scenario(conversation()).steps
+    assert steps
+    assert not any(isinstance(step, Call) for step in steps)
+
+
+def test_patch_adds_one_file() -> None:
+    name, arguments = only_call(patch(conversation(EXEC, PATCH)))
+    assert (name, "*** Add File: hello.txt" in arguments["input"]) == ("apply_patch", True)
+    assert only_call(patch(conversation(EXEC)))[0] == "exec_command"

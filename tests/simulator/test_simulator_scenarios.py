@@ -1,0 +1,197 @@
+"""Which scenario plays, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proxy.simulator.conversation import Conversation, spoken_text
+from proxy.simulator.scenarios import SCENARIOS, choose
+from proxy.simulator.schema import example
+from proxy.simulator.script import Call, Text
+from tests.simulator.asking import WEATHER, Ask
+
+CODEX = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"
+
+SHELL = {"type": "function", "function": {"name": "exec_command", "parameters": {"properties": {"cmd": {"type": "string"}}}}}
+TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}
+
+
+def conversation(*texts: str, **fields: Any) -> Conversation:
+    return Conversation({"messages": [{"role": "user", "content": text} for text in texts], **fields})
+
+
+def response_format(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def function(name: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "scenario"),
+    [
+        (conversation("hello"), "default"),
+        (conversation("Please write a file for me", tools=[SHELL]), "agent"),
+        (conversation("Please write a file for me"), "default"),
+        (conversation("What is the weather?", tools=[WEATHER]), "tool"),
+        (conversation("hello", tools=[WEATHER], tool_choice="required"), "tool"),
+        (conversation("You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff."), "compaction"),
+        (conversation("Another language model started to solve this problem. Summary: …"), "continued"),
+        (conversation("fill it in", response_format=response_format({"type": "object"})), "schema"),
+        (conversation("title for: scenario: agent", response_format=response_format(TITLE_SCHEMA)), "title"),
+        (conversation([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]), "image"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_scenario_is_found_without_being_named(asked: Conversation, scenario: str) -> None:
+    assert choose(asked) == scenario
+
+
+def test_the_message_the_model_name_or_a_header_names_a_scenario(ask: Ask) -> None:
+    plain = "A plain answer"
+    assert ask("Hello! scenario: plain please").text().strip().startswith(plain)
+    assert ask("Hello!", model="sim-plain").text().strip().startswith(plain)
+    assert ask("Hello!", headers={"x-simulator": "scenario: plain"}).text().strip().startswith(plain)
+    assert "simulated model" in ask("Hello!").text()
+
+
+def test_an_unknown_name_is_refused_aloud(ask: Ask) -> None:
+    for reply in (ask("scenario: nonsense"), ask("hi", model="sim-nonsense"), ask("personality: nonsense")):
+        assert reply.status == 400
+        assert "nonsense" in reply.json["error"]["message"]
+
+
+def test_a_title_request_is_not_led_astray_by_the_message_that_it_quotes(ask: Ask) -> None:
+    reply = ask("Title for: scenario: agent fault: status=500", response_format=response_format(TITLE_SCHEMA))
+    assert json.loads(reply.text()) == {"title": "Simulated conversation"}
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_every_scenario_has_an_answer_with_and_without_tools(ask: Ask, name: str) -> None:
+    for tools in ({}, {"tools": [SHELL, WEATHER]}):
+        reply = ask(f"scenario: {name}", **tools)
+        assert reply.status == 200
+        assert reply.finish_reason in ("stop", "tool_calls")
+        assert reply.payloads[-1] == b"[DONE]"
+
+
+def test_context_in_tags_is_not_what_the_user_says() -> None:
+    asked = conversation(
+        "Fix it. scenario: agent",
+        "<environment_context>\n  <cwd>/workspace</cwd>\n</environment_context>",
+        "# AGENTS.md instructions for /workspace\n\n<INSTRUCTIONS>\nBe kind.\n</INSTRUCTIONS>",
+    )
+    assert asked.question == "Fix it. scenario: agent"
+    joined = {"content": "<environment_context>x</environment_context>\n\n<image name=[Image #1]>\n</image>\nWhat is this?"}
+    assert spoken_text(joined) == "What is this?"
+
+
+@pytest.mark.skipif(not CODEX.exists(), reason="no captured Codex requests beside the checkout")
+def test_the_last_words_in_captured_codex_requests() -> None:
+    def question(name: str) -> str:
+        items = json.loads((CODEX / name).read_text(encoding="utf-8"))["body"]["input"]
+        messages = [{"role": item["role"], "content": item["content"]} for item in items if item["type"] == "message"]
+        return Conversation({"messages": messages}).question
+
+    assert question("06-resume.json") == "second"
+    assert question("26-sub-agent-parent-after-wait.json") == "hello"
+    assert question("16-agents-md.json") == "hello"
+
+
+def test_tool_results_that_carry_images_do_not_end_the_turn() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    asked = Conversation(
+        {
+            "messages": [
+                {"role": "user", "content": "look at it"},
+                {"role": "tool", "content": "see below"},
+                {"role": "user", "content": [{"type": "text", "text": "Output of the tool:"}, image]},
+            ]
+        }
+    )
+    assert asked.question == "look at it"
+    assert asked.tool_results == ["see below"]
+
+
+def test_images_are_counted_and_typed(ask: Ask) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    reply = ask([{"role": "user", "content": [{"type": "text", "text": "scenario: image"}, part, part]}])
+    assert reply.text().strip() == "I received 2 image part(s): image/png, image/png."
+
+
+def test_a_tool_call_and_the_answer_with_its_result(ask: Ask) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "What's the weather in Paris?"}]
+    first = ask(messages, tools=[WEATHER])
+    assert json.loads(first.calls[0]["arguments"]) == {"city": "Paris", "unit": "celsius"}
+    messages.append({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": first.calls[0]}]})
+    messages.append({"role": "tool", "tool_call_id": "c", "content": "Sunny, 21 °C"})
+    second = ask(messages, tools=[WEATHER])
+    assert second.finish_reason == "stop"
+    assert "Sunny, 21 °C" in second.text()
+
+
+def test_parallel_calls_come_one_by_one_where_they_must(ask: Ask) -> None:
+    assert len(ask("scenario: parallel", tools=[SHELL]).calls) == 2
+    assert len(ask("scenario: parallel", tools=[SHELL], parallel_tool_calls=False).calls) == 1
+
+
+def test_no_calls_where_tool_choice_says_none(ask: Ask) -> None:
+    reply = ask("scenario: tool", tools=[WEATHER], tool_choice="none")
+    assert (reply.calls, reply.finish_reason) == ([], "stop")
+
+
+def test_a_named_tool_is_called(ask: Ask) -> None:
+    choice = {"type": "function", "function": {"name": "exec_command"}}
+    assert ask("hi", tools=[WEATHER, SHELL], tool_choice=choice).calls[0]["name"] == "exec_command"
+
+
+def test_mcp_finds_a_namespaced_tool_or_searches_for_one(ask: Ask) -> None:
+    add = function("mcp__tiny__add", a={"type": "integer"}, b={"type": "integer"})
+    agents = function("multi_agent_v1__spawn_agent", message={"type": "string"})
+    (call,) = ask("scenario: mcp", tools=[SHELL, agents, add]).calls
+    assert (call["name"], json.loads(call["arguments"])) == ("mcp__tiny__add", {"a": 3, "b": 3})
+    (search,) = ask("scenario: mcp", tools=[agents, function("tool_search", query={"type": "string"})]).calls
+    assert search["name"] == "tool_search"
+
+
+def test_subagent_spawns_waits_and_reports() -> None:
+    spawn = function("multi_agent_v1__spawn_agent", message={"type": "string"})
+    wait = function("multi_agent_v1__wait_agent", targets={"type": "array"}, timeout_ms={"type": "number"})
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "scenario: subagent"}]
+    asked = Conversation({"messages": messages, "tools": [spawn, wait]})
+    (spawning,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    assert "scenario: plain" in json.loads(spawning.arguments)["message"]
+    messages.append({"role": "tool", "content": '{"agent_id":"a-1","nickname":"Ada"}'})
+    (waiting,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    assert json.loads(waiting.arguments)["targets"] == ["a-1"]
+    messages.append({"role": "tool", "content": "child says hi"})
+    assert any(isinstance(step, Text) and "child says hi" in step.text for step in SCENARIOS["subagent"](asked).steps)
+
+
+def test_long_answers_have_as_many_tokens_as_asked_for(ask: Ask) -> None:
+    reply = ask("go", model="sim-long+tokens=300", stream_options={"include_usage": True})
+    assert reply.chunks[-1]["usage"]["completion_tokens"] == 301  # and the end token
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    TITLE_SCHEMA,
+    {"type": "object", "properties": {"n": {"type": "integer", "minimum": 10}, "x": {"type": "number", "maximum": -1}}},
+    {"type": "object", "required": ["a"], "properties": {"a": {"anyOf": [{"type": "null"}, {"type": "array", "minItems": 2}]}}},
+    {"type": "array", "items": {"enum": ["red", "blue"]}, "minItems": 3},
+    {"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}}},
+    {"allOf": [{"type": "object", "required": ["a"]}, {"properties": {"a": {"const": 7}}}]},
+    {"type": ["string", "null"], "minLength": 12, "maxLength": 14},
+    {"type": "object", "required": ["when"], "properties": {"when": {"type": "string", "format": "date-time"}}},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
+def test_made_up_values_fit_their_schema(ask: Ask, schema: dict[str, Any]) -> None:
+    jsonschema.validate(example(schema), schema)
+    reply = ask("fill it in, scenario: schema", response_format=response_format(schema))
+    jsonschema.validate(json.loads(reply.text()), schema)
