@@ -1,0 +1,32 @@
+ARG PYTHON=3.11
+
+# The lock's packages in a virtual environment, and our own code, compiled. Nothing to build with goes further than here.
+FROM python:${PYTHON}-slim AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+RUN python -m venv --without-pip /opt/venv
+COPY requirements.lock /build/
+RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements.lock
+COPY proxy /app/proxy
+RUN /opt/venv/bin/python -m compileall -q /app/proxy
+
+FROM python:${PYTHON}-slim
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+WORKDIR /app
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/app \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    RESPONSES_PROXY_HOST=0.0.0.0
+USER 10001
+EXPOSE 9000
+# http.client and not urllib: it goes past a proxy that the environment may name.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", "\
+import http.client, os\n\
+gateway = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT', '9000')), timeout=2)\n\
+gateway.request('GET', '/health')\n\
+raise SystemExit(gateway.getresponse().status != 200)"]
+ENTRYPOINT ["python", "-m", "proxy"]
+CMD ["serve"]

@@ -1,0 +1,58 @@
+# `make help` lists the verbs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
+
+BACKEND ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint types docs bench lock clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.stamp: requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	@echo "==> setting up $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(VENV)/.stamp ## the gateway, in front of BACKEND=URL or else of a simulated backend (ARGS="--port 9001" adds flags)
+	@$(BIN)/responses-proxy serve $(or $(addprefix --backend ,$(BACKEND)),--simulator) $(ARGS)
+
+demo: $(VENV)/.stamp ## one response played in the terminal, no GPU needed
+	@$(BIN)/responses-proxy demo $(ARGS)
+
+test: lint types ## everything that must hold: style, types, tests, coverage of the translation
+	@echo "==> tests"
+	$(BIN)/pytest --cov --cov-fail-under=98 $(ARGS)
+
+lint: $(VENV)/.stamp ## style
+	@echo "==> style"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.stamp ## static types
+	@echo "==> types"
+	$(BIN)/mypy
+
+docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
+	$(BIN)/python scripts/generate_docs.py
+
+bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
+	$(BIN)/python bench/run.py $(ARGS)
+
+lock: $(VENV)/.stamp ## resolve the dependencies anew and write both lock files
+	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
+	$(COMPILE) --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
+
+clean: ## remove what the verbs made
+	rm -rf $(VENV) .cache .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

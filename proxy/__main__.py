@@ -1,0 +1,6 @@
+"""`python -m proxy` is `responses-proxy`."""
+
+from proxy.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""The command line: `responses-proxy COMMAND …`.
+
+Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the one
+that was asked for is imported, so that `--help` and `--version` answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from proxy import __version__
+
+#: Command -> what it does, in one line.
+COMMANDS = {
+    "serve": "run the gateway in front of a Chat Completions server",
+    "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
+    "demo": "play one response in the terminal, from a simulated backend through the gateway",
+    "check": "send requests to a Responses endpoint and check its streams against the laws of the API",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        command, args = _parse(argv)
+    except SystemExit as ended:  # argparse ends --help, --version and wrong usage this way, its message printed
+        return ended.code if isinstance(ended.code, int) else 1
+    status: int = command.run(args)
+    return status
+
+
+def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
+    name = next((argument for argument in argv if argument in COMMANDS), None)
+    command = import_module(f"proxy.commands.{name}") if name else None
+    parser = argparse.ArgumentParser(
+        prog="responses-proxy",
+        description="OpenAI's Responses API in front of any Chat Completions server.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"responses-proxy {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    speaking = parser
+    for known, line in COMMANDS.items():
+        subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
+        if known == name and command is not None:
+            command.add_arguments(subparser)
+            speaking = subparser
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        speaking.error(_unknown_argument(unknown[0], speaking))
+    if command is None:
+        parser.error("a command is needed, see --help")
+    return command, args
+
+
+def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
+    from proxy.settings import suggestion
+
+    flags = re.findall(r"--[a-z][a-z-]*", parser.format_help())
+    return f"unknown argument {argument}{suggestion(argument.partition('=')[0], flags)}"

@@ -1,0 +1,58 @@
+"""The settings as a reference shows them, for `serve --help` and for `docs/configuration.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args
+
+from pydantic import ByteSize, SecretStr
+
+from proxy.settings import Settings
+
+
+class Knob(NamedTuple):
+    """One setting as the reference shows it; `kind` is a word for its values (`NUMBER`) or the values (`text|json`)."""
+
+    section: str
+    name: str
+    kind: str
+    default: str
+    description: str
+    repeated: bool
+
+
+_SECTIONS = {  # by the field that begins each
+    "backend": "Backend",
+    "host": "Listening",
+    "connect_timeout": "Time limits, in seconds",
+    "system_messages": "Requests to the backend",
+    "reasoning_summary": "Responses to the client",
+    "log_level": "Operation",
+}
+_KINDS: dict[Any, str] = {
+    list[str]: "TEXT",
+    SecretStr | None: "KEY",
+    bool: "true|false",
+    str: "TEXT",
+    int: "NUMBER",
+    float: "NUMBER",
+    ByteSize: "BYTES",
+}
+
+
+def reference() -> Iterator[Knob]:
+    """Every setting in the order of the reference, for `--help` and for `docs/configuration.md`."""
+    section = ""
+    for name, field in Settings.model_fields.items():
+        section = _SECTIONS.get(name, section)
+        kind = _KINDS.get(field.annotation) or "|".join(get_args(field.annotation))
+        repeated = field.annotation == list[str]
+        yield Knob(section, name, kind, _default_text(field.default), field.description or "", repeated)
+
+
+def _default_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, ByteSize):
+        return value.human_readable(separator=" ").replace(".0 ", " ")
+    return "none" if value in (None, []) else str(value)

@@ -1,0 +1,323 @@
+"""Every knob of the gateway, typed, in one place.
+
+A value comes from the first of these that names it: a flag of `responses-proxy serve`, an environment variable
+`RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default written here.
+The fields below are also the source of `--help` and of `docs/configuration.md`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import yaml
+from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import SettingsError as EnvironmentSourceError
+
+ENV_PREFIX = "RESPONSES_PROXY_"
+CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+
+# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
+_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
+_SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
+
+_VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
+
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class SettingsError(Exception):
+    """A setting is wrong. The message names each one as the user wrote it, one per line, and never repeats a value."""
+
+
+class Settings(BaseSettings):
+    """The settings of one gateway, frozen. Times are in seconds, sizes in bytes.
+
+    Building one directly takes the arguments and the defaults alone; `load` also reads the environment and a file.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )
+
+    backend: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="URL of a Chat Completions server, with or without `/v1`.",
+    )
+    backend_api_key: SecretStr | None = Field(
+        default=None,
+        description="Key sent to the backend. Without it the client's own `Authorization` is passed on. "
+        "Better in the environment than in a flag, which every process can read.",
+    )
+    forward_authorization: bool = Field(
+        default=True,
+        description="Pass the client's `Authorization` header on to the backend when there is no `backend_api_key`.",
+    )
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
+    port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    max_body_bytes: ByteSize = Field(
+        default=ByteSize(100 * 1024 * 1024),
+        gt=0,
+        description="Largest request body, after decompression. A number of bytes, or with a unit (`100MiB`).",
+    )
+
+    connect_timeout: Seconds = Field(default=10, gt=0, description="Longest wait for a connection to the backend.")
+    header_grace: Seconds = Field(
+        default=5,
+        ge=0,
+        description="How long to wait for the backend's status before answering 200 and opening the stream. Within it "
+        "an error of the backend is an HTTP error, after it a `response.failed`. 0 answers at once.",
+    )
+    idle_timeout: Seconds = Field(default=300, gt=0, description="Longest silence of the backend before the response fails.")
+    keepalive_comment: Seconds = Field(
+        default=10, ge=0, description="Silence after which an SSE comment keeps proxies from closing the stream. 0 for never."
+    )
+    keepalive_event: Seconds = Field(
+        default=15,
+        ge=0,
+        description="Silence after which `response.in_progress` is repeated, for clients that count events alone. 0 for never.",
+    )
+    drain_timeout: Seconds = Field(
+        default=30, ge=0, description="How long running responses may go on after SIGTERM before they are ended as failed."
+    )
+
+    system_messages: Literal["merge", "keep"] = Field(
+        default="merge",
+        description="`merge` makes one leading system message of the instructions and the first system and developer "
+        "messages, as most chat templates demand; `keep` leaves each as a system message of its own.",
+    )
+    late_developer: Literal["user", "system", "merge"] = Field(
+        default="user",
+        description="Role of a system or developer message that comes after the first user message; "
+        "`merge` moves its text up into the leading system message.",
+    )
+    user_messages: Literal["keep", "merge"] = Field(
+        default="keep",
+        description="`merge` makes user messages in a row one message, for templates that insist on alternating roles.",
+    )
+    reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = Field(
+        default="reasoning",
+        description="Field of an assistant message in which earlier reasoning goes back to the backend.",
+    )
+    reasoning_effort: Literal["map", "pass", "drop"] = Field(
+        default="map",
+        description="`map` fits `reasoning.effort` to what chat servers know, `pass` sends it as it is, `drop` never.",
+    )
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
+        default="max_completion_tokens",
+        description="Field of the chat request that carries `max_output_tokens`; older servers know only `max_tokens`.",
+    )
+    forward: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Parameters of the request that this backend understands as they are and gets, where they would "
+        "otherwise be ignored (for example `service_tier`). May be given several times.",
+    )
+    forward_unknown: bool = Field(default=False, description="Send parameters that the gateway does not know to the backend.")
+    strict: bool = Field(
+        default=False,
+        description="Answer 400 where a parameter, an item or a tool would otherwise be ignored.",
+    )
+
+    reasoning_summary: Literal["mirror", "off"] = Field(
+        default="mirror",
+        description="`mirror` repeats the reasoning as summary parts when the request asks for a summary: "
+        "some clients show nothing else.",
+    )
+    reasoning_events: Literal["openai", "spec"] = Field(
+        default="openai",
+        description="Names of the reasoning events: `response.reasoning_text.*` as OpenAI sends them, or "
+        "`response.reasoning.*` as the Open Responses specification has them.",
+    )
+    refusal: Literal["auto", "part", "text"] = Field(
+        default="auto",
+        description="How a refusal is sent: as a `refusal` part, or as `text`. "
+        "`auto` is `text` for clients known to drop such parts.",
+    )
+    cut_calls: Literal["auto", "incomplete", "omit"] = Field(
+        default="auto",
+        description="A tool call cut at the token limit: sent with status `incomplete`, or left out (`omit`). "
+        "`auto` is `omit` for clients known to run a call whatever its status.",
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severity that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="One line of text, or one JSON object, per record.")
+    access_log: bool = Field(default=True, description="Log one line per request.")
+    metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
+    invariant_sampling: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Fraction of streams that are checked against the laws of a Responses stream while they are sent; "
+        "violations are counted in a metric.",
+    )
+    uvloop: bool = Field(default=True, description="Run on uvloop where it is installed.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments alone, so that `Settings(...)` in a test or a program is what it says, whatever the environment."""
+        return (init_settings,)
+
+    @field_validator("backend", "forward", mode="before")
+    @classmethod
+    def _split_list(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            try:
+                return json.loads(value)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"not a JSON list: {error.msg}") from None
+        return [part.strip() for part in value.split(",") if part.strip()]
+
+    @field_validator("backend")
+    @classmethod
+    def _normalise_backends(cls, value: list[str]) -> list[str]:
+        return list(dict.fromkeys(map(backend_url, value)))
+
+    @field_validator("reasoning_summary", mode="before")
+    @classmethod
+    def _undo_yaml_off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
+
+
+def backend_url(text: str) -> str:
+    """The base URL of a Chat Completions server, without a slash at the end: `/v1` is added unless it names a version.
+
+    Raises ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment: those would
+    end up in logs. The message does not repeat them.
+    """
+    text = text.strip()
+    if "://" not in text:
+        raise ValueError(f"a backend is a URL: did you mean http://{text.rpartition('@')[2]} ?")
+    try:
+        url = urlsplit(text)
+        _ = url.port  # parsed on access, raises for one that is no number
+    except ValueError:
+        raise ValueError("not a valid URL") from None
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"a backend is reached over http or https, not {url.scheme}")
+    if "@" in url.netloc or url.query or url.fragment:
+        raise ValueError("no user, password, query or fragment in a backend's URL: put its key into backend_api_key")
+    if not url.hostname:
+        raise ValueError("the URL names no host")
+    path = url.path.rstrip("/").removesuffix("/chat/completions")
+    if not _VERSION_SEGMENT.fullmatch(path.rpartition("/")[2]):
+        path += "/v1"
+    return urlunsplit((url.scheme, url.netloc, path, "", ""))
+
+
+def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The settings of flags, environment, file and defaults, in this order of precedence, field by field.
+
+    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a stand-in; without `config_file`
+    the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`.
+    """
+    named = environ.get(CONFIG_VARIABLE)
+    if config_file is None and named:
+        config_file = Path(named)
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("flag", dict(flags)),
+        ("environment", _from_environment(environ)),
+        (str(config_file), _from_file(config_file) if config_file else {}),
+    ]
+    values: dict[str, Any] = {}
+    for _, source in reversed(sources):
+        values.update(source)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_complaints(error, sources))) from None
+
+
+def describe(settings: Settings) -> str:
+    """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)` for the closest of the known names, empty when none is close."""
+    closest = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {closest[0]}?)" if closest else ""
+
+
+def flag(field: str) -> str:
+    """The flag of a field: `keepalive_event` is `--keepalive-event`."""
+    return "--" + field.replace("_", "-")
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    return ENV_PREFIX + field.upper()
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
+    known = [variable(field) for field in Settings.model_fields]
+    for name in ours:
+        if name.upper() not in known:
+            raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {name.lower(): value for name, value in ours.items() if value}
+    try:
+        return source()
+    except EnvironmentSourceError as error:
+        raise SettingsError(f"environment: {error}") from None
+
+
+def _is_ours(name: str, value: str) -> bool:
+    if not name.upper().startswith(ENV_PREFIX) or name.upper() == CONFIG_VARIABLE:
+        return False
+    if name.upper() == variable("port") and _SERVICE_LINK_ADDRESS.match(value):
+        return False
+    return not _SERVICE_LINK.fullmatch(name[len(ENV_PREFIX) :])
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not valid YAML: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
+    for key in content:
+        if key not in Settings.model_fields:
+            raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
+    return content
+
+
+def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        field = str(detail["loc"][0])
+        origin = next((name for name, values in sources if field in values), "")
+        label = {"flag": flag(field), "environment": variable(field)}.get(origin, f"{origin}: {field}")
+        yield f"{label}: {detail['msg'].removeprefix('Value error, ')}"

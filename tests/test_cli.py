@@ -1,0 +1,178 @@
+"""The command line as its user meets it: output, errors and exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+import proxy
+import proxy.server
+from proxy.cli import COMMANDS, main
+from proxy.reference import reference
+from proxy.settings import Settings, flag
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_program(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "proxy", *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+class Server:
+    """Stands in for `proxy.server.serve`; keeps the settings that it was called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.called_with: list[Settings] = []
+        monkeypatch.setattr(proxy.server, "serve", self.serve, raising=False)
+
+    def serve(self, settings: Settings) -> int:
+        self.called_with.append(settings)
+        return 7
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    return Server(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RESPONSES_PROXY_BACKEND", "RESPONSES_PROXY_PORT", "RESPONSES_PROXY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# The program
+
+
+def test_help_names_every_command() -> None:
+    done = run_program("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_help_answers_at_once() -> None:
+    code = "import sys; from proxy.cli import main; main(['--help']); print('loaded', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert loaded[0] == "loaded"
+    assert not {"pydantic", "aiohttp", "yaml", "rich"} & set(loaded)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"responses-proxy {proxy.__version__}\n"
+
+
+def test_python_m_proxy_is_the_program() -> None:
+    done = run_program("--version")
+    assert (done.returncode, done.stdout) == (0, f"responses-proxy {proxy.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "a command is needed"),
+        (["serv"], "invalid choice: 'serv'"),
+        (["--verson"], "unknown argument --verson (did you mean --version?)"),
+        (["serve", "--bakend", "http://a"], "unknown argument --bakend (did you mean --backend?)"),
+        (["serve", "--bakend=http://a"], "unknown argument --bakend=http://a (did you mean --backend?)"),
+        (["serve", "--back", "http://a"], "unknown argument --back"),
+        (["serve", "http://a"], "unknown argument http://a"),
+        (["serve", "--port"], "expected one argument"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_one_clear_line(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str], server: Server
+) -> None:
+    assert main(argv) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert server.called_with == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import_module(f"proxy.commands.{command}")
+    assert main([command, "--help"]) == 0
+    assert f"responses-proxy {command}" in capsys.readouterr().out
+
+
+# serve
+
+
+def test_serve_has_a_flag_for_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert [flag(name) for name in Settings.model_fields if flag(name) not in said] == []
+    assert [title for title in {knob.section for knob in reference()} if f"{title}:" not in said] == []
+
+
+def test_serve_hands_the_settings_to_the_server_and_returns_its_status(server: Server) -> None:
+    argv = "serve --backend http://a:1 --port 0 --no-metrics --strict --log-format json"
+    assert main(argv.split()) == 7
+    (settings,) = server.called_with
+    assert settings == Settings(backend=["http://a:1"], port=0, metrics=False, strict=True, log_format="json")
+
+
+def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("backend: http://a:1\nport: 1\n", encoding="utf-8")
+    monkeypatch.setenv("RESPONSES_PROXY_PORT", "2")
+    assert main(["serve", "--config", str(file)]) == 7
+    assert server.called_with == [Settings(backend=["http://a:1"], port=2)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "no backend: give --backend URL, or try --simulator"),
+        (["--backend", "http://a", "--port", "x"], "--port: Input should be a valid integer"),
+        (["--backend", "http://a", "--simulator"], "--simulator brings a backend of its own"),
+        (["--backend", "http://a", "--backend", "http://b"], "several backends"),
+        (["--config", "none.yaml"], "none.yaml: No such file"),
+    ],
+)
+def test_wrong_settings_are_status_2_and_no_traceback(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str], server: Server
+) -> None:
+    assert main(["serve", *argv]) == 2
+    assert capsys.readouterr().err.startswith(f"responses-proxy: {said}")
+    assert server.called_with == []
+
+
+def test_print_config_prints_what_is_in_force_and_serves_nothing(
+    capsys: pytest.CaptureFixture[str], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESPONSES_PROXY_BACKEND_API_KEY", "hunter2")
+    assert main(["serve", "--backend", "http://a", "--print-config"]) == 0
+    said = capsys.readouterr().out
+    assert "hunter2" not in said
+    in_force = yaml.safe_load(said)
+    assert in_force["backend"] == ["http://a/v1"]
+    assert list(in_force) == list(Settings.model_fields)
+    assert server.called_with == []
+
+
+def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[tuple[str, int]] = []
+
+    def serve(settings: Settings) -> int:
+        (url,) = settings.backend
+        with urlopen(f"{url}/models", timeout=5) as answer:
+            answers.append((url, answer.status))
+        return 0
+
+    monkeypatch.setattr(proxy.server, "serve", serve, raising=False)
+    assert main(["serve", "--simulator"]) == 0
+    ((url, status),) = answers
+    assert status == 200
+    assert capsys.readouterr().err == f"simulated backend at {url.removesuffix('/v1')}\n"
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"{url}/models", timeout=5)

@@ -1,0 +1,202 @@
+"""Files that must agree with each other: dependencies and locks, the image and the settings, the reference and its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from proxy.cli import COMMANDS
+from proxy.settings import ENV_PREFIX, Settings, load, variable
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+RUNTIME: list[str] = PROJECT["project"]["dependencies"]
+DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Canonical name -> version."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text(lock), re.MULTILINE)
+    return {str(canonicalize_name(name)): version for name, version in found}
+
+
+# Locks
+
+
+@pytest.mark.parametrize(("lock", "wanted"), [("requirements.lock", RUNTIME), ("requirements-dev.lock", RUNTIME + DEVELOPMENT)])
+def test_a_lock_pins_every_dependency_within_its_bounds(lock: str, wanted: list[str]) -> None:
+    pinned = pins(lock)
+    requirements = [Requirement(line) for line in wanted]
+    assert [str(each) for each in requirements if pinned.get(canonicalize_name(each.name), "") not in each.specifier] == []
+
+
+def test_the_runtime_lock_has_nothing_of_development() -> None:
+    runtime = {canonicalize_name(Requirement(line).name) for line in RUNTIME}
+    development = {canonicalize_name(Requirement(line).name) for line in DEVELOPMENT} - runtime
+    assert development & pins("requirements.lock").keys() == set()
+
+
+def test_both_locks_pin_the_same_versions() -> None:
+    assert pins("requirements.lock").items() <= pins("requirements-dev.lock").items()
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_has_hashes_and_no_addresses(lock: str) -> None:
+    lines = [line.strip() for line in text(lock).splitlines() if line.strip() and not line.startswith("#")]
+    assert "://" not in text(lock)
+    assert [line for line in lines if not re.match(r"[\w.-]+==\S+ (;.* )?\\$|--hash=sha256:[0-9a-f]{64}( \\)?$", line)] == []
+
+
+def test_every_dependency_has_an_upper_bound() -> None:
+    requirements = [Requirement(line) for line in RUNTIME + DEVELOPMENT]
+    assert [each.name for each in requirements if not any("<" in bound.operator for bound in each.specifier)] == []
+
+
+# Image and compose file
+
+
+def test_the_image_listens_where_it_says() -> None:
+    dockerfile = text("Dockerfile")
+    port = Settings().port
+    assert f"EXPOSE {port}\n" in dockerfile
+    assert f"'RESPONSES_PROXY_PORT', '{port}'" in dockerfile  # the health check
+    assert f"{variable('host')}=0.0.0.0" in dockerfile
+
+
+def test_the_image_has_the_lock_and_no_more_and_is_not_root() -> None:
+    dockerfile = text("Dockerfile")
+    assert "--require-hashes --only-binary :all: -r /build/requirements.lock" in dockerfile
+    assert "requirements-dev" not in dockerfile
+    final = dockerfile.rpartition("\nFROM ")[2]
+    assert re.search(r"^USER 10001$", final, re.MULTILINE)
+    assert "pip" not in final
+
+
+def test_the_build_context_holds_what_the_image_copies() -> None:
+    copied = re.findall(r"^COPY (?!--from)(\S+)", text("Dockerfile"), re.MULTILINE)
+    sent = [line[1:] for line in text(".dockerignore").splitlines() if line.startswith("!")]
+    assert sorted(copied) == sorted(sent)
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_image_runs_a_python_that_we_support() -> None:
+    found = re.search(r"^ARG PYTHON=(\S+)$", text("Dockerfile"), re.MULTILINE)
+    assert found
+    assert Requirement(f"python{PROJECT['project']['requires-python']}").specifier.contains(found[1])
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False), (None, False)])
+def test_the_health_check_of_the_image_asks_the_gateway(status: int | None, healthy: bool) -> None:
+    command = re.search(r"^HEALTHCHECK .*? CMD (\[.*?\])$", text("Dockerfile").replace("\\\n", ""), re.MULTILINE)
+    assert command
+    _, *arguments = json.loads(command[1])
+    with gateway_with_health(status) as port:
+        environ = {**os.environ, "RESPONSES_PROXY_PORT": str(port)}
+        done = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, check=False)
+    assert (done.returncode == 0) is healthy
+
+
+@contextmanager
+def gateway_with_health(status: int | None) -> Iterator[int]:
+    """The port of a server whose /health has this status (everything else is 404); of none at all for None."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status or 0 if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        if status is not None:
+            Thread(target=server.handle_request, daemon=True).start()
+            yield server.server_port
+    if status is None:
+        yield server.server_port
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text("docker-compose.yml"))["services"]
+    return found
+
+
+def test_the_environment_of_the_compose_file_is_accepted() -> None:
+    environment = {
+        name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in services()["gateway"]["environment"].items()
+    }
+    assert all(name.startswith(ENV_PREFIX) for name in environment)
+    settings = load({}, None, environment)
+    assert settings.backend == ["http://simulator:8000/v1"]
+    assert settings.backend_api_key is None
+
+
+def test_the_compose_file_publishes_the_port_of_the_gateway_to_this_machine_alone() -> None:
+    port = Settings().port
+    assert services()["gateway"]["ports"] == [f"127.0.0.1:${{PORT:-{port}}}:{port}"]
+
+
+def test_the_compose_file_leaves_time_to_drain() -> None:
+    grace = services()["gateway"]["stop_grace_period"]
+    assert int(grace.removesuffix("s")) > Settings().drain_timeout
+
+
+def test_the_demo_profile_adds_a_simulated_backend() -> None:
+    simulator = services()["simulator"]
+    assert simulator["profiles"] == ["demo"]
+    assert simulator["command"][0] in COMMANDS
+    assert "profiles" not in services()["gateway"]
+
+
+# Documents
+
+
+def test_the_configuration_reference_is_up_to_date() -> None:
+    render = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["render"]
+    assert text("docs/configuration.md") == render(), "run `make docs`"
+
+
+def test_what_the_readme_asks_to_type_exists() -> None:
+    readme = text("README.md")
+    verbs = set(re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(code_of(readme)))) <= verbs
+    assert set(re.findall(r"\bresponses-proxy ([a-z]+)\b", "\n".join(code_of(readme)))) <= set(COMMANDS)
+    assert [link for link in re.findall(r"\]\(([^)#:]+)\)", readme) if not (ROOT / link).exists()] == []
+
+
+def code_of(markdown: str) -> list[str]:
+    """Fenced blocks and inline code."""
+    return re.findall(r"```.*?```|`[^`\n]+`", markdown, re.DOTALL)
+
+
+def test_the_codex_configuration_of_the_readme_is_valid_and_points_here() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", text("README.md"), re.DOTALL)
+    config = tomllib.loads(block)
+    provider = config["model_providers"][config["model_provider"]]
+    assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
+    assert provider["wire_api"] == "responses"
+
+
+def test_the_python_of_the_readme_is_python() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
+    compile(block, "README.md", "exec")

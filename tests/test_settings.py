@@ -1,0 +1,244 @@
+"""Where a setting comes from, and what the user reads when one is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from proxy.request.policy import Policy
+from proxy.settings import Settings, SettingsError, backend_url, describe, load
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "gateway.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def complaint(flags: dict[str, object] | None = None, file: Path | None = None, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(flags or {}, file, environ or {})
+    return str(caught.value)
+
+
+# Where a value comes from
+
+
+def test_defaults_stand_when_nothing_is_said() -> None:
+    settings = load({}, None, {})
+    assert settings == Settings()
+    assert (settings.host, settings.port, settings.backend) == ("127.0.0.1", 9000, [])
+    assert settings.max_body_bytes == 100 * 1024 * 1024
+
+
+def test_flags_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
+    file = write(tmp_path, "port: 1\nhost: file\nlog_level: error\n")
+    environ = {"RESPONSES_PROXY_PORT": "2", "RESPONSES_PROXY_HOST": "environment"}
+    settings = load({"port": "3"}, file, environ)
+    assert (settings.port, settings.host, settings.log_level, settings.log_format) == (3, "environment", "error", "text")
+
+
+def test_the_environment_may_name_the_file_and_a_flag_names_another(tmp_path: Path) -> None:
+    named = write(tmp_path, "port: 1\n")
+    other = tmp_path / "other.yaml"
+    other.write_text("port: 2\n", encoding="utf-8")
+    environ = {"RESPONSES_PROXY_CONFIG": str(named)}
+    assert load({}, None, environ).port == 1
+    assert load({}, other, environ).port == 2
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n"])
+def test_an_empty_file_is_a_file(tmp_path: Path, text: str) -> None:
+    assert load({}, write(tmp_path, text), {}) == Settings()
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    environ = {"RESPONSES_PROXY_BACKEND_API_KEY": "", "RESPONSES_PROXY_PORT": ""}
+    assert load({}, None, environ) == Settings()
+
+
+def test_variables_are_found_in_lower_case() -> None:
+    assert load({}, None, {"responses_proxy_port": "1"}).port == 1
+
+
+def test_settings_built_in_a_program_do_not_look_at_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESPONSES_PROXY_PORT", "1")
+    assert Settings().port == 9000
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Settings().port = 1
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://a:1,http://b:2",
+        "http://a:1, http://b:2/v1 ,",
+        '["http://a:1", "http://b:2"]',
+        "http://a:1,http://b:2,http://a:1/",
+    ],
+)
+def test_a_list_in_the_environment_has_commas_or_is_json(text: str) -> None:
+    assert load({}, None, {"RESPONSES_PROXY_BACKEND": text}).backend == ["http://a:1/v1", "http://b:2/v1"]
+
+
+@pytest.mark.parametrize("text", ["backend: http://a:1", "backend: [http://a:1]", "backend:\n- http://a:1/v1\n"])
+def test_a_list_in_the_file_is_a_list_or_one_value(tmp_path: Path, text: str) -> None:
+    assert load({}, write(tmp_path, text), {}).backend == ["http://a:1/v1"]
+
+
+@pytest.mark.parametrize(("text", "size"), [("1000", 1000), ("2MiB", 2 * 1024 * 1024), ("1.5 kB", 1500)])
+def test_a_size_may_have_a_unit(text: str, size: int) -> None:
+    assert load({"max_body_bytes": text}, None, {}).max_body_bytes == size
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("no", False)])
+def test_a_switch_takes_the_usual_words(text: str, value: bool) -> None:
+    assert load({}, None, {"RESPONSES_PROXY_METRICS": text}).metrics is value
+
+
+def test_a_bare_off_in_yaml_is_the_word_off(tmp_path: Path) -> None:
+    assert load({}, write(tmp_path, "reasoning_summary: off\n"), {}).reasoning_summary == "off"
+
+
+@pytest.mark.parametrize(
+    ("given", "normal"),
+    [
+        ("http://gpu:8000", "http://gpu:8000/v1"),
+        ("http://gpu:8000/", "http://gpu:8000/v1"),
+        ("http://gpu:8000/v1", "http://gpu:8000/v1"),
+        (" https://gpu/v1/ ", "https://gpu/v1"),
+        ("https://gpu/openai", "https://gpu/openai/v1"),
+        ("https://gpu/v1/chat/completions", "https://gpu/v1"),
+        ("https://gpu/api/v4", "https://gpu/api/v4"),
+        ("http://[::1]:8000", "http://[::1]:8000/v1"),
+    ],
+)
+def test_a_backend_is_given_with_or_without_v1(given: str, normal: str) -> None:
+    assert backend_url(given) == normal
+    assert backend_url(normal) == normal
+
+
+# What is wrong, and how it is said
+
+
+def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
+    file = write(tmp_path, "idle_timeout: never\n")
+    said = complaint({"port": "x"}, file, {"RESPONSES_PROXY_LOG_LEVEL": "loud"}).splitlines()
+    assert [line.split(": ")[0] for line in said] == ["--port", str(file), "RESPONSES_PROXY_LOG_LEVEL"]
+    assert "idle_timeout: " in said[1]
+    assert said[2].endswith("Input should be 'debug', 'info', 'warning' or 'error'")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"port": "65536"},
+        {"port": "-1"},
+        {"connect_timeout": "0"},
+        {"idle_timeout": "inf"},
+        {"header_grace": "nan"},
+        {"keepalive_event": "-1"},
+        {"invariant_sampling": "1.1"},
+        {"max_body_bytes": "0"},
+        {"max_body_bytes": "much"},
+        {"reasoning_events": "none"},
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(flags: dict[str, object]) -> None:
+    (field,) = flags
+    assert complaint(flags).startswith("--" + field.replace("_", "-"))
+
+
+def test_an_unknown_key_of_the_file_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
+    file = write(tmp_path, "keep_alive_event: 5\n")
+    assert complaint(file=file) == f"{file}: unknown key keep_alive_event (did you mean keepalive_event?)"
+    assert "did you mean max_body_bytes?" in complaint(file=write(tmp_path, "max-body-bytes: 5\n"))
+    assert complaint(file=write(tmp_path, "1: 5\n")).endswith("unknown key 1")
+
+
+def test_an_unknown_variable_is_an_error_with_the_closest_name() -> None:
+    said = complaint(environ={"RESPONSES_PROXY_BACKENDS": "http://a"})
+    assert said == "unknown environment variable RESPONSES_PROXY_BACKENDS (did you mean RESPONSES_PROXY_BACKEND?)"
+
+
+@pytest.mark.parametrize("text", ["- port\n", "port\n", "port: [\n", "port: \x00\n"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    assert complaint(file=write(tmp_path, text)).startswith(str(tmp_path / "gateway.yaml"))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert complaint(file=tmp_path / "none.yaml") == f"{tmp_path / 'none.yaml'}: No such file or directory"
+
+
+def test_what_kubernetes_sets_for_a_service_of_our_name_is_passed_over() -> None:
+    environ = {
+        "RESPONSES_PROXY_SERVICE_HOST": "10.0.0.1",
+        "RESPONSES_PROXY_SERVICE_PORT": "9000",
+        "RESPONSES_PROXY_SERVICE_PORT_HTTP": "9000",
+        "RESPONSES_PROXY_PORT": "tcp://10.0.0.1:9000",
+        "RESPONSES_PROXY_PORT_9000_TCP": "tcp://10.0.0.1:9000",
+        "RESPONSES_PROXY_PORT_9000_TCP_ADDR": "10.0.0.1",
+    }
+    assert load({}, None, environ) == Settings()
+
+
+# Backends and secrets
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@gpu",
+        "http://hunter2@gpu",
+        "user:hunter2@gpu",
+        "http://gpu/v1?key=hunter2",
+        "http://gpu/#hunter2",
+        "ftp://gpu/hunter2",
+        "http://gpu:hunter2",
+        "http://[hunter2",
+        "http://",
+        "gpu:8000",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_repeating_its_secrets(url: str) -> None:
+    said = complaint({"backend": [url]})
+    assert said.startswith("--backend: ")
+    assert "hunter2" not in said
+
+
+def test_a_url_without_scheme_gets_a_suggestion() -> None:
+    assert "did you mean http://gpu:8000 ?" in complaint({"backend": ["gpu:8000"]})
+
+
+def test_a_list_that_is_no_json_is_refused() -> None:
+    assert complaint(environ={"RESPONSES_PROXY_BACKEND": '["http://a"'}).startswith("RESPONSES_PROXY_BACKEND: not a JSON")
+
+
+def test_the_description_reads_back_and_hides_the_key(tmp_path: Path) -> None:
+    settings = load({"backend": ["http://a"], "backend_api_key": "hunter2", "reasoning_summary": "off"}, None, {})
+    text = describe(settings)
+    assert "hunter2" not in text + repr(settings)
+    assert yaml.safe_load(text)["backend_api_key"] == "**********"
+    again = load({"backend_api_key": "hunter2"}, write(tmp_path, text), {})
+    assert again == settings
+
+
+# The settings and what they steer
+
+
+def test_the_policy_of_the_translation_has_the_same_defaults() -> None:
+    settings = Settings().model_dump()
+    policy = dataclasses.asdict(Policy())
+    shared = settings.keys() & policy.keys()
+    assert {"system_messages", "late_developer", "reasoning_field", "reasoning_effort", "strict"} <= shared
+    assert [name for name in shared if type(policy[name])(settings[name]) != policy[name]] == []
