@@ -13,9 +13,12 @@ def action_json(target: ToolTarget, arguments: str) -> str | None:
     """The members that carry the action in an item of the tool's type, as JSON; None if the arguments do not fit."""
     try:
         value: Any = json.loads(arguments)
-        return _members(target, value) if isinstance(value, dict) else None
-    except (ValueError, RecursionError):  # no JSON, or not encodable again (lone surrogates)
+        members = _members(target, value) if isinstance(value, dict) else None
+        if members is not None:
+            members.encode()
+    except (ValueError, RecursionError):  # no JSON, or nothing that can be sent (half a surrogate pair)
         return None
+    return members
 
 
 def _members(target: ToolTarget, value: dict[str, Any]) -> str | None:

@@ -68,7 +68,7 @@ class CustomCallItem:
 
     def close(self, pen: Pen, status: ItemStatus, arguments: str) -> None:
         """The rest of the input, the done, and the item itself."""
-        self._write(pen, self._decoder.finish())
+        self._write(pen, self._decoder.finish(arguments))
         text = "".join(self._pieces)
         kind = "response.custom_tool_call_input"
         pen.write(writer.text_done(f"{kind}.done", pen.seq, self._id, self._index, "input", text))
@@ -79,7 +79,8 @@ class CustomCallItem:
     def _write(self, pen: Pen, text: str) -> None:
         if text:
             self._pieces.append(text)
-            pen.write(writer.delta(self._head, pen.seq, text))
+            pen.out.append(writer.delta(self._head, pen.seq, text))
+            pen.seq += 1
 
 
 class ActionCallItem:
@@ -153,6 +154,11 @@ class Arguments:
     def text(self) -> str:
         """All of it."""
         return "".join(self._pieces)
+
+    @property
+    def bracketed(self) -> bool:
+        """This is a JSON object or array. Of anything else (`null`, freeform text) nobody can tell whether it is complete."""
+        return self.text.lstrip()[:1] in {"{", "["}
 
     @property
     def closed(self) -> bool:

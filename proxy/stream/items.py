@@ -14,6 +14,9 @@ from proxy.wire.chat import TokenLogprob
 
 ItemStatus = Literal["completed", "incomplete"]
 
+#: What OpenAI writes for a token that was out of the question; JSON has no -Infinity.
+_LEAST_LOGPROB = -9999.0
+
 
 class Pen:
     """The stream being written: event texts not yet taken, the next sequence number, the JSON of the items done."""
@@ -21,7 +24,7 @@ class Pen:
     __slots__ = ("deltas", "done", "index", "items", "out", "seq", "tokens")
 
     def __init__(self) -> None:
-        self.out: list[str] = []
+        self.out: list[bytes] = []
         self.seq = 0
         self.index = 0  # output_index of the next item
         self.done: list[str] = []
@@ -30,8 +33,8 @@ class Pen:
         self.tokens: dict[str, int] = {}  # tokens by kind, where their number is known
 
     def write(self, event: str) -> None:
-        """Append one event, which was built with `self.seq`."""
-        self.out.append(event)
+        """Append one event, which was built with `self.seq`. A lone surrogate must not break the stream."""
+        self.out.append(event.encode("utf-8", "replace"))
         self.seq += 1
 
     def add(self, item: str) -> int:
@@ -69,7 +72,7 @@ class ReasoningItem:
         self._head = writer.delta_head(f"{event}.delta", item_id, index, ',"content_index":0')
         part = _reasoning_part("")
         pen.write(writer.content_part("response.content_part.added", pen.seq, item_id, index, part))
-        self._summary_head = ""
+        self._summary_head = b""
         if mirror:
             kind = "response.reasoning_summary_text.delta"
             self._summary_head = writer.delta_head(kind, item_id, index, ',"summary_index":0')
@@ -82,7 +85,8 @@ class ReasoningItem:
         pen.out.append(writer.delta(self._head, pen.seq, text))
         pen.seq += 1
         if self._summary_head:
-            pen.write(writer.delta(self._summary_head, pen.seq, text))
+            pen.out.append(writer.delta(self._summary_head, pen.seq, text))
+            pen.seq += 1
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""
@@ -117,6 +121,8 @@ class MessageItem:
             f'{{"type":"message","id":"{item_id}","status":"in_progress","role":"assistant","content":[]}}'
         )
         fields = ',"content_index":0'
+        if part == "output_text":
+            fields = ',"content_index":0,"logprobs":[]'
         self._head = writer.delta_head(f"response.{part}.delta", item_id, index, fields)
         added = "response.content_part.added"
         pen.write(writer.content_part(added, pen.seq, item_id, index, self._part_json("", "[]")))
@@ -124,15 +130,14 @@ class MessageItem:
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of the text."""
         self._pieces.append(text)
-        if self._part == "refusal":
-            pen.write(writer.delta(self._head, pen.seq, text))
-            return
-        tokens = "[]"
+        seq = pen.seq
+        pen.seq = seq + 1
         if logprobs:
             self._logprobs += logprobs
-            tokens = _logprobs_json(logprobs)
-        pen.out.append(writer.delta_with_logprobs(self._head, pen.seq, text, tokens))
-        pen.seq += 1
+            tokens = b'"logprobs":' + _logprobs_json(logprobs).encode("utf-8", "replace")
+            pen.out.append(writer.delta(self._head.replace(b'"logprobs":[]', tokens, 1), seq, text))
+        else:
+            pen.out.append(writer.delta(self._head, seq, text))
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""
@@ -166,10 +171,11 @@ def _logprobs_json(logprobs: list[TokenLogprob]) -> str:
         [
             {
                 "token": entry.token,
-                "logprob": entry.logprob,
+                "logprob": max(_LEAST_LOGPROB, entry.logprob),
                 "bytes": entry.bytes or [],
                 "top_logprobs": [
-                    {"token": top.token, "logprob": top.logprob, "bytes": top.bytes or []} for top in entry.top_logprobs or ()
+                    {"token": top.token, "logprob": max(_LEAST_LOGPROB, top.logprob), "bytes": top.bytes or []}
+                    for top in entry.top_logprobs or ()
                 ],
             }
             for entry in logprobs

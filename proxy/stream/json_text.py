@@ -138,9 +138,9 @@ class CustomInput:
         """The piece of input that this piece of the arguments completes."""
         if self._decoder is not None:
             return self._decoder.feed(text)
-        self._buffer += text
         if not self._undecided:
             return ""
+        self._buffer += text
         head = _HEAD.match(self._buffer)
         if head is not None:
             self._decoder = StringDecoder()
@@ -148,17 +148,17 @@ class CustomInput:
         self._undecided = _HEAD_WITHOUT_SPACE.startswith("".join(self._buffer.split()))
         return ""
 
-    def finish(self) -> str:
-        """The rest of the input, when the arguments are all there and were not of the expected form."""
+    def finish(self, arguments: str) -> str:
+        """The rest of the input, when the arguments are all there (given once more) and were not of the expected form."""
         if self._decoder is not None:
             return ""
         try:
-            value: Any = json.loads(self._buffer, strict=False)
+            value: Any = json.loads(arguments, strict=False)
         except (ValueError, RecursionError):
-            return self._buffer
+            return arguments
         if isinstance(value, dict):
             strings = [v for v in value.values() if isinstance(v, str)]
             value = (
                 value[CUSTOM_INPUT] if isinstance(value.get(CUSTOM_INPUT), str) else strings[0] if len(strings) == 1 else value
             )
-        return value if isinstance(value, str) else self._buffer if value else ""
+        return value if isinstance(value, str) else arguments if value else ""

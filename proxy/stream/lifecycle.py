@@ -3,8 +3,9 @@
 Two rules. (1) What may happen is the table: state x kind of delta -> actions; what is not in the table cannot happen.
 (2) One item is open at a time: it is closed before the next one opens, and what comes too early for it is held.
 
-White space is never an item of its own. At the end of a text it is held until more text follows; beside reasoning and calls
-it is a separator of the model's template and is dropped. So the result does not depend on where the backend cut its deltas.
+White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows; beside
+reasoning and calls it is a separator of the model's template and is dropped. So the result does not depend on where the
+backend cut its deltas.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from proxy.wire.tools import ToolTable, ToolTarget
 State = Literal["idle", "reasoning", "text", "refusal", "call"]
 
 Content: TypeAlias = Reasoning | Text | Refusal
-_WHITE = " \t\r\n"
 _CONTENT = frozenset({Text, Reasoning, Refusal})
-_KIND_OF = {"reasoning": Reasoning, "text": Text, "refusal": Refusal}
+_KIND_OF: dict[str, type[Content]] = {"reasoning": Reasoning, "text": Text, "refusal": Refusal}
 
 
 class Blank:
@@ -87,6 +87,14 @@ class Lifecycle:
         for action in self._row[kind]:
             action(self, delta)
 
+    @property
+    def open_text(self) -> ReasoningItem | MessageItem | None:
+        """The item to which more of its text may be appended directly, if that text does not end with white space.
+
+        This is the table's most frequent row, looked up once for many deltas. None where the table has to decide.
+        """
+        return None if self._space or self._space_logprobs or self.state == "refusal" else self._item
+
     def close(self) -> bool:
         """The stream ended after a finish_reason: close what is open. False if a call turns out to be cut."""
         cut = self.finish_reason != "stop"
@@ -129,7 +137,7 @@ class Lifecycle:
         self._item = ReasoningItem(self.pen, item_id, mirror=options.mirror_summary, event=options.reasoning_event)
         self._drop_space()
         self._enter("reasoning")
-        delta.text = delta.text.lstrip(_WHITE)
+        delta.text = delta.text.lstrip()
 
     def _open_text(self, delta: Content) -> None:
         self._open_message(delta, "output_text", "text")
@@ -142,7 +150,7 @@ class Lifecycle:
         self.visible = True
         if not self._fresh:
             self._drop_space()
-            delta.text = delta.text.lstrip(_WHITE)
+            delta.text = delta.text.lstrip()
         self._fresh = False
         self._enter(state)
 
@@ -150,8 +158,8 @@ class Lifecycle:
         text = delta.text
         if self._space:
             text, self._space = self._space + text, ""
-        if text[-1] in _WHITE:
-            body = text.rstrip(_WHITE)
+        if text[-1].isspace():
+            body = text.rstrip()
             self._space = text[len(body) :]
             text = body
         logprobs = delta.logprobs if type(delta) is Text else None
@@ -168,8 +176,10 @@ class Lifecycle:
         elif self._fresh:  # an empty thinking block: what follows is separated from it
             self._fresh, self._space = False, ""
 
-    def _drop(self, delta: Delta) -> None:
-        """White space beside a call: a separator."""
+    def _after_held(self, delta: Content) -> None:
+        """White space beside a call is a separator, but not within a text that is held."""
+        if self._held and type(self._held[-1][0]) is not ToolCall:
+            self._hold(delta)
 
     def _close_item(self, delta: Delta) -> None:
         assert self._item is not None
@@ -254,7 +264,7 @@ class Lifecycle:
         if not self._arguments.text.strip():
             self._append_arguments("{}")
             self._repair("empty_arguments")
-        return self._arguments.closed
+        return self._arguments.closed or not self._arguments.bracketed
 
     def _close_call(self) -> None:
         assert self._call is not None
@@ -366,7 +376,7 @@ TABLE: dict[State, dict[type, tuple[Action, ...]]] = {
         Reasoning: (L._after_call,),
         Text: (L._after_call,),
         Refusal: (L._after_call,),
-        Blank: (L._drop,),
+        Blank: (L._after_held,),
         ToolCall: (L._after_call,),
         ToolArguments: (L._write_arguments,),
         **_ALWAYS,

@@ -53,7 +53,13 @@ class Reader:
         self._waiting: _Call | None = None
         self._last = _LEGACY
         self._half = ""  # a high surrogate whose other half is still to come
+        self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.repairs: dict[str, int] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Something of earlier chunks waits for its rest: the next chunk has to be read with it."""
+        return self._waiting is not None or bool(self._half) or bool(self._early_logprobs)
 
     def read(self, chunk: Chunk) -> list[Delta]:
         """The deltas of one chunk."""
@@ -62,10 +68,10 @@ class Reader:
             choice = chunk.choices[0]
             delta = choice.delta or choice.message
             if delta is not None:
-                if chunk.lenient or self._half:
-                    self._mend(delta)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs, out)
+                if chunk.lenient or self._half:
+                    out = self._mended(out)
             if choice.finish_reason:
                 self._announce_waiting(out)
                 out.append(Finish(FINISH_REASONS.get(choice.finish_reason, "stop")))
@@ -92,9 +98,13 @@ class Reader:
             out.append(Reasoning(reasoning))
         if content:
             if isinstance(content, str):
+                if self._early_logprobs:
+                    logprobs, self._early_logprobs = self._early_logprobs + (logprobs or []), []
                 out.append(Text(content, None, logprobs))
             else:
                 _read_parts(content, out)
+        elif logprobs and content is not None:
+            self._early_logprobs += logprobs
         if refusal:
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
         if delta.tool_calls:
@@ -113,7 +123,6 @@ class Reader:
             index = self._last if not (name or delta.id) else self._index_of(delta.id)
         call = self._calls.get(index)
         if call is None or _begins_anew(call, delta.id, name):
-            self._announce_waiting(out)
             call = self._calls[index] = _Call(self._numbered)
             self._numbered += 1
         self._last = index
@@ -126,6 +135,8 @@ class Reader:
             call.name += name
         if arguments:
             call.arguments.append(arguments)
+        if self._waiting is not call:
+            self._announce_waiting(out)
         self._waiting = call
         if call.name and (call.arguments or call.name in self._known_tools):
             self._announce_waiting(out)
@@ -147,22 +158,25 @@ class Reader:
         if call.arguments:
             out.append(ToolArguments(call.number, "".join(call.arguments)))
 
-    def _mend(self, delta: chat.Delta) -> None:
+    def _mended(self, deltas: list[Delta]) -> list[Delta]:
         """Join surrogates that the server cut in two; what has no other half becomes U+FFFD."""
-        for name in ("reasoning", "reasoning_content", "thinking", "content", "refusal"):
-            text = getattr(delta, name)
-            if isinstance(text, str) and text:
-                setattr(delta, name, self._joined(text))
-        for call in delta.tool_calls or ():
-            if call.function is not None and isinstance(call.function.arguments, str) and call.function.arguments:
-                call.function.arguments = self._joined(call.function.arguments)
+        kept: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, Reasoning | Text | Refusal | ToolArguments):
+                delta.text = self._joined(delta.text)
+                if not delta.text:
+                    continue
+            kept.append(delta)
+        return kept
 
-    def _joined(self, text: str) -> str:
-        text, self._half = self._half + text, ""
+    def _joined(self, piece: str) -> str:
+        text, self._half = self._half + piece, ""
         if "\ud800" <= text[-1] < "\udc00":
             text, self._half = text[:-1], text[-1]
-        self._repair("surrogates_joined")
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if text != piece:
+            self._repair("surrogates_joined")
+        return text
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1

@@ -17,7 +17,8 @@ from typing import Any
 
 from proxy.stream import writer
 from proxy.stream.clients import STANDARD, Client
-from proxy.stream.lifecycle import ItemOptions, Lifecycle
+from proxy.stream.items import MessageItem, ReasoningItem
+from proxy.stream.lifecycle import ItemOptions, Lifecycle, State
 from proxy.stream.reader import Reader
 from proxy.stream.response import ResponseObject, Status, usage_json
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
@@ -59,7 +60,7 @@ class Translator:
         self._reader = Reader(
             known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
         )
-        self._lifecycle = Lifecycle(
+        self.lifecycle = self._lifecycle = Lifecycle(
             ItemOptions(
                 token=options.response_id.removeprefix("resp_"),
                 tools=options.tools,
@@ -78,7 +79,11 @@ class Translator:
         self.error: ApiError | None = None
         self.incomplete_reason: str | None = None
         self.defect: Exception | None = None
+        self.ended = False  # the terminal event is written
         self.chunks = 0
+        # Usually the next chunk brings more of the open text: then these say what and where, and nothing is looked up.
+        self._open_text: ReasoningItem | MessageItem | None = None
+        self._open_kind: State = "idle"
         self.malformed = 0
 
     @property
@@ -87,19 +92,9 @@ class Translator:
         return self._response.id
 
     @property
-    def ended(self) -> bool:
-        """The terminal event is written."""
-        return bool(self.response_json)
-
-    @property
     def visible(self) -> bool:
         """Something that a user sees has begun: text, a refusal or a call."""
         return self._lifecycle.visible
-
-    @property
-    def lifecycle(self) -> Lifecycle:
-        """For the books: items, deltas, repairs, usage."""
-        return self._lifecycle
 
     @property
     def repairs(self) -> dict[str, int]:
@@ -116,12 +111,12 @@ class Translator:
 
     def feed(self, data: bytes) -> bytes:
         """The events for the next piece of the backend's body, cut anywhere."""
-        if self.response_json:
+        if self.ended:
             return b""
         try:
             for payload in self._sse.feed(data):
                 self._read(payload)
-                if self.response_json:
+                if self.ended:
                     break
         except Exception as error:  # every failure must end in a terminal event, our own defects too
             self._break(error)
@@ -133,25 +128,30 @@ class Translator:
 
     def finish(self) -> bytes:
         """The backend's body has ended."""
-        if self.response_json:
+        if self.ended:
             return b""
         try:
             for payload in self._sse.finish():
-                self._read(payload)
+                self._read_last(payload)
             self._end()
         except Exception as error:  # as in feed
             self._break(error)
         return self._take()
 
     def fail(self, error: ApiError) -> bytes:
-        """The stream broke (connection lost, time-out, shutdown): close truthfully."""
-        if not self.response_json:
+        """The stream broke (connection lost, time-out, shutdown): close truthfully.
+
+        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it.
+        """
+        if self._lifecycle.finish_reason is not None:
+            return self.finish()
+        if not self.ended:
             self._fail(error)
         return self._take()
 
     def keep_alive(self) -> bytes:
         """`response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
-        if self.response_json:
+        if self.ended:
             return b""
         snapshot = self._response.json("in_progress", self._pen.done)
         self._pen.write(writer.response_event("response.in_progress", self._pen.seq, snapshot))
@@ -163,15 +163,30 @@ class Translator:
             return
         chunk = decode_chunk(payload)
         self.chunks += 1
+        open_text = self._open_text
+        if open_text is not None:
+            text = _more_of(self._open_kind, chunk)
+            if text is not None:
+                open_text.append(self._pen, text, None)
+                return
         if chunk.error is not None or chunk.object == "error":
             self._fail(read_error_chunk(_error_of(chunk)))
             return
         step = self._lifecycle.step
         for delta in self._reader.read(chunk):
             step(delta)
+        self._open_text = None if self._reader.waiting else self._lifecycle.open_text
+        self._open_kind = self._lifecycle.state
+
+    def _read_last(self, payload: bytes) -> None:
+        """An event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""
+        try:
+            self._read(payload)
+        except MalformedChunk:
+            self.malformed += 1
 
     def _end(self) -> None:
-        if self.response_json:
+        if self.ended:
             return
         lifecycle = self._lifecycle
         for delta in self._reader.finish():
@@ -193,7 +208,7 @@ class Translator:
         if isinstance(error, MalformedChunk | SSETooLong):
             self.malformed += 1
             self._fail(server_error("The backend sent something that is not a chat completion chunk."))
-        elif not self.response_json:
+        else:
             self.defect = error
             self._fail(
                 server_error("The gateway failed while it translated the stream. This is a defect: please report it.", 500)
@@ -212,8 +227,8 @@ class Translator:
         if self.error is not None:
             code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
             error = (code or "server_error", self.error.message)
-        self.status = status
-        self.response_json = self._response.json(
+        self.status, self.ended = status, True
+        response = self._response.json(
             status,
             self._pen.done,
             usage=usage_json(self._lifecycle.usage),
@@ -221,16 +236,42 @@ class Translator:
             incomplete_reason=self.incomplete_reason,
             error=error,
         )
+        self.response_json = response.encode("utf-8", "replace").decode()  # as in _take
         self._pen.write(writer.response_event(f"response.{status}", self._pen.seq, self.response_json))
-        self._pen.out.append(writer.DONE)
+        self._pen.out.append(writer.DONE.encode())
 
     def _take(self) -> bytes:
         out = self._pen.out
         if not out:
             return b""
-        data = "".join(out).encode("utf-8", "replace")  # a lone surrogate must not break the stream
+        data = b"".join(out)
         out.clear()
         return data
+
+
+def _more_of(state: State, chunk: Chunk) -> str | None:
+    """The text of the usual chunk, which brings a piece of the open text and nothing else; None for any other."""
+    choices = chunk.choices
+    if not choices or chunk.usage is not None or chunk.error is not None or chunk.lenient:
+        return None
+    choice = choices[0]
+    delta = choice.delta
+    if (
+        delta is None
+        or choice.finish_reason is not None
+        or choice.logprobs is not None
+        or delta.tool_calls is not None
+        or delta.refusal
+        or delta.function_call is not None
+    ):
+        return None
+    thinking = delta.reasoning or delta.reasoning_content or delta.thinking
+    text = delta.content
+    if state == "reasoning":
+        text, thinking = thinking, text
+    if thinking or not text or text.__class__ is not str or text[-1].isspace():
+        return None
+    return text
 
 
 def _error_of(chunk: Chunk) -> Any:

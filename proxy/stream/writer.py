@@ -6,6 +6,7 @@ An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and
 
 from __future__ import annotations
 
+import json
 from json.encoder import encode_basestring as quote
 from typing import Any
 
@@ -35,7 +36,10 @@ _encode = msgspec.json.Encoder().encode
 
 def json_text(value: Any) -> str:
     """Compact JSON of plain data."""
-    return _encode(value).decode()
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:  # half a surrogate pair: the encoder of the stream replaces it
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _event(kind: str, seq: int, fields: str) -> str:
@@ -65,21 +69,19 @@ def summary_part(kind: str, seq: int, item_id: str, output_index: int, text: str
     return _event(kind, seq, fields)
 
 
-def delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> str:
+def delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> bytes:
     """All of a delta event up to the sequence number. `fields` is more JSON members, each with a leading comma."""
     return (
         f'event: {kind}\ndata: {{"type":"{kind}","item_id":"{item_id}","output_index":{output_index}{fields},"sequence_number":'
-    )
+    ).encode()
 
 
-def delta(head: str, seq: int, text: str) -> str:
-    """One delta event: the head of its item, the sequence number, the piece of text."""
-    return f'{head}{seq},"delta":{quote(text)}}}\n\n'
-
-
-def delta_with_logprobs(head: str, seq: int, text: str, logprobs: str) -> str:
-    """A delta of output text with its tokens' log probabilities (a JSON list)."""
-    return f'{head}{seq},"delta":{quote(text)},"logprobs":{logprobs}}}\n\n'
+def delta(head: bytes, seq: int, text: str) -> bytes:
+    """One delta event, ready to be sent: the head of its item, the sequence number, the piece of text."""
+    try:
+        return b'%b%d,"delta":%b}\n\n' % (head, seq, _encode(text))
+    except UnicodeEncodeError:  # half a surrogate pair
+        return b'%b%d,"delta":%b}\n\n' % (head, seq, quote(text).encode("utf-8", "replace"))
 
 
 def text_done(kind: str, seq: int, item_id: str, output_index: int, member: str, text: str, fields: str = "") -> str:

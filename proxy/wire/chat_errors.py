@@ -22,13 +22,15 @@ _CONTEXT_OVERFLOW = re.compile(
     r"|exceeds? (?:the )?(?:available |model'?s )?(?:maximum )?context (?:size|length|window)"
     r"|context (?:size|length|window) (?:has been |was )?exceeded"
     r"|exceed_context_size"
-    r"|inputs? tokens.{0,40}max_new_tokens.{0,40}must be"
+    r"|inputs?`? tokens.{0,40}max_new_tokens.{0,40}must be"
+    r"|inputs?`? must have less than \d+ tokens"
     r"|prompt is too long"
     r"|input length exceeds",
     re.IGNORECASE | re.DOTALL,
 )
 _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _QUOTA_CODES = {"insufficient_quota"}
+_LIMIT_CODES = {"rate_limit_exceeded", *_QUOTA_CODES}
 
 
 def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
@@ -41,10 +43,12 @@ def read_error(status: int, body: bytes, retry_after: float | None = None) -> Ap
 
 
 def read_error_chunk(error: Any) -> ApiError:
-    """The error for an error object in the middle of a stream. Its numeric code, if it has one, serves as the status."""
+    """The error for an error object in the middle of a stream. Its code serves as the status, where it can."""
     fields = _fields({"error": error})
     code = fields.get("code") or fields.get("status_code")
-    status = code if type(code) is int and 400 <= code < 600 else 500
+    status = 429 if isinstance(code, str) and code in _LIMIT_CODES else 500
+    if type(code) is int and 400 <= code < 600:
+        status = code
     return _classify(status, fields, None)
 
 
@@ -65,12 +69,11 @@ def _fields(value: Any) -> dict[str, Any]:
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
     text = fields.get("message")
     message = text[:_MESSAGE_LIMIT] if isinstance(text, str) and text else f"The backend answered with HTTP {status}."
-    code, kind, param = fields.get("code"), fields.get("type"), fields.get("param")
-    param = param if isinstance(param, str) else None
+    code, kind, param = (_string(fields.get(name)) for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
         return ApiError(400, message, code="context_length_exceeded", param="input")
     if status == 429:
-        name = code if isinstance(code, str) and code in _QUOTA_CODES else "rate_limit_exceeded"
+        name = code if code in _QUOTA_CODES else "rate_limit_exceeded"
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after)
     if status in {401, 403}:
         name = "invalid_api_key" if status == 401 else "permission_denied"
@@ -92,7 +95,11 @@ def _classify(status: int, fields: dict[str, Any], retry_after: float | None) ->
     return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after)
 
 
-def _is_overflow(status: int, code: Any, kind: Any, param: str | None, message: str) -> bool:
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, message: str) -> bool:
     if code in _OVERFLOW_CODES or kind in _OVERFLOW_CODES:
         return True
     return status in {400, 413, 422, 500} and (param == "input_tokens" or bool(_CONTEXT_OVERFLOW.search(message)))

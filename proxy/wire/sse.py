@@ -6,6 +6,7 @@ import re
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_LF = 10
 
 
 class SSETooLong(ValueError):
@@ -29,13 +30,17 @@ class SSEDecoder:
         """The payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
         if self._buffer:
             data = self._buffer + data
-        elif data[:6] == b"data: " and data[-1:] == b"\n" and data.find(b"\n") == len(data) - 2 and data.find(b"\r") < 0:
+        elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and data.find(b"\r") < 0:
             return [data[6:-2]]  # the usual case: one read is one event
         if data.find(b"\r") < 0:
             events = data.split(b"\n\n")
             self._keep(events.pop())
+            if data.count(b"\n") == 2 * len(events) + self._buffer.count(b"\n"):  # each event is one line
+                payloads = [event[6:] for event in events if event[:6] == b"data: "]
+                if len(payloads) == len(events):
+                    return payloads
             return [payload for event in events if (payload := _payload(event)) is not None]
-        payloads: list[bytes] = []
+        payloads = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": leave it for the next read.
         end = len(data) - data.endswith(b"\r")
@@ -62,7 +67,7 @@ class SSEDecoder:
 def _payload(event: bytes) -> bytes | None:
     if event[:6] == b"data: " and b"\n" not in event and b"\r" not in event:
         return event[6:]
-    lines = [line for line in _LINE_END.split(event) if line.startswith(b"data:")]
+    lines = [line for line in _LINE_END.split(event) if line.startswith(b"data:") or line == b"data"]
     if not lines:
         return None
     return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)

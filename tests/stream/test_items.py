@@ -1,0 +1,315 @@
+"""Which items come out, in which order, with which text: feed this, expect exactly that."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.stream.clients import CODEX, STANDARD, recognise
+from tests.stream.play import arguments, call, chunk, event, finish, play, refuse, text, think
+
+ITEM = ["output_item.added", "output_item.done"]
+
+
+def test_five_items_one_after_the_other() -> None:
+    played = play(
+        think("Let me "), think("see."), text("I "), text("look."), think("Which?"),
+        call(0, "call_x", "weather"), arguments(0, '{"city":'), arguments(0, '"Rome"}'), text("Done."), finish(),
+    )  # fmt: skip
+    assert played.said == [
+        ("reasoning", "Let me see."),
+        ("text", "I look."),
+        ("reasoning", "Which?"),
+        ("call", "weather", '{"city":"Rome"}'),
+        ("text", "Done."),
+    ]
+    assert [kind for kind in played.kinds if kind in ITEM] == ITEM * 5
+
+
+def test_the_events_of_every_item_in_full() -> None:
+    played = play(think("a"), text("b"), call(0, "call_x", "weather", "{}"), finish("tool_calls"))
+    assert played.kinds == [
+        "created", "in_progress",
+        "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done", "content_part.done",
+        "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done",
+        "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done",
+        "completed",
+    ]  # fmt: skip
+    assert played.data.endswith(b"data: [DONE]\n\n")
+
+
+def test_ids_are_unique_and_carry_the_token_of_the_response() -> None:
+    played = play(think("a"), text("b"), call(0, "call_x", "weather", "{}"), call(1, "", "clock", "{}"), finish())
+    assert [item["id"] for item in played.response["output"]] == ["rs_a10000", "msg_a10001", "fc_a10002", "fc_a10003"]
+    assert [item["call_id"] for item in played.response["output"][2:]] == ["call_x", "call_a10001"]
+
+
+def test_every_piece_is_one_delta() -> None:
+    played = play(text("Hel"), text("lo"), text(" world"), finish())
+    assert played.deltas("output_text") == ["Hel", "lo", " world"]
+
+
+def test_nothing_at_all_is_a_completed_response_without_items() -> None:
+    played = play(chunk({"role": "assistant", "content": ""}), finish())
+    assert (played.said, played.kinds) == ([], ["created", "in_progress", "completed"])
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content", "thinking"])
+def test_reasoning_by_whatever_name(field: str) -> None:
+    assert play(chunk({field: "hm"}), text("yes"), finish()).said == [("reasoning", "hm"), ("text", "yes")]
+
+
+def test_reasoning_under_two_names_is_not_said_twice() -> None:
+    assert play(chunk({"reasoning": "hm", "reasoning_content": "hm"}), finish()).said == [("reasoning", "hm")]
+
+
+def test_one_chunk_with_everything() -> None:
+    entry = {"index": 0, "id": "c", "function": {"name": "clock", "arguments": "{}"}}
+    played = play(chunk({"reasoning": "r", "content": "t", "tool_calls": [entry]}, finish="tool_calls"))
+    assert played.said == [("reasoning", "r"), ("text", "t"), ("call", "clock", "{}")]
+
+
+def test_content_as_a_list_of_parts() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "so"}, "?", {"type": "text"}]},
+        {"type": "thinking", "thinking": " and so"},
+        {"type": "text", "text": "Hello"},
+        {"type": "image"},
+        "stray",
+    ]
+    assert play(chunk({"content": parts}), finish()).said == [("reasoning", "so and so"), ("text", "Hello")]
+
+
+# ---- white space -------------------------------------------------------------------------------------------------------
+
+
+def test_leading_and_trailing_space_of_the_only_text_is_kept() -> None:
+    assert play(text("\n"), text("  Hi "), text("\n"), finish()).said == [("text", "\n  Hi \n")]
+
+
+def test_a_text_of_white_space_alone_is_no_message() -> None:
+    assert play(text("\n\n"), text(" "), finish()).said == []
+
+
+def test_space_between_reasoning_and_text_is_a_separator() -> None:
+    played = play(think("\n"), think("hm"), think("\n"), text("\n\n"), text("  yes"), finish())
+    assert played.said == [("reasoning", "hm"), ("text", "yes")]
+
+
+def test_space_between_reasoning_and_call_is_no_message() -> None:
+    played = play(think("hm\n"), text("\n\n"), call(0, "c", "clock", "{}"), text("\n"), finish())
+    assert played.said == [("reasoning", "hm"), ("call", "clock", "{}")]
+
+
+def test_space_between_text_and_call_is_a_separator() -> None:
+    played = play(text("one"), text("\n\n"), call(0, "c", "clock", "{}"), text("\n\n"), text(" two \n"), finish())
+    assert played.said == [("text", "one"), ("call", "clock", "{}"), ("text", "two \n")]
+
+
+def test_space_within_a_text_is_the_text_s_own() -> None:
+    played = play(text("one"), text(" \n"), text("\n"), text("two"), finish())
+    assert played.said == [("text", "one \n\ntwo")]
+    assert played.deltas("output_text") == ["one", " \n\ntwo"]
+
+
+def test_space_of_another_kind_does_not_split_an_item() -> None:
+    assert play(think("a"), text("\n"), think("b"), finish()).said == [("reasoning", "ab")]
+    assert play(text("a"), think("\n"), text("b"), finish()).said == [("text", "ab")]
+
+
+def test_an_empty_thought_is_no_item_and_separates_what_follows() -> None:
+    assert play(think("\n"), think("\n"), text("\n\n"), text("yes"), finish()).said == [("text", "yes")]
+    assert play(text("\n"), think("\n"), text("yes"), finish()).said == [("text", "yes")]
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\u00a0", "\u3000", "\x0b", "\u2003"])
+def test_white_space_is_the_same_alone_and_with_text(space: str) -> None:
+    alone = play(think("a"), text(space), text("b"), finish())
+    joined = play(think("a"), text(f"{space}b"), finish())
+    assert alone.said == joined.said == [("reasoning", "a"), ("text", "b")]
+    behind = play(text("a"), text(f"b{space}"), text(space), call(0, "c", "clock", "{}"), finish())
+    assert behind.said == [("text", "ab"), ("call", "clock", "{}")]
+
+
+def test_space_at_the_end_of_a_thought_is_dropped_even_when_it_is_the_last_item() -> None:
+    assert play(think("hm \n"), finish("length")).said == [("reasoning", "hm", "incomplete")]
+
+
+def test_space_at_the_end_of_a_cut_text_is_kept() -> None:
+    assert play(text("hm \n"), finish("length")).said == [("text", "hm \n", "incomplete")]
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_a_part_of_its_own() -> None:
+    played = play(think("no"), refuse("I can"), refuse("not."), finish())
+    assert played.said == [("reasoning", "no"), ("refusal", "I cannot.")]
+    assert played.deltas("refusal") == ["I can", "not."]
+    assert [kind for kind in played.kinds if "refusal" in kind] == ["refusal.delta", "refusal.delta", "refusal.done"]
+
+
+def test_refusals_and_other_items_beside_each_other() -> None:
+    played = play(
+        text("Well."), refuse("No."), refuse("\n"), think("?"), refuse("No!"), text("Or yes."), refuse("No. "), finish()
+    )
+    assert played.said == [
+        ("text", "Well."), ("refusal", "No."), ("reasoning", "?"), ("refusal", "No!"), ("text", "Or yes."), ("refusal", "No. "),
+    ]  # fmt: skip
+
+
+def test_a_refusal_before_a_call_is_closed() -> None:
+    played = play(refuse("No."), call(0, "c", "clock", "{}"), refuse("No!"), finish())
+    assert played.said == [("refusal", "No."), ("call", "clock", "{}"), ("refusal", "No!")]
+
+
+def test_codex_gets_refusals_as_text() -> None:
+    assert play(refuse("I cannot."), finish(), client=CODEX).said == [("text", "I cannot.")]
+
+
+def test_codex_names_itself() -> None:
+    assert recognise({"originator": "codex_exec"}) is CODEX
+    assert recognise({"originator": "acme"}) is STANDARD
+    assert recognise({}) is STANDARD
+
+
+# ---- how reasoning is shown --------------------------------------------------------------------------------------------
+
+
+def test_a_summary_mirrors_the_thought() -> None:
+    played = play(think("Let me "), think("see. "), text("Yes"), finish(), summary=True)
+    (item, _) = played.response["output"]
+    assert item["summary"] == [{"type": "summary_text", "text": "Let me see."}]
+    assert item["content"] == [{"type": "reasoning_text", "text": "Let me see."}]
+    assert played.deltas("reasoning_summary_text") == played.deltas("reasoning_text") == ["Let me", " see."]
+    assert [kind for kind in played.kinds if "summary" in kind] == [
+        "reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.delta",
+        "reasoning_summary_text.done", "reasoning_summary_part.done",
+    ]  # fmt: skip
+
+
+def test_without_a_summary_the_list_is_there_and_empty() -> None:
+    (item,) = play(think("hm"), finish()).response["output"]
+    assert item["summary"] == []
+
+
+def test_the_specification_s_name_of_reasoning_events() -> None:
+    played = play(think("hm"), finish(), reasoning_event="response.reasoning")
+    assert [kind for kind in played.kinds if kind.startswith("reasoning")] == ["reasoning.delta", "reasoning.done"]
+
+
+# ---- log probabilities -------------------------------------------------------------------------------------------------
+
+
+def token(word: str, logprob: float = -0.5) -> dict[str, object]:
+    top = [{"token": word, "logprob": logprob, "bytes": list(word.encode())}, {"token": "?", "logprob": -9.0, "bytes": None}]
+    return {"token": word, "logprob": logprob, "bytes": list(word.encode()), "top_logprobs": top}
+
+
+def scored(content: str | None, *tokens: dict[str, object]) -> bytes:
+    return chunk({"content": content}, logprobs={"content": list(tokens)})
+
+
+def tokens_of(part: dict[str, object]) -> list[str]:
+    logprobs = part["logprobs"]
+    assert isinstance(logprobs, list)
+    return [entry["token"] for entry in logprobs]
+
+
+def test_log_probabilities_ride_on_the_deltas_and_stand_in_the_item() -> None:
+    played = play(scored("Hi", token("Hi")), scored(" you", token(" you")), finish(), logprobs=True)
+    deltas = [event for event in played.events if event["type"] == "response.output_text.delta"]
+    assert [tokens_of(event) for event in deltas] == [["Hi"], [" you"]]
+    (part,) = played.response["output"][0]["content"]
+    assert part["logprobs"] == [
+        {**token(word), "top_logprobs": [token(word)["top_logprobs"][0], {"token": "?", "logprob": -9.0, "bytes": []}]}  # type: ignore[index]
+        for word in ("Hi", " you")
+    ]
+
+
+def test_held_white_space_keeps_its_tokens() -> None:
+    pieces = [scored("\n", token("\n")), scored("a", token("a")), scored(" ", token(" ")), scored("b", token("b"))]
+    played = play(*pieces, scored(" ", token(" ")), finish(), logprobs=True)
+    (part,) = played.response["output"][0]["content"]
+    assert (part["text"], tokens_of(part)) == ("\na b ", ["\n", "a", " ", "b", " "])
+
+
+def test_dropped_white_space_takes_its_tokens_along() -> None:
+    pieces = [scored("a", token("a")), scored("\n", token("\n")), call(0, "c", "clock", "{}"), scored("b", token("b"))]
+    played = play(*pieces, finish(), logprobs=True)
+    parts = [item["content"][0] for item in played.response["output"] if item["type"] == "message"]
+    assert [tokens_of(part) for part in parts] == [["a"], ["b"]]
+
+
+def test_tokens_that_are_half_a_character_belong_to_the_text_that_follows() -> None:
+    played = play(scored("", token("\u00e6")), scored("\u6211", token("\u6211")), finish(), logprobs=True)
+    (part,) = played.response["output"][0]["content"]
+    assert tokens_of(part) == ["\u00e6", "\u6211"]
+
+
+def test_tokens_of_markers_do_not_appear() -> None:
+    played = play(scored(None, token("<think>")), scored("a", token("a")), finish(), logprobs=True)
+    (part,) = played.response["output"][0]["content"]
+    assert tokens_of(part) == ["a"]
+
+
+def test_an_impossible_token_has_a_number() -> None:
+    payload = '{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"\\ud83d","logprob":-Infinity}]}}]}'
+    played = play(f"data: {payload}\n\n".encode(), finish(), logprobs=True)
+    (part,) = played.response["output"][0]["content"]
+    assert part["logprobs"] == [{"token": "?", "logprob": -9999.0, "bytes": [], "top_logprobs": []}]
+
+
+def test_log_probabilities_nobody_asked_for_are_left_out() -> None:
+    played = play(scored("Hi", token("Hi")), chunk({"content": "!"}, logprobs={"content": None}), finish())
+    assert played.response["output"][0]["content"][0]["logprobs"] == []
+
+
+# ---- halves of characters ----------------------------------------------------------------------------------------------
+
+
+def raw(content: str, field: str = "content") -> bytes:
+    """A chunk with JSON escapes as they stand."""
+    return f'data: {{"choices":[{{"delta":{{"{field}":"{content}"}}}}]}}\n\n'.encode()
+
+
+def test_a_surrogate_pair_cut_between_two_chunks_is_joined() -> None:
+    played = play(raw("a\\ud83d"), raw("\\ude00b"), raw("c"), finish())
+    assert played.said == [("text", "a\U0001f600bc")]
+    assert played.translator.repairs == {"surrogates_joined": 2}
+
+
+def test_a_surrogate_pair_cut_in_arguments_and_reasoning() -> None:
+    entry = '{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"clock","arguments":"%s"}}]}}]}'
+    pieces = [event_of(entry % '{\\"a\\":\\"\\ud83d'), event_of(entry % '\\ude00\\"}')]
+    played = play(raw("x\\ud83d", "reasoning"), raw("\\ude00", "reasoning"), *pieces, finish())
+    assert played.said == [("reasoning", "x\U0001f600"), ("call", "clock", '{"a":"\U0001f600"}')]
+
+
+def event_of(payload: str) -> bytes:
+    return f"data: {payload}\n\n".encode()
+
+
+def test_half_a_character_alone_is_a_replacement_character() -> None:
+    assert play(raw("a\\ud83d"), raw("b"), finish()).said == [("text", "a\ufffdb")]
+    assert play(raw("a\\ude00b"), finish()).said == [("text", "a\ufffdb")]
+    assert play(raw("a\\ud83d"), finish()).said == [("text", "a")]
+    assert play(raw("\\ud83d"), raw("\\ude00"), finish()).said == [("text", "\U0001f600")]
+
+
+def test_half_a_character_in_a_name_or_a_list_does_not_break_the_stream() -> None:
+    parts = event_of('{"choices":[{"delta":{"content":[{"type":"text","text":"a\\ud83d"},{"type":"text","text":"\\ude00"}]}}]}')
+    assert play(parts, finish()).said == [("text", "a\U0001f600")]
+    named = event_of('{"choices":[{"delta":{"tool_calls":[{"id":"\\ud83d","function":{"name":"\\ud83d","arguments":"{}"}}]}}]}')
+    assert play(named, finish()).said == [("call", "?", "{}")]
+
+
+def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
+    broken = text("a%b").replace(b"%", b"\xff")
+    assert play(broken, text("c"), finish()).said == [("text", "a\ufffdbc")]
+
+
+def test_unknown_fields_and_chunks_without_choices_are_passed_over() -> None:
+    odd = event({"choices": [{"delta": {"content": "a", "audio": {"x": [1]}}, "extra": 1}], "prompt_text": None})
+    assert play(event({"choices": []}), event({}), odd, event({"choices": [{"index": 0}]}), finish()).said == [("text", "a")]

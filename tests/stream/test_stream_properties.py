@@ -1,0 +1,218 @@
+"""Whatever a server sends, in whatever pieces: the laws hold, nothing is lost, and no cut changes the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.stream.clients import CODEX, STANDARD
+from proxy.stream.invariants import check_stream
+from proxy.wire.errors import server_error
+from tests.stream.play import (
+    DONE,
+    Said,
+    chunk,
+    complaints,
+    event,
+    events_of,
+    finish,
+    new_translator,
+    short,
+    tool,
+    translate,
+)  # fmt: skip
+
+#: A delta in short: `("text", piece)`, `("call", number)` for a beginning, `("arguments", number, piece)`.
+Delta = tuple[Any, ...]
+
+FIELDS = {"reasoning": "reasoning", "text": "content", "refusal": "refusal"}
+#: Order of the fields within a chunk.
+RANK = {"reasoning": 0, "text": 1, "refusal": 2, "call": 3, "arguments": 3}
+TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
+
+quick = settings(deadline=None, max_examples=150)
+
+pieces = st.text(st.sampled_from(' \n\t\u3000ab{}"\\\u00e9\U0001f600'), min_size=1, max_size=6)
+contents = st.tuples(st.sampled_from(["reasoning", "text", "text", "refusal"]), pieces)
+objects = st.dictionaries(pieces, st.none() | st.integers(0, 9) | pieces | st.lists(pieces, max_size=2), max_size=2)
+argument_texts = st.just("") | st.builds(json.dumps, objects, ensure_ascii=st.booleans())
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Delta]:
+    """Deltas in an order that a server could send: content, and up to four calls that overlap as they like."""
+    sources: list[list[Delta]] = [draw(st.lists(contents, max_size=12))]
+    for number, arguments in enumerate(draw(st.lists(argument_texts, max_size=4))):
+        sources.append([("call", number), *(("arguments", number, piece) for piece in parts(draw, arguments))])
+    turns = draw(st.permutations([source for source, deltas in enumerate(sources) for _ in deltas]))
+    queues = [iter(deltas) for deltas in sources]
+    return numbered([next(queues[source]) for source in turns])
+
+
+def parts(draw: st.DrawFn, whole: str, most: int = 4) -> list[str]:
+    cuts = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=most)))
+    return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True) if a < b]
+
+
+def numbered(deltas: list[Delta]) -> list[Delta]:
+    """The calls counted in the order of their beginnings, as servers do."""
+    order: dict[int, int] = {}
+    for delta in deltas:
+        if delta[0] == "call":
+            order[delta[1]] = len(order)
+    return [(delta[0], order[delta[1]], *delta[2:]) if RANK[delta[0]] == 3 else delta for delta in deltas]
+
+
+# ---- on the wire -------------------------------------------------------------------------------------------------------
+
+
+def chunks(deltas: list[Delta], breaks: list[bool] | None = None) -> list[bytes]:
+    """Each delta in a chunk of its own; with `breaks` as many together as the order within a chunk permits and they let."""
+    groups: list[list[Delta]] = []
+    for number, delta in enumerate(deltas):
+        joins = breaks is not None and not breaks[number % len(breaks)]
+        if groups and joins and RANK[groups[-1][-1][0]] <= RANK[delta[0]]:
+            groups[-1].append(delta)
+        else:
+            groups.append([delta])
+    return [chunk_of(group) for group in groups]
+
+
+def chunk_of(group: list[Delta]) -> bytes:
+    fields: dict[str, Any] = {}
+    for kind, *values in group:
+        if kind in FIELDS:
+            fields[FIELDS[kind]] = fields.get(FIELDS[kind], "") + values[0]
+        elif kind == "call":
+            fields.setdefault("tool_calls", []).append(tool(values[0], f"id{values[0]}", "weather"))
+        else:
+            fields.setdefault("tool_calls", []).append({"index": values[0], "function": {"arguments": values[1]}})
+    return chunk(fields)
+
+
+# ---- what should come of it --------------------------------------------------------------------------------------------
+
+
+def meant(deltas: list[Delta]) -> list[Said]:
+    """The items in the order in which they begin. Texts without the white space around them, calls with all arguments."""
+    items: list[list[Any]] = []
+    calls: dict[int, list[Any]] = {}
+    for kind, *values in deltas:
+        if kind == "call":
+            calls[values[0]] = ["call", "weather", ""]
+            items.append(calls[values[0]])
+        elif kind == "arguments":
+            calls[values[0]][2] += values[1]
+        elif items and items[-1][0] == kind:
+            items[-1][1] += values[0]
+        elif values[0].strip():
+            items.append([kind, values[0]])
+    return [bare((*item[:2], item[2] or "{}") if item[0] == "call" else tuple(item)) for item in items]
+
+
+def bare(said: Said) -> Said:
+    return said if said[0] == "call" else (said[0], said[1].strip(), *said[2:])
+
+
+def output(data: bytes) -> list[Said]:
+    return [bare(short(item)) for item in events_of(data)[-1]["response"]["output"]]
+
+
+# ---- the properties ----------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(scripts())
+def test_nothing_is_lost_and_all_judges_are_content(deltas: list[Delta]) -> None:
+    data = translate([*chunks(deltas), finish(), DONE])
+    assert complaints(data) == []
+    assert output(data) == meant(deltas)
+
+
+@quick
+@given(scripts(), st.lists(st.booleans(), min_size=1, max_size=7))
+def test_grouping_the_deltas_does_not_change_the_items(deltas: list[Delta], breaks: list[bool]) -> None:
+    data = translate([*chunks(deltas, breaks), finish(), DONE])
+    assert check_stream(data) == []
+    assert output(data) == meant(deltas)
+
+
+@quick
+@given(scripts(), st.data())
+def test_cutting_the_bytes_does_not_change_a_byte(deltas: list[Delta], data: st.DataObject) -> None:
+    body = b"".join([*chunks(deltas), finish(), DONE])
+    whole = translate([body])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
+    assert translate([body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]) == whole
+    assert translate([body[at : at + 1] for at in range(len(body))]) == whole
+
+
+@quick
+@given(scripts(), st.sampled_from(["stop", "length", "content_filter", "error"]), st.booleans())
+def test_every_ending_is_truthful(deltas: list[Delta], reason: str, codex: bool) -> None:
+    client = CODEX if codex else STANDARD
+    data = translate([*chunks(deltas), finish(reason), DONE], client=client)
+    assert check_stream(data, unfinished_call_allowed=codex) == []
+    assert is_beginning(output(data), meant(deltas if client is STANDARD else as_text(deltas)), whole=reason == "stop")
+
+
+def as_text(deltas: list[Delta]) -> list[Delta]:
+    """Codex is told a refusal as text."""
+    return [("text", *delta[1:]) if delta[0] == "refusal" else delta for delta in deltas]
+
+
+FAULTS: dict[str, Callable[[bytes, int], list[bytes]]] = {
+    "cut": lambda body, at: [body[:at]],
+    "garbage": lambda body, at: [body[:at], b"\n\ndata: {garbage\n\n", body[at:]],
+    "error": lambda body, at: [body[:at], b"\n\n" + event({"error": {"message": "gone", "code": 500}}), body[at:]],
+    "zeros": lambda body, at: [body[:at], b"\x00" * 9, body[at:]],
+}
+
+
+@quick
+@given(scripts(), st.sampled_from(sorted(FAULTS)), st.data())
+def test_whatever_breaks_there_is_one_end_and_no_lie(deltas: list[Delta], fault: str, data: st.DataObject) -> None:
+    body = b"".join([*chunks(deltas), finish(), DONE])
+    at = data.draw(st.integers(0, len(body)))
+    out = translate(FAULTS[fault](body, at))
+    assert check_stream(out) == []
+    assert [shown["type"] in TERMINALS for shown in events_of(out)].count(True) == 1
+    if fault != "zeros":  # zeros within a string of an event may be taken for a part of it
+        assert is_beginning(output(out), meant(deltas), whole=False)
+
+
+@quick
+@given(scripts(), st.lists(st.integers(0, 40), max_size=4), st.integers(0, 60))
+def test_keep_alives_and_a_broken_connection_at_any_time(deltas: list[Delta], beats: list[int], end: int) -> None:
+    playing = new_translator()
+    out = [playing.start()]
+    for number, piece in enumerate([*chunks(deltas), finish()]):
+        out += [playing.keep_alive() for at in beats if at == number]
+        if number == end:
+            out.append(playing.fail(server_error("lost")))
+        out.append(playing.feed(piece))
+    out += [playing.finish(), playing.keep_alive(), playing.fail(server_error("late"))]
+    stream = b"".join(out)
+    assert check_stream(stream) == []
+    assert playing.status == ("failed" if end <= len(chunks(deltas)) else "completed")
+    assert is_beginning(output(stream), meant(deltas), whole=playing.status == "completed")
+
+
+def is_beginning(said: list[Said], whole_output: list[Said], *, whole: bool) -> bool:
+    """All items but the last are as meant; the last may be cut if it says so, or be incomplete out of caution."""
+    if whole:
+        return said == whole_output
+    *before, last = said or [()]
+    if not last:
+        return True
+    if before != whole_output[: len(before)] or len(said) > len(whole_output):
+        return False
+    intended = whole_output[len(before)]
+    if last[-1] != "incomplete":
+        return last == intended
+    *head, text = last[:-1]
+    return head == list(intended[:-1]) and (str(intended[-1]).startswith(text) or text.strip() == "")

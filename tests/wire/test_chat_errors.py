@@ -1,0 +1,196 @@
+"""What a backend's refusal becomes for the client: status, code and parameter, whatever the server's dialect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.wire.chat_errors import read_error, read_error_chunk
+from proxy.wire.errors import ApiError, invalid_request, server_error
+
+RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "errors.txt"
+
+NO_MODEL = (404, "model_not_found", "model")
+OVERFLOW = (400, "context_length_exceeded", "input")
+NO_ENDPOINT = (502, "server_error", None)
+
+
+def fate(error: ApiError) -> tuple[int, str | None, str | None]:
+    return error.status, error.code, error.param
+
+
+def wrong(param: str | None = None) -> tuple[int, str, str | None]:
+    return 400, "invalid_prompt", param
+
+
+# ---- a real vLLM -------------------------------------------------------------------------------------------------------
+
+#: Heading in the recording -> what it becomes; the entries that are no refusal of a chat request are not here.
+VLLM = {
+    "unknown model": NO_MODEL,
+    "bad json": wrong("body.16"),
+    "no content-type": wrong(),
+    "missing messages": wrong("body.messages"),
+    "bad temperature": wrong("temperature"),
+    "max_tokens 0": wrong("max_tokens"),
+    "max_tokens too large": wrong("max_tokens"),
+    "context length stream": OVERFLOW,
+    "prompt+max_tokens over": OVERFLOW,
+    "image to text model": wrong(),
+    "bad schema": wrong(),
+    "bad tool": wrong("body.tools.0.function"),
+    "tool_choice named missing": wrong("tool_choice"),
+    "404": NO_ENDPOINT,
+    "405": wrong(),
+}
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded errors are not here")
+@pytest.mark.parametrize("heading", VLLM)
+def test_refusals_of_a_real_vllm(heading: str) -> None:
+    recorded = recorded_errors()
+    status, body = recorded[heading]
+    error = read_error(status, body)
+    assert fate(error) == VLLM[heading]
+    if heading != "404":
+        assert error.message == message_in(body)
+
+
+def recorded_errors() -> dict[str, tuple[int, bytes]]:
+    """Heading -> status and body."""
+    found = {}
+    for entry in RECORDED.read_text(encoding="utf-8").split("### ")[1:]:
+        heading, status, body = entry.split("\n", 2)
+        found[heading] = (int(status.split()[0]), body.strip().encode())
+    return found
+
+
+def message_in(body: bytes) -> str:
+    value = json.loads(body)
+    return str(value["error"]["message"] if "error" in value else value["detail"])
+
+
+# ---- the dialects of others --------------------------------------------------------------------------------------------
+
+
+def openai(message: str, kind: Any = "invalid_request_error", code: Any = None, param: Any = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": code, "param": param}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, openai("This model's maximum context length is 8192 tokens. You sent 9000.", code="context_length_exceeded")),
+        (400, openai("too long", code="context_length_exceeded")),
+        # SGLang
+        (400, {"object": "error", "message": "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+               "type": "BadRequestError", "param": None, "code": 400}),
+        (400, openai("Requested token count exceeds the model's maximum context length of 8192 tokens.", code=400)),
+        # llama.cpp
+        (400, openai("the request exceeds the available context size. try increasing it", code=400)),
+        (400, openai("too long", "exceed_context_size_error", 400)),
+        (500, openai("context size has been exceeded", "server_error", 500)),
+        # TGI
+        (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 and 20",
+               "error_type": "validation"}),
+        (422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 5000"}),
+        # Ollama
+        (400, {"error": "the input length exceeds the context length"}),
+        # Anthropic behind a bridge
+        (400, openai("prompt is too long: 9000 tokens > 8192 maximum")),
+        (413, {"detail": "context window exceeded"}),
+    ],
+)  # fmt: skip
+def test_a_prompt_that_does_not_fit(status: int, body: dict[str, Any]) -> None:
+    assert fate(read_error(status, json.dumps(body).encode())) == OVERFLOW
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected", "message"),
+    [
+        (400, {"object": "error", "message": "no such voice", "code": 400}, wrong(), "no such voice"),
+        (422, {"error": "template error", "error_type": "template_error"}, wrong(), "template error"),
+        (
+            422,
+            {"detail": [{"loc": ["body"], "msg": "Field required"}]},
+            wrong(),
+            '[{"loc": ["body"], "msg": "Field required"}]',
+        ),
+        (418, {}, wrong(), "The backend answered with HTTP 418."),
+        (404, {"error": 'model "x" not found, try pulling it first'}, NO_MODEL, 'model "x" not found, try pulling it first'),
+        (404, openai("gone", param="model"), NO_MODEL, "gone"),
+        (404, {"detail": "Not Found"}, NO_ENDPOINT, None),
+        (401, openai("bad key"), (401, "invalid_api_key", None), "bad key"),
+        (403, openai("not yours"), (403, "permission_denied", None), "not yours"),
+        (429, openai("slow down", code=429), (429, "rate_limit_exceeded", None), "slow down"),
+        (429, openai("pay", code="insufficient_quota"), (429, "insufficient_quota", None), "pay"),
+        (500, openai("CUDA error", code=500), (502, "server_error", None), "CUDA error"),
+        (503, openai("Loading model", "unavailable_error", 503), (503, "server_error", None), "Loading model"),
+        (504, {}, (504, "server_error", None), "The backend answered with HTTP 504."),
+        (529, {}, (502, "server_error", None), "The backend answered with HTTP 529."),
+        (302, {}, (502, "server_error", None), "The backend answered with HTTP 302."),
+        (500, openai("odd", code=["x"], kind={}, param=5), (502, "server_error", None), "odd"),
+        (500, {"error": {"message": 5}}, (502, "server_error", None), "The backend answered with HTTP 500."),
+    ],
+)
+def test_other_refusals(status: int, body: dict[str, Any], expected: tuple[int, str, str | None], message: str | None) -> None:
+    error = read_error(status, json.dumps(body).encode())
+    assert fate(error) == expected
+    assert message is None or error.message == message
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000])
+def test_a_body_that_says_nothing(body: bytes) -> None:
+    error = read_error(502, body)
+    assert (*fate(error), error.message) == (502, "server_error", None, "The backend answered with HTTP 502.")
+
+
+def test_the_time_to_wait_is_passed_on() -> None:
+    assert read_error(429, b"{}", 7.5).retry_after == 7.5
+    assert read_error(503, b"{}", 2.0).retry_after == 2.0
+    assert read_error(400, b"{}", 2.0).retry_after is None
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(read_error(500, json.dumps({"error": "x" * 9000}).encode()).message) == 2000
+
+
+def test_the_types_are_the_sdk_s() -> None:
+    kinds = {status: read_error(status, b"{}").type for status in (400, 401, 429, 500)}
+    assert kinds == {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error", 500: "server_error"}
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ({"message": "EngineCore encountered an issue.", "code": 500}, (502, "server_error", None)),
+        ({"message": "x", "code": 503}, (503, "server_error", None)),
+        ({"message": "x", "status_code": 429}, (429, "rate_limit_exceeded", None)),
+        ({"message": "x", "code": "rate_limit_exceeded"}, (429, "rate_limit_exceeded", None)),
+        ({"message": "x", "code": "insufficient_quota"}, (429, "insufficient_quota", None)),
+        ({"message": "maximum context length", "code": 400}, OVERFLOW),
+        ({"message": "x", "code": 200}, (502, "server_error", None)),
+        ({"message": "x", "code": True}, (502, "server_error", None)),
+        ({"message": "x", "code": []}, (502, "server_error", None)),
+        ("text", (502, "server_error", None)),
+        (None, (502, "server_error", None)),
+    ],
+)
+def test_errors_in_the_middle_of_a_stream(error: Any, expected: tuple[int, str, str | None]) -> None:
+    assert fate(read_error_chunk(error)) == expected
+
+
+# ---- the error object --------------------------------------------------------------------------------------------------
+
+
+def test_the_body_of_an_error() -> None:
+    error = invalid_request("no", "input[0]", "bad")
+    assert error.body() == {"error": {"message": "no", "type": "invalid_request_error", "param": "input[0]", "code": "bad"}}
+    assert (error.status, str(error)) == (400, "no")
+
+
+def test_a_server_error_is_the_backend_s_unless_told_otherwise() -> None:
+    assert (server_error("x").status, server_error("x", 500).status) == (502, 500)
