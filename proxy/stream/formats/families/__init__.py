@@ -1,0 +1,1 @@
+"""One file per model family: its markup as data."""

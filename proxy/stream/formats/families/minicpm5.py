@@ -1,0 +1,23 @@
+"""MiniCPM 5: a function element with named parameters."""
+
+from proxy.stream.formats.format import Call, Header, Parameters, Tools
+
+from .hermes import REASONING
+
+__all__ = ["REASONING", "TOOLS"]
+
+TOOLS = Tools(
+    calls=(
+        Call(
+            opens=("<function name=",),
+            header=Header(pattern=r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*""", ends=(">",)),
+            arguments=Parameters(
+                opens=("<param name=",),
+                heads=(">",),
+                closes=("</param>",),
+                header=r"""["']?(?P<key>[^"'<>]+)["']?""",
+            ),
+            closes=("</function>",),
+        ),
+    )
+)

@@ -1,0 +1,185 @@
+"""Typing of parameter values that models write as plain text, by the JSON schema of the tool.
+
+The order of attempts is that of vLLM: null, integer, number, boolean, object or array, string. A value that fits none of
+the types of its schema stays a string.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring
+from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORDS = {"true": "true", "false": "false", "1": "true", "0": "false"}
+_ALIASES = {
+    **dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string"),
+    **dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short", "unsigned"), "integer"),
+    **dict.fromkeys(("float", "float32", "float64", "double"), "number"),
+    **dict.fromkeys(("bool",), "boolean"),
+    **dict.fromkeys(("dict",), "object"),
+    **dict.fromkeys(("arr", "list", "sequence"), "array"),
+}
+STRING = frozenset({"string"})
+
+
+def escape(text: str) -> str:
+    """`text` as the inside of a JSON string."""
+    inside = encode_basestring(text)[1:-1]
+    if inside.isascii():
+        return inside
+    # A lone surrogate has no UTF-8 form; as an escape it is still JSON.
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half.group()):04x}", inside)
+
+
+def dumps(value: Any) -> str:
+    """`value` as JSON text that can be encoded."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(value)
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
+    """The JSON types that a schema allows; "string" where it says nothing. Local references are followed."""
+    found = _types(schema, root, depth)
+    return frozenset(found) if found else STRING
+
+
+def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
+    if not isinstance(schema, Mapping) or depth == 0:
+        return set()
+    found: set[str] = set()
+    named = schema.get("type")
+    for name in named if isinstance(named, list) else [named]:
+        if isinstance(name, str):
+            found.add(_ALIASES.get(name.lower(), name.lower()))
+    samples = schema.get("enum")
+    samples = list(samples) if isinstance(samples, list) else []
+    if "const" in schema:
+        samples.append(schema["const"])
+    if "type" not in schema:
+        found.update(_type_name(sample) for sample in samples)
+    for key in ("anyOf", "oneOf", "allOf"):
+        branches = schema.get(key)
+        for branch in branches if isinstance(branches, list) else []:
+            found |= _types(branch, root, depth - 1)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/"):
+        found |= _types(_resolve(reference, root), root, depth - 1)
+    return found
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    place: Any = root
+    for step in reference[2:].split("/"):
+        if not isinstance(place, Mapping):
+            return None
+        place = place.get(step.replace("~1", "/").replace("~0", "~"))
+    return place
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+    return "array"
+
+
+def typed(text: str, types: frozenset[str]) -> str:
+    """The JSON text for a value written as `text`, of one of `types`."""
+    bare = text.strip()
+    for attempt in (_null, _integer, _number, _boolean, _structure):
+        found = attempt(bare, types)
+        if found is not None:
+            return found
+    return f'"{escape(text)}"'
+
+
+def obvious(text: str) -> str:
+    """The JSON text for a value of which no schema tells: a string, unless it plainly is something else in JSON."""
+    bare = text.strip()
+    if bare in ("true", "false", "null") or _JSON_NUMBER.fullmatch(bare):
+        return bare
+    if bare[:1] in ("{", "["):
+        found = _loads(bare)
+        if found is not None:
+            return dumps(found)
+    return f'"{escape(text)}"'
+
+
+def given(text: str) -> str:
+    """The JSON text for a value that the markup itself declares to be JSON; a string if it is not."""
+    if text.strip() == "null":
+        return "null"
+    found = _loads(text)
+    return f'"{escape(text)}"' if found is None else dumps(found)
+
+
+def _null(text: str, types: frozenset[str]) -> str | None:
+    return "null" if "null" in types and text.lower() in ("null", "none") else None
+
+
+def _integer(text: str, types: frozenset[str]) -> str | None:
+    if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000:
+        return str(int(text))
+    return None
+
+
+def _number(text: str, types: frozenset[str]) -> str | None:
+    if "number" not in types and "integer" not in types:
+        return None
+    if not _NUMBER.fullmatch(text):
+        return None
+    if _INTEGER.fullmatch(text) and len(text) < 4000:
+        return str(int(text))
+    value = float(text)
+    if not math.isfinite(value):
+        return None
+    if value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value) if "number" in types else None
+
+
+def _boolean(text: str, types: frozenset[str]) -> str | None:
+    return _WORDS.get(text.lower()) if "boolean" in types else None
+
+
+def _structure(text: str, types: frozenset[str]) -> str | None:
+    if "object" not in types and "array" not in types:
+        return None
+    found = _loads(text)
+    return None if found is None else dumps(found)
+
+
+def _loads(text: str) -> Any:
+    """The value of JSON text, or of a Python literal that JSON can express; None if it is neither."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = ast.literal_eval(text.strip())
+        json.dumps(value, allow_nan=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return value
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,121 @@
+"""Playing markup through a parser and reading its deltas as the items that a client would see."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proxy.stream.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
+from proxy.stream.formats import REPAIRS, MarkupParser
+
+HERE = Path(__file__).parent
+TOOLS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "tools.yaml").read_text(encoding="utf-8"))
+
+Piece = tuple[str, list[int] | None]
+
+
+@dataclass
+class Outcome:
+    """Items in order: {"reasoning": text}, {"text": text} or {"call": name, "arguments": JSON text, "id": call id}."""
+
+    items: list[dict[str, str]]
+    repairs: Mapping[str, int]
+
+    @property
+    def prose(self) -> str:
+        """All reasoning and text, without white space."""
+        return "".join("".join((item.get("reasoning") or item.get("text") or "").split()) for item in self.items)
+
+
+def play(parser: MarkupParser, pieces: Iterable[Piece], reason: FinishReason = "stop") -> Outcome:
+    """Feed the pieces, finish, and collect the items. Every call's index must count the calls."""
+    deltas: list[Delta] = []
+    for text, ids in pieces:
+        deltas += parser.feed(text, ids)
+    deltas += parser.finish(reason)
+    assert parser.finish(reason) == []
+    assert set(parser.repairs) <= set(REPAIRS)
+    return Outcome(read_items(deltas), dict(parser.repairs))
+
+
+def read_items(deltas: Iterable[Delta]) -> list[dict[str, str]]:
+    """Items as the lifecycle makes them: text of white space alone opens none, and is trimmed at the edges."""
+    items: list[dict[str, str]] = []
+    calls = 0
+    for delta in deltas:
+        match delta:
+            case ToolCall():
+                assert delta.index == calls
+                calls += 1
+                items.append({"call": delta.name, "arguments": "", "id": delta.id})
+            case ToolArguments():
+                assert delta.text
+                assert delta.index == calls - 1
+                assert "call" in items[-1], "arguments after the call was left"
+                items[-1]["arguments"] += delta.text
+            case Text() | Reasoning():
+                assert delta.text
+                kind = "text" if isinstance(delta, Text) else "reasoning"
+                if items and kind in items[-1]:
+                    items[-1][kind] += delta.text
+                else:
+                    items.append({kind: delta.text})
+            case _:
+                raise AssertionError(f"a parser gives no {delta!r}")
+    trimmed = [item if "call" in item else {kind: text.strip() for kind, text in item.items()} for item in items]
+    return [item for item in trimmed if "call" in item or any(item.values())]
+
+
+def agree(got: list[dict[str, str]], expected: list[dict[str, Any]]) -> bool:
+    """Do the items agree with those of a vector? Texts are compared trimmed, arguments as values, `begun` as a prefix."""
+    return len(got) == len(expected) and all(_agrees(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def _agrees(got: dict[str, str], expected: dict[str, Any]) -> bool:
+    if "call" not in expected:
+        return got == {kind: text.strip() for kind, text in expected.items()}
+    if got.get("call") != expected["call"] or got["id"] != expected.get("id", got["id"]):
+        return False
+    if "begun" in expected:
+        return got["arguments"] == expected["begun"]
+    try:
+        arguments = json.loads(got["arguments"])
+    except ValueError:
+        return False
+    return same(arguments, expected["arguments"])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality that tells 1 from true and from 1.0."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def whole(text: str) -> list[Piece]:
+    return [(text, None)]
+
+
+def characters(text: str) -> list[Piece]:
+    return [(character, None) for character in text]
+
+
+def halves(text: str) -> Iterator[list[Piece]]:
+    """The text cut in two, at every place."""
+    for place in range(1, len(text)):
+        yield [(text[:place], None), (text[place:], None)]
+
+
+def at_random(text: str, seed: int, longest: int = 12) -> list[Piece]:
+    chance = random.Random(seed)
+    pieces: list[Piece] = []
+    at = 0
+    while at < len(text):
+        size = chance.randint(1, longest)
+        pieces.append((text[at : at + size], None))
+        at += size
+    return pieces
