@@ -95,7 +95,7 @@ def _judge(target: str, data: bytes, *, codex: bool) -> Verdict:
         raise Unusable(f"no server-sent events in {target}")
     if '"chat.completion.chunk"' in texts[0]:
         raise Unusable(f"{target} is a stream of Chat Completions, not of Responses")
-    violations = check_stream(data, unfinished_call_allowed=codex)
+    violations = check_stream(data, unfinished_allowed=codex)
     return Verdict(target, len(texts), _event_type(texts[-1]), violations)
 
 

@@ -12,12 +12,15 @@ class Client(NamedTuple):
     name: str
     #: It runs every call that reaches `output_item.done`, whatever the item's status.
     runs_cut_calls: bool = False
+    #: It keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user
+    #: would read a broken answer and then the whole one.
+    keeps_broken_text: bool = False
     #: It drops a message that has a refusal part.
     drops_refusals: bool = False
 
 
 STANDARD = Client("standard")
-CODEX = Client("codex", runs_cut_calls=True, drops_refusals=True)
+CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, drops_refusals=True)
 
 
 def recognise(headers: Mapping[str, str]) -> Client:

@@ -61,12 +61,13 @@ class Checker:
     """Feed the events of one stream in order; each call returns the laws that this event broke.
 
     Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
-    `unfinished_call_allowed`: the contract with clients that run a call whatever its status (Codex); in a response that
-    is incomplete or failed the last call may lack its `output_item.done`, and is then left out of the output.
+    `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
+    (Codex): the last call of a response that is incomplete or failed, and the last item of one that will be tried again
+    (failed, or stopped by a content filter), may lack its done, and is then left out of the output.
     """
 
-    def __init__(self, *, unfinished_call_allowed: bool = False) -> None:
-        self._unfinished_call_allowed = unfinished_call_allowed
+    def __init__(self, *, unfinished_allowed: bool = False) -> None:
+        self._unfinished_allowed = unfinished_allowed
         self._found: list[Violation] = []
         self._event = -1
         self._sequence = 0
@@ -167,16 +168,16 @@ class Checker:
         for rule, detail in laws.response_errors(kind, response):
             self._report(rule, detail)
         if kind in laws.TERMINALS:
-            self._check_ending(kind)
+            self._check_ending(kind, response)
         difference = laws.output_difference(self._done, response.get("output"))
         if difference:
             self._report("terminal_output" if kind in laws.TERMINALS else "snapshot_output", difference)
 
-    def _check_ending(self, kind: str) -> None:
+    def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
         completed = kind == "response.completed"
         for item in self._open:
-            may_be_cut = self._unfinished_call_allowed and not completed and item is self._open[-1]
-            if not (may_be_cut and laws.is_call(item.type)):
+            may_be_cut = self._unfinished_allowed and not completed and item is self._open[-1]
+            if not (may_be_cut and (laws.is_call(item.type) or laws.is_tried_again(kind, response))):
                 self._report("item_unfinished", f"{item.type} {item.id} has no output_item.done")
         if completed and self._last_is_incomplete():
             self._report("incomplete_item", "the last item is incomplete, its response completed")
@@ -338,9 +339,9 @@ class Checker:
             self._report("text_mismatch", f"{where}, {text.kind}: {laws.text_difference(streamed, final)}")
 
 
-def check_stream(data: bytes, *, unfinished_call_allowed: bool = False) -> list[Violation]:
+def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Violation]:
     """Judge the whole body of a stream (UTF-8 server-sent events, `data: [DONE]` included)."""
-    checker = Checker(unfinished_call_allowed=unfinished_call_allowed)
+    checker = Checker(unfinished_allowed=unfinished_allowed)
     found: list[Violation] = []
     count, marker = 0, False
     for frame in frames(data):

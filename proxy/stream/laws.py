@@ -114,6 +114,13 @@ def _shapes() -> dict[str, dict[str, type]]:
 SHAPES = _shapes()
 
 
+def is_tried_again(kind: str, response: dict[str, Any]) -> bool:
+    """Clients repeat the request of a response that ended so."""
+    details = response.get("incomplete_details")
+    filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+    return kind == "response.failed" or (kind == "response.incomplete" and filtered)
+
+
 def is_call(item_type: object) -> bool:
     """Whether an item of this type is a call of a tool, the client's or a hosted one."""
     return isinstance(item_type, str) and item_type.endswith("_call")

@@ -48,7 +48,8 @@ class ItemOptions:
     mirror_summary: bool = False
     reasoning_event: str = "response.reasoning_text"
     refusal_as_text: bool = False
-    omit_cut_calls: bool = False
+    omit_cut_calls: bool = False  #: a cut call gets no done
+    omit_broken_text: bool = False  #: nor does a text, when the client will repeat the request
 
 
 class Lifecycle:
@@ -104,7 +105,9 @@ class Lifecycle:
                 return cut
             self._close_call()
             self._release()
-        if self._item is not None:
+        if self.finish_reason == "content_filter":
+            self.abandon()
+        elif self._item is not None:
             self._keep_space()
             self._item.close(self.pen, "incomplete" if cut else "completed")
             self._item = None
@@ -112,10 +115,13 @@ class Lifecycle:
         return True
 
     def abandon(self) -> None:
-        """The stream broke: close what is open as incomplete."""
+        """The stream broke: close what is open as incomplete, or leave it out for clients that would take it as final."""
         if self._item is not None:
-            self._keep_space()
-            self._item.close(self.pen, "incomplete")
+            if self._options.omit_broken_text:
+                self._repair("broken_text_omitted")
+            else:
+                self._keep_space()
+                self._item.close(self.pen, "incomplete")
             self._item = None
         if self._call is not None:
             if self._options.omit_cut_calls:

@@ -17,6 +17,7 @@ from typing import Any
 
 from proxy.stream import writer
 from proxy.stream.clients import STANDARD, Client
+from proxy.stream.deltas import Reasoning, Text
 from proxy.stream.items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import ItemOptions, Lifecycle, State
 from proxy.stream.reader import Reader
@@ -70,6 +71,7 @@ class Translator:
                 mirror_summary=options.summary,
                 reasoning_event=options.reasoning_event,
                 omit_cut_calls=options.client.runs_cut_calls,
+                omit_broken_text=options.client.keeps_broken_text,
             )
         )
         self._pen = self._lifecycle.pen
@@ -82,6 +84,7 @@ class Translator:
         self.ended = False  # the terminal event is written
         self.chunks = 0
         # Usually the next chunk brings more of the open text: then these say what and where, and nothing is looked up.
+        self._run: list[str] = []
         self._open_text: ReasoningItem | MessageItem | None = None
         self._open_kind: State = "idle"
         self.malformed = 0
@@ -110,7 +113,11 @@ class Translator:
         return self._take()
 
     def feed(self, data: bytes) -> bytes:
-        """The events for the next piece of the backend's body, cut anywhere."""
+        """The events for the next piece of the backend's body, cut anywhere.
+
+        Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
+        more events than it can take.
+        """
         if self.ended:
             return b""
         try:
@@ -118,6 +125,7 @@ class Translator:
                 self._read(payload)
                 if self.ended:
                     break
+            self._flush()
         except Exception as error:  # every failure must end in a terminal event, our own defects too
             self._break(error)
         return self._take()
@@ -163,18 +171,34 @@ class Translator:
             return
         chunk = decode_chunk(payload)
         self.chunks += 1
-        open_text = self._open_text
-        if open_text is not None:
+        if self._open_text is not None:
             text = _more_of(self._open_kind, chunk)
             if text is not None:
-                open_text.append(self._pen, text, None)
+                self._run.append(text)
                 return
+            self._flush()
         if chunk.error is not None or chunk.object == "error":
             self._fail(read_error_chunk(_error_of(chunk)))
             return
         step = self._lifecycle.step
         for delta in self._reader.read(chunk):
             step(delta)
+        self._look_ahead()
+
+    def _flush(self) -> None:
+        """Write the run of pieces that all belong to the open text."""
+        run = self._run
+        if not run:
+            return
+        text = run[0] if len(run) == 1 else "".join(run)
+        run.clear()
+        if text[-1].isspace():
+            self._lifecycle.step(Reasoning(text) if self._open_kind == "reasoning" else Text(text))
+            self._look_ahead()
+        else:
+            self._open_text.append(self._pen, text, None)  # type: ignore[union-attr]
+
+    def _look_ahead(self) -> None:
         self._open_text = None if self._reader.waiting else self._lifecycle.open_text
         self._open_kind = self._lifecycle.state
 
@@ -188,6 +212,7 @@ class Translator:
     def _end(self) -> None:
         if self.ended:
             return
+        self._flush()
         lifecycle = self._lifecycle
         for delta in self._reader.finish():
             lifecycle.step(delta)
@@ -217,6 +242,7 @@ class Translator:
     def _fail(self, error: ApiError) -> None:
         self.error = error
         try:
+            self._flush()
             self._lifecycle.abandon()
         except Exception as defect:  # nothing may stand between the client and its terminal event
             self.defect = defect
@@ -269,7 +295,7 @@ def _more_of(state: State, chunk: Chunk) -> str | None:
     text = delta.content
     if state == "reasoning":
         text, thinking = thinking, text
-    if thinking or not text or text.__class__ is not str or text[-1].isspace():
+    if thinking or not text or text.__class__ is not str:
         return None
     return text
 

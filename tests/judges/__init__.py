@@ -16,12 +16,12 @@ from tests.judges.sdk import sdk_errors
 __all__ = ["DOCUMENT", "judge_stream", "openapi_errors", "sdk_errors"]
 
 
-def judge_stream(data: bytes, *, unfinished_call_allowed: bool = False) -> list[str]:
+def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:
     """Every complaint about the body of a stream, each with the index and the type of its event; empty for a good one."""
     events = [_decode(frame.data) for frame in frames(data) if frame.data != "[DONE]"]
     complaints = [
         (broken.event, f"{broken.rule}: {broken.detail}")
-        for broken in check_stream(data, unfinished_call_allowed=unfinished_call_allowed)
+        for broken in check_stream(data, unfinished_allowed=unfinished_allowed)
     ]
     for index, event in enumerate(events):
         complaints += [(index, f"OpenAPI: {error}") for error in openapi_errors(event)]

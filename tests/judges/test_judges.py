@@ -52,7 +52,7 @@ def test_what_the_end_lacks_is_a_complaint_too() -> None:
 
 def test_the_codex_contract_is_passed_on() -> None:
     events = Script().open().call("{", cut=True).end("incomplete")
-    assert judge_stream(encode(events), unfinished_call_allowed=True) == []
+    assert judge_stream(encode(events), unfinished_allowed=True) == []
     assert judge_stream(encode(events)) != []
 
 

@@ -137,6 +137,21 @@ def translate(pieces: Iterable[bytes], **fields: Any) -> bytes:
     return playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.finish()
 
 
+def substance(data: bytes) -> list[dict[str, Any]]:
+    """The events of a stream, however its body was cut: neighbouring deltas of one text as one, without their numbers."""
+    events: list[dict[str, Any]] = []
+    for event in events_of(data):
+        del event["sequence_number"]
+        before = events[-1] if events else {}
+        same = all(event[key] == before.get(key) for key in event if key not in {"delta", "logprobs"})
+        if "delta" in event and same:
+            before["delta"] += event["delta"]
+            before.setdefault("logprobs", []).extend(event.get("logprobs", []))
+        else:
+            events.append(event)
+    return events
+
+
 def play(*pieces: bytes | ApiError, done: bool = True, **fields: Any) -> Play:
     """Feed the pieces (an error: the stream breaks there), then `[DONE]` unless told otherwise, then the end of the body."""
     playing = new_translator(**fields)
@@ -162,7 +177,7 @@ def events_of(data: bytes) -> list[dict[str, Any]]:
 
 def complaints(data: bytes, client: Client = STANDARD) -> list[str]:
     """What the judges say, but for the codes of an error that the SDK's closed list lacks."""
-    found = judge_stream(data, unfinished_call_allowed=client.runs_cut_calls)
+    found = judge_stream(data, unfinished_allowed=client.runs_cut_calls)
     return [complaint for complaint in found if not _is_about_a_code(complaint, data)]
 
 

@@ -11,8 +11,8 @@ from proxy.stream.invariants import RULES, WARNINGS, Checker, Violation, check_s
 from tests.judges.streams import Event, Script, encode, find, good, renumber
 
 
-def broken(events: list[Event], *, unfinished_call_allowed: bool = False) -> set[str]:
-    found = check_stream(encode(events), unfinished_call_allowed=unfinished_call_allowed)
+def broken(events: list[Event], *, unfinished_allowed: bool = False) -> set[str]:
+    found = check_stream(encode(events), unfinished_allowed=unfinished_allowed)
     return {violation.rule for violation in found}
 
 
@@ -25,19 +25,27 @@ def cut_call(status: str) -> list[Event]:
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
 def test_an_unfinished_call_at_the_end_passes_where_it_is_allowed(status: str) -> None:
-    assert broken(cut_call(status), unfinished_call_allowed=True) == set()
+    assert broken(cut_call(status), unfinished_allowed=True) == set()
     assert broken(cut_call(status)) == {"item_unfinished"}
 
 
 def test_an_unfinished_call_is_never_allowed_in_a_completed_response() -> None:
-    assert broken(cut_call("completed"), unfinished_call_allowed=True) == {"item_unfinished"}
+    assert broken(cut_call("completed"), unfinished_allowed=True) == {"item_unfinished"}
 
 
-def test_only_calls_may_be_unfinished() -> None:
+def test_any_item_may_be_unfinished_where_the_request_will_be_repeated() -> None:
+    events = Script().open().message("x").end("failed")
+    del events[find(events, "output_item.done")]
+    events[-1]["response"]["output"] = []
+    assert broken(renumber(events), unfinished_allowed=True) == set()
+    assert broken(renumber(events)) == {"item_unfinished"}
+
+
+def test_only_calls_may_be_unfinished_at_the_token_limit() -> None:
     events = Script().open().message("x").end("incomplete")
     del events[find(events, "output_item.done")]
     events[-1]["response"]["output"] = []
-    assert broken(renumber(events), unfinished_call_allowed=True) == {"item_unfinished"}
+    assert broken(renumber(events), unfinished_allowed=True) == {"item_unfinished"}
 
 
 # ---- the bytes --------------------------------------------------------------------------------------------------------
