@@ -42,6 +42,7 @@ class PushHandler(ResponseHandler):
         self._pushing = pushing
         self._lost = False
         self._sink: Sink | None = None
+        self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
         self._finished: asyncio.Future[None] | None = None
         self._early = b""  # what came before a sink was there
         self._line = b""  # a size line cut by the end of a read
@@ -65,13 +66,14 @@ class PushHandler(ResponseHandler):
         return finished
 
     def pause(self) -> None:
-        """Stop reading: the client is slower than the model."""
-        if self.transport is not None:
+        """Stop reading: the client is slower than the model. Nothing happens once the body is over: the connection is in the
+        pool then, and a paused one would never bring the next answer."""
+        if self._pushing and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if self.transport is not None:
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def set_response_params(self, **params: Any) -> None:
@@ -82,7 +84,14 @@ class PushHandler(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop with what one read brought."""
-        if self._pushing:
+        sink = self._ready
+        if sink is not None:
+            end = data.find(b"\r\n", 0, 16)
+            if _size(data[:end]) == len(data) - end - 4 > 0:
+                sink(data[end + 2 : -2])  # the usual case: one read is one chunk
+            else:
+                self._receive(data)
+        elif self._pushing:
             if self._sink is not None:
                 self._receive(data)
                 return
@@ -111,44 +120,36 @@ class PushHandler(ResponseHandler):
     def _receive(self, data: bytes) -> None:
         sink = self._sink
         assert sink is not None
-        if not self._left and not self._line:
-            end = data.find(b"\r\n", 0, 16)
-            if end > 0 and data[end - 1 : end] != b"0" and _size(data[:end]) == len(data) - end - 4:
-                sink(data[end + 2 : -2])  # the usual case: one read is one chunk
-                return
         body = self._unchunk(data)
+        self._ready = sink if self._pushing and not self._left and not self._line else None
         if body:
             sink(body)
         if not self._pushing and self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
 
     def _unchunk(self, data: bytes) -> bytes:
+        """The payload in `data`; chunks may be cut anywhere. Hands what is behind the last chunk to aiohttp."""
         if self._line:
             data, self._line = self._line + data, b""
         out: list[bytes] = []
-        at, length = 0, len(data)
+        at, length, left = 0, len(data), self._left
         while at < length:
-            if self._left > 2:
-                taken = min(self._left - 2, length - at)
-                out.append(data[at : at + taken])
-                at += taken
-                self._left -= taken
-            if self._left:
-                skipped = min(self._left, length - at)
-                at += skipped
-                self._left -= skipped
+            if left:
+                end = at + left - 2
+                out.append(data[at : max(at, end)])
+                at, left = min(length, end + 2), max(0, end + 2 - length)
                 continue
             end = data.find(b"\r\n", at, at + _SIZE_LINE_LIMIT)
             if end < 0 and length - at < _SIZE_LINE_LIMIT:
                 self._line = data[at:]
                 break
-            size = _size(data[at:end]) if end >= 0 else 0
-            if size <= 0:  # the last chunk, or nothing that is a chunk: aiohttp's parser knows what to do
-                self._pushing = False
+            left = _size(data[at:end]) + 2 if end >= 0 else 0
+            if left <= 2:  # the last chunk, or nothing that is a chunk: aiohttp's parser knows what to do
+                self._pushing, left = False, 0
                 super().data_received(data[at:])
                 break
-            self._left = size + 2
             at = end + 2
+        self._left = left
         return b"".join(out)
 
 
@@ -176,6 +177,6 @@ def _is_pushable(head: bytes) -> bool:
 def _size(line: bytes) -> int:
     """The size that a chunk's first line gives; -1 if it gives none."""
     try:
-        return int(line.split(b";", 1)[0], 16)
+        return int(line if b";" not in line else line.split(b";", 1)[0], 16)
     except ValueError:
         return -1

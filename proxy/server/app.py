@@ -21,10 +21,13 @@ def create_app(settings: Settings) -> web.Application:
     app.on_response_prepare.append(name_answer)
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses", responses.upgrade)
+    app.router.add_route("*", "/v1/responses", responses.refuse_method)
     app.router.add_get("/health", operations.health)
     app.router.add_get("/ready", operations.ready)
     app.router.add_get("/metrics", operations.metrics)
     app.router.add_route("*", "/v1/{path:.+}", relay.relay)
+    for path in ("/tokenize", "/detokenize"):
+        app.router.add_post(path, relay.relay_unversioned)
     return app
 
 

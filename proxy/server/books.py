@@ -36,7 +36,7 @@ class Books:
         self._error: ApiError | None = None
         self._client_left = False
         self._first: float | None = None
-        self._first_visible: float | None = None
+        self.visible_at: float | None = None  # when the first text, refusal or call began
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
@@ -64,7 +64,7 @@ class Books:
                     ),
                 )
 
-    def tokens_came(self, now: float, *, visible: bool) -> None:
+    def came(self, now: float, events: bytes) -> None:
         """A read of the backend's stream brought events."""
         if self._first is None:
             self._first = now
@@ -73,8 +73,8 @@ class Books:
             self._gaps[bisect_left(INTER_TOKEN_BUCKETS, gap)] += 1
             self._gap_sum += gap
         self._last = now
-        if visible and self._first_visible is None:
-            self._first_visible = now
+        if self._sample is not None:
+            self.sent(events)
 
     def sent(self, events: bytes) -> None:
         """Events went to the client."""
@@ -128,8 +128,8 @@ class Books:
         if self._first is not None:
             metrics.first_token.labels(model).observe(self._first - self._began)
             metrics.observe_gaps(model, self._gaps, self._gap_sum)
-        if self._first_visible is not None:
-            metrics.first_visible.labels(model).observe(self._first_visible - self._began)
+        if self.visible_at is not None:
+            metrics.first_visible.labels(model).observe(self.visible_at - self._began)
         if translator.ended:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
             metrics.terminals.labels(translator.status, reason).inc()
@@ -149,7 +149,7 @@ class Books:
 
     def _check(self, stream: bytes) -> None:
         self._metrics.sampled.inc()
-        for violation in check_stream(stream, unfinished_call_allowed=True):
+        for violation in check_stream(stream, unfinished_allowed=True):
             self._metrics.violations.labels(violation.rule).inc()
             logs.logger().error(
                 "invariant violated",
@@ -171,6 +171,8 @@ class Books:
             output_tokens=usage.output if usage is not None else None,
             status=self._error.status if self._error is not None else None,
             code=error.code if error is not None else None,
-            error=error.message[:200] if error is not None else None,
+            # What the backend says about a wrong request may quote it.
+            error=error.message[:200] if error is not None and error.status >= 500 else None,
+            param=error.param if error is not None else None,
         )
         logs.logger().log(30 if error is not None else 20, "response", extra=values)

@@ -7,9 +7,16 @@ from collections.abc import Callable
 
 from aiohttp import HttpVersion11, web
 
+#: Bytes that may wait in the transport before its protocol counts as paused; asyncio's and uvloop's own limit.
+_HIGH_WATER = 64 * 1024
+
+
+class _EventStream(web.StreamResponse):
+    _send_headers_immediately = False  # they leave with the first events, in one write
+
 
 class Downstream:
-    """An open event stream to a client.
+    """An open event stream to a client: `prepare`, `write`, `flush` the first events, `write` more, `finish`.
 
     aiohttp sends the head and the end; what lies between is written by us, in HTTP chunks of our own, because a coroutine
     per chunk costs more than the translation. `on_slow` is called when the client reads slower than we write, `on_ready`
@@ -21,8 +28,10 @@ class Downstream:
         self._on_slow = on_slow
         self._on_ready = on_ready
         self._chunked = request.version >= HttpVersion11
+        self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Task[None] | None = None
-        self.response = web.StreamResponse()
+        self._held: list[bytes] | None = []  # what is written before `flush`
+        self.response = _EventStream()
         self.response.content_type = "text/event-stream"
         self.response.charset = "utf-8"
         self.response.headers["Cache-Control"] = "no-cache"
@@ -33,31 +42,38 @@ class Downstream:
     @property
     def slow(self) -> bool:
         """The client has more to read than we want to keep for it."""
-        return self._waiter is not None
+        return self._waiter is not None or self._request.protocol.writing_paused
 
-    async def start(self, data: bytes) -> None:
-        """Send the head and the first events."""
+    async def prepare(self) -> None:
+        """Make the head; nothing is sent yet."""
         await self.response.prepare(self._request)
-        await self.response.write(data)
+        self._transport = self._request.transport
+
+    async def flush(self) -> None:
+        """Send the head and what was written so far; from now on events leave at once."""
+        held, self._held = self._held, None
+        await self.response.write(b"".join(held or ()))
 
     def write(self, data: bytes) -> None:
         """Send events. Nothing happens when the client is gone (the handler is being cancelled then)."""
-        transport = self._request.transport
+        if self._held is not None:
+            self._held.append(data)
+            return
+        transport = self._transport
         if transport is None or transport.is_closing():
             return
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        if self._waiter is None and self._request.protocol.writing_paused:
+        if transport.get_write_buffer_size() > _HIGH_WATER and self._waiter is None:
+            self._wait_for_client()
+
+    def _wait_for_client(self) -> None:
+        if self._request.protocol.writing_paused:
             self._on_slow()
             self._waiter = asyncio.create_task(self._wait())
 
     async def finish(self) -> None:
-        """Send the end of the body."""
-        await self.response.write_eof()
-
-    def abort(self) -> None:
-        """Drop the connection: the client does not read."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
+        """Send the end of the body, and all that was not flushed."""
+        await self.response.write_eof(b"".join(self._held or ()))
 
     def close(self) -> None:
         """No more writes."""

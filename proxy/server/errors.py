@@ -14,6 +14,8 @@ from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+#: The name of a request, on its answer, in the log, and at the backend.
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -21,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, run its handler, and turn whatever it raises into an answer."""
     given = request.headers.get("X-Request-Id", "")
-    request["request_id"] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
     try:
         return await handler(request)
     except ApiError as error:
@@ -38,10 +40,12 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return response
     except web.HTTPException as error:
         return error_response(ApiError(error.status, error.reason))
+    except ConnectionError:
+        return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
     except (web.RequestPayloadError, UnicodeDecodeError):
         return error_response(invalid_request("The request body could not be read: it is cut or wrongly encoded."))
     except Exception:
-        logs.logger().exception("defect", extra=logs.fields(request_id=request["request_id"], path=request.path))
+        logs.logger().exception("defect", extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
         return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
 
 
@@ -55,6 +59,6 @@ def error_response(error: ApiError) -> web.Response:
 
 async def name_answer(request: web.Request, response: web.StreamResponse) -> None:
     """`x-request-id` on every answer: users quote it, operators grep for it."""
-    if "request_id" in request:
-        response.headers["X-Request-Id"] = request["request_id"]
+    if REQUEST_ID in request:
+        response.headers["X-Request-Id"] = request[REQUEST_ID]
     response.headers["Server"] = "responses-proxy"

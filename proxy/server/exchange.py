@@ -13,6 +13,7 @@ from proxy.backend.client import ChatStream
 from proxy.request import ChatPlan, header_value, translate
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
+from proxy.server.errors import REQUEST_ID
 from proxy.server.gateway import Gateway
 from proxy.stream import clients, writer
 from proxy.stream.clients import Client
@@ -41,7 +42,7 @@ class Exchange:
         self._clock = asyncio.get_running_loop().time
         self._books = Books(
             gateway.metrics,
-            request["request_id"],
+            request[REQUEST_ID],
             self._clock(),
             sampling=self._settings.invariant_sampling,
             log=self._settings.access_log,
@@ -59,15 +60,15 @@ class Exchange:
         self.gateway.exchanges.add(self)
         try:
             return await self._answer()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError):  # which of the two depends on what we were doing
             self._books.client_left()
             raise
         except ApiError as error:
             self._books.refused(error)
             raise
         finally:
-            if self._opening is not None:
-                self._opening.cancel()
+            if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
+                self._opening.exception()  # asked for: nobody may wait for it any more
             if self._chat is not None:
                 self._chat.close()
             if self._downstream is not None:
@@ -81,13 +82,16 @@ class Exchange:
         translator, downstream = self._translator, self._downstream
         if translator is None:
             return
-        if self._ended_at is not None:
-            if self._chat is not None and now - self._ended_at > _LINGER:
-                self._chat.close()
-        elif downstream is not None and downstream.slow:
+        if self._ended_at is not None and self._chat is not None and now - self._ended_at > _LINGER:
+            self._chat.close()
+        if downstream is not None and downstream.slow:
             if now - self._last_write > self._settings.idle_timeout:
-                downstream.abort()
-        elif now - self._last_read > self._settings.idle_timeout:
+                self.abandon()
+        elif self._ended_at is None:
+            self._tend(translator, downstream, now)
+
+    def _tend(self, translator: Translator, downstream: Downstream | None, now: float) -> None:
+        if now - self._last_read > self._settings.idle_timeout:
             message = f"The backend sent nothing for {self._settings.idle_timeout:g} seconds."
             self._fail(server_error(message, 504))
         elif downstream is not None:
@@ -96,6 +100,11 @@ class Exchange:
     def shut_down(self) -> None:
         """The gateway is stopping: end the response truthfully, now."""
         self._fail(server_error("The gateway is shutting down. Please try again.", 503))
+
+    def abandon(self) -> None:
+        """Drop the client: it does not take what is there for it."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
 
     # ---- the way down -----------------------------------------------------------------------------------------------
 
@@ -116,7 +125,7 @@ class Exchange:
         return await asyncio.to_thread(parse_request, body)
 
     def _backend_headers(self) -> dict[str, str]:
-        headers = {"X-Request-Id": self._request["request_id"]}
+        headers = {"X-Request-Id": self._request[REQUEST_ID]}
         authorization = self._request.headers.get("Authorization")
         if authorization is not None and self._settings.forward_authorization:
             headers["Authorization"] = authorization
@@ -150,26 +159,38 @@ class Exchange:
         """The backend's open answer. Raises `ApiError` if it is not one."""
         chat = self._chat = await self.gateway.backend.open_chat(body, self._backend_headers())
         if chat.status != 200:
-            raise read_error(chat.status, await chat.read(), chat.retry_after)
+            raise await self._refusal(chat)
         return chat
+
+    async def _refusal(self, chat: ChatStream) -> ApiError:
+        try:
+            body = await chat.read()
+        except ApiError:
+            body = b""  # it broke off, but the status is there
+        return read_error(chat.status, body, chat.retry_after)
 
     # ---- the way up -------------------------------------------------------------------------------------------------
 
     async def _stream(self, translator: Translator, losses: str) -> web.StreamResponse:
         """Answer with events. An error of the backend within the grace time is an HTTP error."""
-        await self._opened(self._settings.header_grace)
+        chat = await self._opened(self._settings.header_grace)
         downstream = Downstream(self._request, self._pause, self._resume)
         if losses:
             downstream.response.headers[_LOSS_HEADER] = losses
-        first = translator.start()
-        self._books.sent(first)
-        await downstream.start(first)
+        await downstream.prepare()
         self._downstream = downstream
-        self._last_write = self._last_event = self._clock()
+        self._send(translator.start(), self._clock())
         try:
-            await self._pump(translator)
+            if chat is not None:
+                self._attach(chat)
+            if not translator.ended:
+                await downstream.flush()
+            await self._pump(translator, chat)
         except ApiError as error:
             self._fail(error)
+        except Exception as defect:
+            translator.defect = defect  # the books log it; the client gets its terminal event all the same
+            self._fail(server_error("The gateway failed. This is a defect: please report it.", 500))
         await downstream.finish()
         return downstream.response
 
@@ -177,7 +198,7 @@ class Exchange:
         """Answer with the final response: the same machine, its events unread."""
         self._books.sent(translator.start())
         try:
-            await self._pump(translator)
+            await self._pump(translator, None)
         except ApiError as error:
             self._fail(error)
         if translator.error is not None:
@@ -189,19 +210,27 @@ class Exchange:
         """The backend's answer; None if it is not there in time. Raises `ApiError`."""
         opening = self._opening
         assert opening is not None
-        await asyncio.wait({opening}, timeout=within)
+        if not opening.done():
+            await asyncio.wait({opening}, timeout=within)
         if not opening.done():
             return None
-        if opening.cancelled() and self._failure is not None:
+        if self._failure is not None:
             raise self._failure
         return opening.result()
 
-    async def _pump(self, translator: Translator) -> None:
-        chat = await self._opened()
-        assert chat is not None
+    def _attach(self, chat: ChatStream) -> None:
         self._books.phase = "stream"
         if chat.is_event_stream:
-            await chat.pump(self._receive)
+            chat.attach(self._receive)
+
+    async def _pump(self, translator: Translator, chat: ChatStream | None) -> None:
+        """Take the body to its end; `chat` is attached already, or None if the backend has not answered yet."""
+        if chat is None:
+            chat = await self._opened()
+            assert chat is not None
+            self._attach(chat)
+        if chat.is_event_stream:
+            await chat.finish()
             self._send(translator.finish(), self._clock())
         else:
             self._receive_completion(await chat.read(_COMPLETION_LIMIT))
@@ -213,8 +242,12 @@ class Exchange:
         now = self._last_read = self._clock()
         events = translator.feed(data)
         if events:
-            self._books.tokens_came(now, visible=translator.visible)
-            self._send(events, now)
+            self._books.came(now, events)
+            if self._books.visible_at is None and translator.lifecycle.visible:
+                self._books.visible_at = now
+            if self._downstream is not None:
+                self._downstream.write(events)
+                self._last_write = self._last_event = now
         if translator.ended:
             self._finish(now)
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from proxy.server.exchange import Exchange
 
 _TICKS_PER_LIMIT = 4
+#: How long clients may take to read that their response has failed, in seconds.
+_CUT_TIMEOUT = 2
 
 
 class Gateway:
@@ -47,17 +49,25 @@ class Gateway:
             self._ticker.cancel()
         await self.backend.close()
 
-    async def drain(self) -> None:
-        """Let the exchanges under way end, within the limit of the settings; what is left then ends as failed."""
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Let the exchanges under way end, within the limit of the settings or until `hurry` is set; what is left then ends
+        as failed."""
         self.draining = True
-        deadline = asyncio.get_running_loop().time() + self.settings.drain_timeout
-        while self.exchanges and asyncio.get_running_loop().time() < deadline:
-            await asyncio.wait([exchange.ended for exchange in self.exchanges], timeout=0.25)
-        cut = list(self.exchanges)
-        for exchange in cut:
+        waits = [asyncio.create_task(self._all_ended(self.settings.drain_timeout)), asyncio.create_task(hurry.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        for exchange in list(self.exchanges):
             exchange.shut_down()
-        if cut:
-            await asyncio.wait([exchange.ended for exchange in cut], timeout=5)
+        await self._all_ended(_CUT_TIMEOUT)
+        for exchange in list(self.exchanges):
+            exchange.abandon()
+        await self._all_ended(_CUT_TIMEOUT)
+
+    async def _all_ended(self, within: float) -> None:
+        """Wait for the exchanges of now, at most so many seconds."""
+        if self.exchanges:
+            await asyncio.wait([exchange.ended for exchange in self.exchanges], timeout=within)
 
     async def _tick(self) -> None:
         """One timer for all streams: keep-alives and time limits cost nothing per chunk."""

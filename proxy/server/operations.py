@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from proxy.server.gateway import GATEWAY
@@ -20,8 +22,10 @@ async def ready(request: web.Request) -> web.Response:
     if gateway.draining:
         return web.json_response({"status": "draining"}, status=503)
     try:
-        async with await gateway.backend.request("GET", "models") as answer:
+        async with asyncio.timeout(gateway.settings.connect_timeout), await gateway.backend.request("GET", "models") as answer:
             reachable = answer.status < 500
+    except TimeoutError:
+        return web.json_response({"status": "backend silent"}, status=503)
     except ApiError as error:
         return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
     if not reachable:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import unquote
+
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
 
 from proxy.server.gateway import GATEWAY
 from proxy.wire.errors import server_error
@@ -30,16 +35,23 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 
 
 async def relay(request: web.Request) -> web.StreamResponse:
-    """Any method on any path below `/v1/` that is not ours."""
-    gateway = request.app[GATEWAY]
-    headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN}
-    if not gateway.settings.forward_authorization:
-        headers.pop("Authorization", None)
-    body = await request.read() if request.can_read_body else None
-    path = request.rel_url.raw_path.removeprefix("/v1/")
-    answer = await gateway.backend.request(
-        request.method, path, query=request.rel_url.raw_query_string, body=body, headers=headers
-    )
+    """Any method on any path below `/v1/` that is not ours. Raises `HTTPNotFound` for a path that would lead out of it."""
+    return await _relay(request, request.rel_url.raw_path.removeprefix("/v1/"), None)
+
+
+async def relay_unversioned(request: web.Request) -> web.StreamResponse:
+    """A path that backends have beside `/v1/`."""
+    return await _relay(request, request.rel_url.raw_path.removeprefix("/"), request.app[GATEWAY].backend.root)
+
+
+async def _relay(request: web.Request, path: str, below: URL | None) -> web.StreamResponse:
+    if any(segment in {".", ".."} for segment in re.split(r"[/\\]", unquote(path))):
+        raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
+    backend = request.app[GATEWAY].backend
+    headers = _passed_on(request)
+    body = await _body(request, headers)
+    query = request.rel_url.raw_query_string
+    answer = await backend.request(request.method, path, below=below, query=query, body=body, headers=headers.items())
     async with answer:
         response = web.StreamResponse(status=answer.status)
         for name, value in answer.headers.items():
@@ -56,3 +68,25 @@ async def relay(request: web.Request) -> web.StreamResponse:
             raise server_error("The backend's answer broke off.") from None
         await response.write_eof()
     return response
+
+
+def _passed_on(request: web.Request) -> CIMultiDict[str]:
+    """The headers of the message, without those of the connection."""
+    own = _OWN | {name.strip().lower() for name in request.headers.get("Connection", "").split(",")}
+    headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
+    if not request.app[GATEWAY].settings.forward_authorization:
+        headers.popall("Authorization", None)
+    return headers
+
+
+async def _body(request: web.Request, headers: CIMultiDict[str]) -> bytes | aiohttp.StreamReader | None:
+    """The body: as a stream where its size is known, else read, and so measured, first."""
+    if not request.can_read_body:
+        return None
+    size, limit = request.content_length, request.app[GATEWAY].settings.max_body_bytes
+    if size is None or headers.popall("Content-Encoding", None) is not None:  # aiohttp has undone the encoding
+        return await request.read()
+    if size > limit:
+        raise web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=size)
+    headers["Content-Length"] = str(size)
+    return request.content

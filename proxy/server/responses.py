@@ -26,3 +26,8 @@ async def create(request: web.Request) -> web.StreamResponse:
 async def upgrade(request: web.Request) -> web.StreamResponse:
     """`GET /v1/responses`: no WebSocket here. 426 makes Codex go on over HTTP without a word."""
     raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
+
+
+async def refuse_method(request: web.Request) -> web.StreamResponse:
+    """Any other method."""
+    raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST"])

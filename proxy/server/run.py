@@ -15,10 +15,12 @@ from proxy.telemetry import logs
 
 #: Longest keep-alive of an idle client connection, in seconds; longer than a reverse proxy's.
 _KEEP_ALIVE = 75
+#: A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
+_GC_THRESHOLDS = (20_000, 20, 20)
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM. Returns the exit code."""
+    """Serve until SIGINT or SIGTERM; a second one ends the draining. Returns the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
@@ -30,6 +32,7 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> None:
+    stop, hurry = _signals()
     app = create_app(settings)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=1)
     await runner.setup()
@@ -40,22 +43,28 @@ async def _serve(settings: Settings) -> None:
         # What lives now lives for ever: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         logs.logger().info("listening", extra=logs.fields(url=f"http://{settings.host}:{port}", backend=settings.backend[0]))
-        await _signal()
+        await stop.wait()
         logs.logger().info("draining", extra=logs.fields(in_flight=len(app[GATEWAY].exchanges)))
         await site.stop()
-        await app[GATEWAY].drain()
+        await app[GATEWAY].drain(hurry)
     finally:
         await runner.cleanup()
         logs.logger().info("stopped")
 
 
-async def _signal() -> None:
-    stopped = asyncio.Event()
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Set by the first signal to stop, and by the second."""
+    first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def received() -> None:
+        (second if first.is_set() else first).set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+        loop.add_signal_handler(number, received)
+    return first, second
 
 
 def _loop_factory(settings: Settings) -> type[asyncio.AbstractEventLoop] | None:

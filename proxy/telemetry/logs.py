@@ -45,6 +45,8 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     target.handlers = [handler]
     target.propagate = False
     target.setLevel(level.upper())
+    # What is left to aiohttp is broken HTTP; it would log a traceback with bytes of the request in it, keys perhaps.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -33,13 +33,13 @@ class SSEDecoder:
         elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and data.find(b"\r") < 0:
             return [data[6:-2]]  # the usual case: one read is one event
         if data.find(b"\r") < 0:
-            events = data.split(b"\n\n")
-            self._keep(events.pop())
-            if data.count(b"\n") == 2 * len(events) + self._buffer.count(b"\n"):  # each event is one line
-                payloads = [event[6:] for event in events if event[:6] == b"data: "]
-                if len(payloads) == len(events):
-                    return payloads
-            return [payload for event in events if (payload := _payload(event)) is not None]
+            events, _, rest = data.rpartition(b"\n\n")
+            self._keep(rest)
+            payloads = events.split(b"\n\ndata: ")
+            if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
+                payloads[0] = payloads[0][6:]
+                return payloads
+            return [payload for event in events.split(b"\n\n") if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": leave it for the next read.

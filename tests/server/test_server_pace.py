@@ -1,0 +1,234 @@
+"""A client that reads slower than the model writes: the backend waits for it, memory stays bounded, no byte is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.server.backends import HEAD, Backend, Connection, backend, chunk, chunked, text_stream
+from tests.server.harness import LOOPS, QUESTION, RawClient, Served, body_of, final_of, gateway, post, run, simulated, until
+
+SMALL = 4096
+#: What may pile up on the way from the backend to a client that does not read, in bytes: kernel buffers and ours.
+PILE = 8 * 1024 * 1024
+
+
+async def stalled(served: Served) -> None:
+    """A client is known to be slow."""
+    await until(lambda: any(one._downstream and one._downstream.slow for one in served.gateway.exchanges), "slow")
+
+
+def buffered(served: Served) -> int:
+    """Bytes that the gateway keeps for its clients."""
+    transports = [exchange._request.transport for exchange in served.gateway.exchanges]
+    return sum(transport.get_write_buffer_size() for transport in transports if transport)
+
+
+@pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"], ids=["pushed", "read"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
+    pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(4000)))
+
+    async def play(connection: Connection) -> None:
+        connection.write(head)
+        for piece in pieces:
+            connection.write(chunked(piece) if head is HEAD else piece)
+            await connection.writable.wait()
+        if head is HEAD:
+            connection.end()
+        connection.close()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post()
+            await stalled(served)
+            await until(lambda: not behind.connections[0].writable.is_set(), "the backend waits")
+            assert behind.connections[0].sent < PILE
+            assert buffered(served) < 2 * 1024 * 1024
+            seen, size = b"", 0
+            while b"data: [DONE]" not in seen:
+                data = await client._loop.sock_recv(client._socket, 1 << 20)
+                assert data
+                size, seen = size + len(data), seen[-100:] + data
+            assert size > sum(map(len, pieces)) * 4  # deltas, and the whole text three more times
+            client.close()
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_slow_reader_gets_every_byte(loop: str) -> None:
+    async def test() -> None:
+        async with simulated(send_buffer=SMALL) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post(input="tokens: 5000")
+            await stalled(served)
+            while not client.received.endswith(b"\r\n0\r\n\r\n"):
+                await client.read(3000)
+            client.close()
+            text = final_of(body_of(client.received))["output"][0]["content"][0]["text"]
+            assert len(text.split()) == 5000
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        while not connection.lost.done():
+            connection.send(chunk({"content": "x" * 1000}))
+            await asyncio.sleep(0)
+            await connection.writable.wait()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=0.1) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post()
+            await stalled(served)
+            await until(lambda: not served.gateway.exchanges)
+            assert served.metric("client_disconnects_total", phase="stream") == 1
+            await behind.connections[0].lost
+            client.close()
+
+    run(test(), loop)
+
+
+def whole(connection: Connection) -> None:
+    """A complete answer in one write: what it becomes does not fit into the buffers."""
+    connection.write(HEAD)
+    connection.send(b"".join(text_stream("x" * 100_000)))
+    connection.end()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
+    async def play(connection: Connection) -> None:
+        whole(connection)
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=0.2) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post()
+            await until(lambda: behind.requests)
+            await until(lambda: not served.gateway.exchanges, "dropped")
+            client.close()
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
+    """`response.created` repeats the instructions: the first events alone may be more than the buffers hold."""
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=0.2) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post(instructions="x" * 1_000_000)
+            await until(lambda: behind.requests)
+            await until(lambda: not served.gateway.exchanges, "dropped")
+            client.close()
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: str) -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post(instructions="x" * 1_000_000)
+            await until(lambda: behind.requests)
+            await client.read_until(b"response.created")
+            for exchange in served.gateway.exchanges:
+                exchange.shut_down()
+            while not client.received.endswith(b"\r\n0\r\n\r\n"):
+                assert await client.read(1 << 20)
+            client.close()
+            assert final_of(body_of(client.received))["status"] == "failed"
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> None:
+    """The backend's connection goes back to the pool when the answer is complete, though its client has not read it yet."""
+
+    async def play(connection: Connection) -> None:
+        whole(connection)
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post()
+            await stalled(served)
+            assert (await post(served, **QUESTION)).final["status"] == "completed"
+            assert len(behind.connections) == 1, "the pooled connection was used again"
+            while not client.received.endswith(b"\r\n0\r\n\r\n"):
+                assert await client.read(1 << 20)
+            client.close()
+            assert final_of(body_of(client.received))["status"] == "completed"
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_keep_alives_to_a_client_that_does_not_read_do_not_pile_up(loop: str) -> None:
+    async def play(connection: Connection) -> None:
+        await connection.lost
+
+    async def test() -> None:
+        settings = {"header_grace": 0, "keepalive_event": 0.005, "keepalive_comment": 0.005, "idle_timeout": 0.5}
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, **settings) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post(instructions="x" * 30_000)
+            await until(lambda: behind.requests)
+            await stalled(served)
+            assert buffered(served) < 1024 * 1024
+            await until(lambda: not served.gateway.exchanges, "dropped")
+            client.close()
+
+    run(test(), loop)
+
+
+def idle(behind: Backend) -> bool:
+    return all(connection.writable.is_set() for connection in behind.connections)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_slow_before_the_backend_has_answered(loop: str) -> None:
+    """Back-pressure that begins while the status is still awaited holds once the answer comes."""
+    pieces = text_stream(*("x" * 10_000 for _ in range(3000)))
+    released: list[asyncio.Event] = []
+
+    async def play(connection: Connection) -> None:
+        released.append(asyncio.Event())
+        await released[0].wait()
+        connection.write(HEAD)
+        for piece in pieces:
+            connection.send(piece)
+            await connection.writable.wait()
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, header_grace=0, send_buffer=SMALL) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post(instructions="x" * 300_000)
+            await until(lambda: released)
+            await stalled(served)
+            released[0].set()
+            await until(lambda: not idle(behind), "the backend waits")
+            assert behind.connections[0].sent < PILE
+            client.close()
+
+    run(test(), loop)
