@@ -46,7 +46,7 @@ docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
 
 bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
-	$(BIN)/python bench/run.py $(ARGS)
+	$(BIN)/python -m bench.run $(ARGS)
 
 lock: $(VENV)/.stamp ## resolve the dependencies anew and write both lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8

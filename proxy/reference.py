@@ -34,6 +34,7 @@ _KINDS: dict[Any, str] = {
     SecretStr | None: "KEY",
     bool: "true|false",
     str: "TEXT",
+    str | None: "TEXT",
     int: "NUMBER",
     float: "NUMBER",
     ByteSize: "BYTES",

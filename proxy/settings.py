@@ -69,6 +69,12 @@ class Settings(BaseSettings):
         default=True,
         description="Pass the client's `Authorization` header on to the backend when there is no `backend_api_key`.",
     )
+    tokenizer: str | None = Field(
+        default=None,
+        description="The model's tokenizer, for counting tokens where the backend does not: a folder that holds "
+        "`tokenizer.json` and the chat template, the file itself, or the name of a model in the local Hugging Face cache. "
+        "Nothing is downloaded. Needs `pip install 'responses-proxy[tokenizer]'`.",
+    )
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")

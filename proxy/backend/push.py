@@ -87,7 +87,8 @@ class PushHandler(ResponseHandler):
         sink = self._ready
         if sink is not None:
             end = data.find(b"\r\n", 0, 16)
-            if _size(data[:end]) == len(data) - end - 4 > 0:
+            size = len(data) - end - 4
+            if size > 0 and data[:end] == b"%x" % size:
                 sink(data[end + 2 : -2])  # the usual case: one read is one chunk
             else:
                 self._receive(data)

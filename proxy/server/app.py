@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import operations, relay, responses
+from proxy.server import input_tokens, operations, relay, responses
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.settings import Settings
@@ -18,10 +18,13 @@ def create_app(settings: Settings) -> web.Application:
     app = web.Application(middlewares=[errors_as_json], client_max_size=settings.max_body_bytes)
     app[GATEWAY] = Gateway(settings)
     app.cleanup_ctx.append(_run_gateway)
+    app.on_startup.append(input_tokens.load_tokenizer)
     app.on_response_prepare.append(name_answer)
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses", responses.upgrade)
     app.router.add_route("*", "/v1/responses", responses.refuse_method)
+    app.router.add_post("/v1/responses/input_tokens", input_tokens.count)
+    app.router.add_route("*", "/v1/responses/input_tokens", input_tokens.refuse_method)
     app.router.add_get("/health", operations.health)
     app.router.add_get("/ready", operations.ready)
     app.router.add_get("/metrics", operations.metrics)

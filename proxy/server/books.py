@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Literal
@@ -35,8 +36,9 @@ class Books:
         self._streamed = False
         self._error: ApiError | None = None
         self._client_left = False
-        self._first: float | None = None
+        self.reads = array("d")  # when reads of the backend brought events; `fold` counts them
         self.visible_at: float | None = None  # when the first text, refusal or call began
+        self._first: float | None = None
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
@@ -52,7 +54,7 @@ class Books:
         """What of it could not be carried as it was."""
         for loss in losses:
             if loss.outcome != "preserved":
-                self._metrics.losses.labels(loss.kind, loss.name, loss.outcome).inc()
+                self._metrics.of(self._metrics.losses, loss.kind, loss.name, loss.outcome).inc()
                 logs.logger().debug(
                     "loss",
                     extra=logs.fields(
@@ -64,17 +66,25 @@ class Books:
                     ),
                 )
 
-    def came(self, now: float, events: bytes) -> None:
-        """A read of the backend's stream brought events."""
+    @property
+    def sampling(self) -> bool:
+        """The stream will be checked against its laws: `sent` wants to see all of it."""
+        return self._sample is not None
+
+    def fold(self) -> None:
+        """Count the gaps between the reads so far, all at once: a number noted is cheaper than a number counted."""
+        reads = self.reads
+        if not reads:
+            return
         if self._first is None:
-            self._first = now
-        else:
-            gap = now - self._last
-            self._gaps[bisect_left(INTER_TOKEN_BUCKETS, gap)] += 1
-            self._gap_sum += gap
-        self._last = now
-        if self._sample is not None:
-            self.sent(events)
+            self._first = self._last = reads.pop(0)
+        last = self._last
+        for now in reads:
+            self._gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
+            last = now
+        self._gap_sum += last - self._last
+        self._last = last
+        self.reads = array("d")
 
     def sent(self, events: bytes) -> None:
         """Events went to the client."""
@@ -87,7 +97,7 @@ class Books:
 
     def kept_alive(self, kind: Literal["comment", "event"]) -> None:
         """A keep-alive was sent."""
-        self._metrics.keep_alives.labels(kind).inc()
+        self._metrics.of(self._metrics.keep_alives, kind).inc()
 
     def refused(self, error: ApiError) -> None:
         """The answer is an HTTP error."""
@@ -96,21 +106,22 @@ class Books:
     def client_left(self) -> None:
         """The client closed the connection before the end."""
         self._client_left = True
-        self._metrics.disconnects.labels(self.phase).inc()
+        self._metrics.of(self._metrics.disconnects, self.phase).inc()
 
     def close(self, translator: Translator | None, now: float) -> None:
         """The exchange is over."""
+        self.fold()
         metrics = self._metrics
         metrics.in_flight.dec()
         error = self._error or (translator.error if translator is not None else None)
         if error is not None and self.phase != "request":
-            metrics.backend_errors.labels(error.code or error.type).inc()
+            metrics.of(metrics.backend_errors, error.code or error.type).inc()
         # A name that no backend answered for is not worth a time series of its own: clients make names up.
         answered = translator is not None and translator.chunks > 0
         model = metrics.model(self._model) if answered else "unknown"
         outcome = self._outcome(translator)
-        metrics.requests.labels(model, outcome, "true" if self._streamed else "false").inc()
-        metrics.duration.labels(model).observe(now - self._began)
+        metrics.of(metrics.requests, model, outcome, "true" if self._streamed else "false").inc()
+        metrics.of(metrics.duration, model).observe(now - self._began)
         if translator is not None:
             self._book_stream(translator, model)
         if self._log:
@@ -126,16 +137,16 @@ class Books:
     def _book_stream(self, translator: Translator, model: str) -> None:
         metrics, lifecycle = self._metrics, translator.lifecycle
         if self._first is not None:
-            metrics.first_token.labels(model).observe(self._first - self._began)
+            metrics.of(metrics.first_token, model).observe(self._first - self._began)
             metrics.observe_gaps(model, self._gaps, self._gap_sum)
         if self.visible_at is not None:
-            metrics.first_visible.labels(model).observe(self.visible_at - self._began)
+            metrics.of(metrics.first_visible, model).observe(self.visible_at - self._began)
         if translator.ended:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
-            metrics.terminals.labels(translator.status, reason).inc()
+            metrics.of(metrics.terminals, translator.status, reason).inc()
         if lifecycle.usage is not None:
             for kind in ("input", "cached", "output", "reasoning"):
-                metrics.tokens.labels(model, kind).inc(getattr(lifecycle.usage, kind) or 0)
+                metrics.of(metrics.tokens, model, kind).inc(getattr(lifecycle.usage, kind) or 0)
         metrics.add_all(metrics.items, lifecycle.pen.items)
         metrics.add_all(metrics.events, lifecycle.pen.deltas)
         metrics.add_all(metrics.repairs, translator.repairs)
@@ -150,7 +161,7 @@ class Books:
     def _check(self, stream: bytes) -> None:
         self._metrics.sampled.inc()
         for violation in check_stream(stream, unfinished_allowed=True):
-            self._metrics.violations.labels(violation.rule).inc()
+            self._metrics.of(self._metrics.violations, violation.rule).inc()
             logs.logger().error(
                 "invariant violated",
                 extra=logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail),
@@ -175,4 +186,4 @@ class Books:
             error=error.message[:200] if error is not None and error.status >= 500 else None,
             param=error.param if error is not None else None,
         )
-        logs.logger().log(30 if error is not None else 20, "response", extra=values)
+        logs.logger().log(30 if error is not None else 20, "response", extra={**values, "routine": True})

@@ -28,6 +28,8 @@ _LARGE_BODY = 256 * 1024
 _LINGER = 1.0
 #: Largest body of a backend that answers with one JSON object, in bytes.
 _COMPLETION_LIMIT = 64 * 1024 * 1024
+#: The codes of a 400 that say more to a client than `invalid_prompt`.
+_KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
 _LOSS_HEADER = "x-responses-proxy-losses"
 
 
@@ -52,7 +54,8 @@ class Exchange:
         self._opening: asyncio.Task[ChatStream] | None = None
         self._chat: ChatStream | None = None
         self._failure: ApiError | None = None
-        self._last_read = self._last_write = self._last_event = self._clock()
+        self._watching = True  # until nobody looks at single reads any more
+        self._last_read = self._last_event = self._last_comment = self._clock()
         self._ended_at: float | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -64,6 +67,8 @@ class Exchange:
             self._books.client_left()
             raise
         except ApiError as error:
+            if error.status == 400 and error.code not in _KNOWN_CODES and self._client().reads_invalid_prompt:
+                error.code = "invalid_prompt"
             self._books.refused(error)
             raise
         finally:
@@ -79,13 +84,14 @@ class Exchange:
 
     def tick(self, now: float) -> None:
         """Time limits and keep-alives."""
+        self._books.fold()
         translator, downstream = self._translator, self._downstream
         if translator is None:
             return
         if self._ended_at is not None and self._chat is not None and now - self._ended_at > _LINGER:
             self._chat.close()
         if downstream is not None and downstream.slow:
-            if now - self._last_write > self._settings.idle_timeout:
+            if now - self._last_event > self._settings.idle_timeout:
                 self.abandon()
         elif self._ended_at is None:
             self._tend(translator, downstream, now)
@@ -242,14 +248,22 @@ class Exchange:
         now = self._last_read = self._clock()
         events = translator.feed(data)
         if events:
-            self._books.came(now, events)
-            if self._books.visible_at is None and translator.lifecycle.visible:
-                self._books.visible_at = now
+            self._books.reads.append(now)
+            if self._watching:
+                self._watch(translator, events, now)
             if self._downstream is not None:
                 self._downstream.write(events)
-                self._last_write = self._last_event = now
+                self._last_event = now
         if translator.ended:
             self._finish(now)
+
+    def _watch(self, translator: Translator, events: bytes, now: float) -> None:
+        """What only some reads need: the moment of the first visible token, and a copy where the stream is sampled."""
+        books = self._books
+        if books.visible_at is None and translator.visible:
+            books.visible_at = now
+        books.sent(events)
+        self._watching = books.visible_at is None or books.sampling
 
     def _receive_completion(self, body: bytes) -> None:
         translator = self._translator
@@ -262,7 +276,7 @@ class Exchange:
         self._books.sent(events)
         if self._downstream is not None:
             self._downstream.write(events)
-            self._last_write = self._last_event = now
+            self._last_event = now
 
     def _finish(self, now: float) -> None:
         """The terminal event is out. A broken stream is dropped at once, a whole one may run to its end."""
@@ -286,9 +300,9 @@ class Exchange:
         if event and now - self._last_event >= event:
             self._send(translator.keep_alive(), now)
             self._books.kept_alive("event")
-        elif comment and now - self._last_write >= comment:
+        elif comment and now - max(self._last_event, self._last_comment) >= comment:
             downstream.write(writer.COMMENT.encode())
-            self._last_write = now
+            self._last_comment = now
             self._books.kept_alive("comment")
 
     def _pause(self) -> None:

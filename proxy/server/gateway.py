@@ -10,6 +10,7 @@ from aiohttp import web
 from proxy.backend.client import Backend
 from proxy.request import Policy
 from proxy.settings import Settings
+from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Gateway:
         if self._ticker is not None:
             self._ticker.cancel()
         await self.backend.close()
+        logs.flush()
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let the exchanges under way end, within the limit of the settings or until `hurry` is set; what is left then ends
@@ -77,6 +79,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
+            logs.flush()
             now = loop.time()
             for exchange in list(self.exchanges):
                 exchange.tick(now)

@@ -15,12 +15,14 @@ class Client(NamedTuple):
     #: It keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user
     #: would read a broken answer and then the whole one.
     keeps_broken_text: bool = False
+    #: It shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
+    reads_invalid_prompt: bool = False
     #: It drops a message that has a refusal part.
     drops_refusals: bool = False
 
 
 STANDARD = Client("standard")
-CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, drops_refusals=True)
+CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True)
 
 
 def recognise(headers: Mapping[str, str]) -> Client:

@@ -81,12 +81,17 @@ class ReasoningItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of thinking."""
+        pen.out.append(self.more(pen, text))
+
+    def more(self, pen: Pen, text: str) -> bytes:
+        """The events for a piece of thinking, for the caller to send."""
         self._pieces.append(text)
-        pen.out.append(writer.delta(self._head, pen.seq, text))
-        pen.seq += 1
-        if self._summary_head:
-            pen.out.append(writer.delta(self._summary_head, pen.seq, text))
-            pen.seq += 1
+        seq = pen.seq
+        if not self._summary_head:
+            pen.seq = seq + 1
+            return writer.delta(self._head, seq, text)
+        pen.seq = seq + 2
+        return writer.delta(self._head, seq, text) + writer.delta(self._summary_head, seq + 1, text)
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""
@@ -129,15 +134,21 @@ class MessageItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of the text."""
+        if logprobs:
+            self._pieces.append(text)
+            self._logprobs += logprobs
+            tokens = b'"logprobs":' + _logprobs_json(logprobs).encode("utf-8", "replace")
+            pen.out.append(writer.delta(self._head.replace(b'"logprobs":[]', tokens, 1), pen.seq, text))
+            pen.seq += 1
+        else:
+            pen.out.append(self.more(pen, text))
+
+    def more(self, pen: Pen, text: str) -> bytes:
+        """The event for a piece of the text, for the caller to send."""
         self._pieces.append(text)
         seq = pen.seq
         pen.seq = seq + 1
-        if logprobs:
-            self._logprobs += logprobs
-            tokens = b'"logprobs":' + _logprobs_json(logprobs).encode("utf-8", "replace")
-            pen.out.append(writer.delta(self._head.replace(b'"logprobs":[]', tokens, 1), seq, text))
-        else:
-            pen.out.append(writer.delta(self._head, seq, text))
+        return writer.delta(self._head, seq, text)
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""

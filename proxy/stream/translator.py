@@ -118,6 +118,12 @@ class Translator:
         Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
         more events than it can take.
         """
+        open_text = self._open_text
+        if open_text is not None and data.find(b"\n") == len(data) - 2 and not self._sse.buffer:
+            # The usual case, without a detour: one read is one event, and that is more of the open text.
+            text = self._more(data)
+            if text is not None:
+                return open_text.more(self._pen, text)
         if self.ended:
             return b""
         try:
@@ -184,6 +190,19 @@ class Translator:
         for delta in self._reader.read(chunk):
             step(delta)
         self._look_ahead()
+
+    def _more(self, event: bytes) -> str | None:
+        """The text of an event that brings more of the open text and nothing else, not even white space at its end."""
+        if event[:6] != b"data: " or event.find(b"\r") >= 0:
+            return None
+        try:
+            text = _more_of(self._open_kind, decode_chunk(event[6:-2]))
+        except MalformedChunk:
+            return None  # `feed` meets it again, and says so
+        if text is None or text[-1].isspace():
+            return None
+        self.chunks += 1
+        return text
 
     def _flush(self) -> None:
         """Write the run of pieces that all belong to the open text."""
@@ -253,7 +272,7 @@ class Translator:
         if self.error is not None:
             code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
             error = (code or "server_error", self.error.message)
-        self.status, self.ended = status, True
+        self.status, self.ended, self._open_text = status, True, None
         response = self._response.json(
             status,
             self._pen.done,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 _LOGGER = "responses_proxy"
+#: Most records of routine that are held back.
+_BATCH = 256
 
 
 def logger() -> logging.Logger:
@@ -39,7 +42,7 @@ class _JsonFormatter(logging.Formatter):
 
 def configure(style: Literal["text", "json"], level: str) -> None:
     """Send our records to standard error."""
-    handler = logging.StreamHandler()
+    handler = _BatchHandler()
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     target = logger()
     target.handlers = [handler]
@@ -47,6 +50,35 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     target.setLevel(level.upper())
     # What is left to aiohttp is broken HTTP; it would log a traceback with bytes of the request in it, keys perhaps.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+
+
+def flush() -> None:
+    """Write what was held back. Called about once a second."""
+    for handler in logger().handlers:
+        handler.flush()
+
+
+class _BatchHandler(logging.StreamHandler[Any]):
+    """Holds records of routine (one per request) back until `flush`: a write for each would cost more than its answer.
+
+    Any other record is written at once, with what was held before it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+        if not getattr(record, "routine", False) or len(self._lines) >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+        if lines:
+            self.stream.write("\n".join(lines) + "\n")
+        super().flush()
 
 
 def _timestamp(record: logging.LogRecord) -> str:

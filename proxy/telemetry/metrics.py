@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -15,6 +16,8 @@ INTER_TOKEN_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 
 _MODELS = 100
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+_M = TypeVar("_M", Counter, Gauge, Histogram)
+
 
 class Metrics:
     """All metrics of one process, in a registry of their own."""
@@ -22,6 +25,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._models: set[str] = set()
+        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(_PREFIX + name, text, labels, registry=registry)
@@ -60,6 +64,14 @@ class Metrics:
         self.disconnects = counter("client_disconnects_total", "Clients that left early, by phase.", "phase")
         self.defects = counter("defects_total", "Failures of the gateway itself.")
 
+    def of(self, metric: _M, *labels: str) -> _M:
+        """`metric.labels(*labels)`, remembered: the library checks and locks at each call."""
+        key = (metric, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
+
     def model(self, name: str) -> str:
         """The label for a model name: the first hundred that backends answered for, then `other`."""
         if name in self._models:
@@ -72,11 +84,11 @@ class Metrics:
     def add_all(self, metric: Counter, counts: Mapping[str, int]) -> None:
         """Add counts by the metric's only label."""
         for label, count in counts.items():
-            metric.labels(label).inc(count)
+            self.of(metric, label).inc(count)
 
     def observe_gaps(self, model: str, counts: Sequence[int], total: float) -> None:
         """Add a whole stream's inter-token gaps: how many fell into each bucket (the last is +Inf), and their sum."""
-        child = self.inter_token.labels(model)
+        child = self.of(self.inter_token, model)
         for bucket, count in zip(child._buckets, counts, strict=True):
             if count:
                 bucket.inc(count)

@@ -80,13 +80,8 @@ def _classify(status: int, fields: dict[str, Any], retry_after: float | None) ->
         return ApiError(status, message, type="authentication_error", code=name)
     if status == 404 and (param == "model" or "model" in message.lower()):
         return ApiError(404, message, code="model_not_found", param="model")
-    if status == 404:
-        return ApiError(
-            502,
-            "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL.",
-            type="server_error",
-            code="server_error",
-        )
+    if status == 404:  # not worth a retry, which a 5xx would cause
+        message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
     if 400 <= status < 500:
         # `invalid_prompt` makes Codex show the message and not try again.
         return ApiError(400, message, code="invalid_prompt", param=param)

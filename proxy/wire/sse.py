@@ -20,16 +20,16 @@ class SSEDecoder:
     several `data:` lines of one event are joined with a newline, as the SSE specification says.
     """
 
-    __slots__ = ("_buffer", "_limit")
+    __slots__ = ("_limit", "buffer")
 
     def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
-        self._buffer = b""
+        self.buffer = b""  # the part of an event that waits for its rest
         self._limit = limit
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
-        if self._buffer:
-            data = self._buffer + data
+        if self.buffer:
+            data = self.buffer + data
         elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and data.find(b"\r") < 0:
             return [data[6:-2]]  # the usual case: one read is one event
         if data.find(b"\r") < 0:
@@ -54,14 +54,14 @@ class SSEDecoder:
 
     def finish(self) -> list[bytes]:
         """The payload of a last event that lacks its blank line (some servers end the body without it)."""
-        payload = _payload(self._buffer)
-        self._buffer = b""
+        payload = _payload(self.buffer)
+        self.buffer = b""
         return [] if payload is None else [payload]
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) > self._limit:
             raise SSETooLong(f"an event of more than {self._limit} bytes")
-        self._buffer = rest
+        self.buffer = rest
 
 
 def _payload(event: bytes) -> bytes | None:

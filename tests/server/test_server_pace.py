@@ -11,7 +11,7 @@ from tests.server.harness import LOOPS, QUESTION, RawClient, Served, body_of, fi
 
 SMALL = 4096
 #: What may pile up on the way from the backend to a client that does not read, in bytes: kernel buffers and ours.
-PILE = 8 * 1024 * 1024
+PILE = 16 * 1024 * 1024
 
 
 async def stalled(served: Served) -> None:

@@ -144,7 +144,7 @@ def test_an_unknown_model_is_a_404_and_a_wrong_url_is_not() -> None:
             message = assert_error(await post(served, model="nope"), 404, "model_not_found")
             assert "nope" in message
         for answer in await refusal_of(refusing(404, b'{"detail":"Not Found"}')):
-            assert "--backend" in assert_error(answer, 502, "server_error")
+            assert "--backend" in assert_error(answer, 400, "invalid_prompt")
 
     run(test())
 
@@ -272,7 +272,7 @@ def test_slow_headers_show_life_and_then_the_answer(loop: str) -> None:
         (refusing(400, b'{"error": {"message": "This model\'s maximum context length is 5"}}'), OVERFLOW),
         (refusing(400, b'{"error": {"message": "no"}}'), "invalid_prompt"),
         (refusing(401, b""), "server_error"),
-        (refusing(404, b""), "server_error"),
+        (refusing(404, b""), "invalid_prompt"),
         (refusing(500, TRACEBACK.encode(), b"text/plain"), "server_error"),
         (answering(b""), "server_error"),
     ],

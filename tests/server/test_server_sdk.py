@@ -213,7 +213,8 @@ def test_parallel_calls(client: OpenAI) -> None:
         {"type": "function_call_output", "call_id": call.call_id, "output": f"{call.name} {place}"}
         for place, call in enumerate(calls)
     ]
-    second = client.responses.create(model="simulator", input=[question, *first.output, *results], tools=[WEATHER])
+    history: list[Any] = [question, *first.output, *results]
+    second = client.responses.create(model="simulator", input=history, tools=[WEATHER])
     assert "get_weather 0" in second.output_text
     assert "get_weather 1" in second.output_text
     one: Any = client.responses.create(model="simulator", input=[question], tools=[WEATHER], parallel_tool_calls=False)

@@ -1,0 +1,85 @@
+"""What is measured, and what the project promises about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load: `streams` connections that each ask `repeats` times for the answer `model` (its grammar: see text.h).
+
+    `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
+    `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token.
+    """
+
+    name: str
+    model: str
+    streams: int
+    repeats: int = 1
+    together: bool = False
+    per_answer: bool = False
+
+    @property
+    def pairs(self) -> int:
+        """How often a round loads both. Short loads in turn are easily disturbed: several pairs, of which the median."""
+        return 1 if self.together else 5
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one answer."""
+        return int(self.model.split(":")[1])
+
+    @property
+    def interval_ms(self) -> int:
+        """Milliseconds between tokens; 0 if they come at once."""
+        fields = self.model.split(":")
+        return int(fields[2].removesuffix("ms")) if len(fields) > 2 else 0
+
+    @property
+    def paced(self) -> bool:
+        """Whether tokens come one by one: only then pace and latency mean something."""
+        return self.interval_ms > 0
+
+    @property
+    def units(self) -> int:
+        """Units of cost in one answer."""
+        return 1 if self.per_answer else self.tokens
+
+
+# Streams of 50 tokens per second last 4 s; bursts are repeated until they cost enough CPU to be measured.
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("paced64", "paced:200:20ms", 64, together=True),
+        Scenario("paced256", "paced:200:20ms", 256, together=True),
+        Scenario("mix64", "mix:200:20ms", 64, together=True),
+        Scenario("burst1", "burst:1000", 1, repeats=40),
+        Scenario("burst32", "burst:500", 32, repeats=4),
+        Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
+    )
+}
+MEMORY = Scenario("memory", "paced:12:500ms", 200, together=True)
+WARM_UP = Scenario("warm-up", "burst:200", 8, repeats=10)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A figure that must not exceed `target`; `aim` is where we want to be."""
+
+    figure: str
+    meaning: str
+    target: float
+    aim: float
+    unit: str = "x"
+
+
+PROMISES = (
+    Promise("cpu/paced64", "CPU per chunk, 64 streams of 50 tokens/s", 0.90, 0.80),
+    Promise("cpu/paced256", "CPU per chunk, 256 streams of 50 tokens/s", 0.90, 0.80),
+    Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
+    Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),
+    Promise("cpu/request", "CPU of a request for one token", 2.3, 1.5),
+    Promise("added_p99/paced64", "latency added to a token (p99), 64 streams", 1.2, 1.2),
+    Promise("memory", "resident memory of an open stream", 60, 30, "KB"),
+)

@@ -1,0 +1,266 @@
+"""The tokens of text that arrives in pieces: counted (`TokenMeter`) or found (`Retokenizer`). The tokenizer is given.
+
+A tokenizer encodes whole texts: two halves encoded apart may give other tokens than the two together. What makes it possible
+to work in pieces are *seams*: places where the tokens before are settled whatever follows, and where the rest, encoded by
+itself, gives the very tokens that it has in the whole. A seam is never guessed from the text alone. It is a boundary
+between two tokens of the whole, and the rest has been encoded by itself and compared.
+
+Two things are trusted. Before the space between two words every known tokenizer ends a token (what comes later cannot
+reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+Kind = Literal["reasoning", "text", "refusal", "tool_arguments", "other"]
+#: `other`: tokens that belong to no item, such as markers, channel headers and the end token.
+KINDS: tuple[Kind, ...] = ("reasoning", "text", "refusal", "tool_arguments", "other")
+
+#: Characters encoded at once: enough to make the cost of a call small, few enough for a fraction of a millisecond.
+_BATCH = 384
+#: A text without any seam is cut at this length all the same: two tokens may then be counted where there is one.
+_LIMIT = 4 * _BATCH
+#: Characters to the right that settle a boundary which is not between words: more than a word, or a syllable, has.
+_LOOKAHEAD = 48
+#: The same within a repetition (a rule of dashes, an indentation): vocabularies have tokens of up to 128 equal characters.
+_REPETITION = 160
+#: Characters from the end of a batch within which a seam is sought, and how many boundaries are tried.
+_REACH = 224
+_TRIES = 8
+#: Characters that a `Retokenizer` lets wait before it looks for a seam that is not between words.
+_DUE = 96
+
+
+class Encoding(Protocol):
+    """The tokens of a text, as `tokenizers.Encoding` has them: ids, and where each token begins and ends in the text."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]: ...
+
+    def __len__(self) -> int: ...
+
+
+#: Encodes a text without adding anything to it (no prefix space, no start token).
+Encode: TypeAlias = Callable[[str], Encoding]
+
+
+class Cut(NamedTuple):
+    """Where a text is cut: the ids before, and the index in the text."""
+
+    ids: list[int]
+    at: int
+
+
+def cut(encode: Encode, text: str, *, word_lookahead: int = _LOOKAHEAD) -> Cut | None:
+    """Cut the text at its last seam; None if none is found near its end.
+
+    `word_lookahead`: characters that must stand behind a seam between words, from the space on, at least 2.
+    """
+    encoding = encode(text)
+    ids, offsets = encoding.ids, encoding.offsets
+    for count in _boundaries(text, offsets, word_lookahead):
+        at = offsets[count - 1][1]
+        if encode(text[at:]).ids == ids[count:]:
+            return Cut(ids[:count], at)
+    return None
+
+
+def _cut_anyway(encode: Encode, text: str) -> Cut:
+    """Cut a text that has no seam, some way before its end."""
+    encoding = encode(text)
+    ids, offsets = encoding.ids, encoding.offsets
+    for count in range(len(ids) - 1, 0, -1):
+        if 0 < offsets[count - 1][1] <= len(text) - _LOOKAHEAD:
+            return Cut(ids[:count], offsets[count - 1][1])
+    return Cut(ids, len(text))
+
+
+def _boundaries(text: str, offsets: Sequence[tuple[int, int]], word_lookahead: int) -> Iterator[int]:
+    """Places worth trying, as the number of tokens before: those between words first, then the others, the last ones first."""
+    end = len(text)
+    edges: list[int] = []
+    inner: list[int] = []
+    tries = 0
+    for count in range(len(offsets) - 1, 0, -1):
+        at = offsets[count - 1][1]
+        if at < end - _REACH or tries == _TRIES:
+            break
+        if at <= 0 or offsets[count][0] < at:  # the two tokens share a character
+            continue
+        if _between_words(text, at):
+            if at <= end - word_lookahead:
+                tries += 1
+                yield count
+        elif at <= end - (_REPETITION if _repeats(text, at) else _LOOKAHEAD):
+            (edges if text[at - 1].isalnum() != text[at].isalnum() else inner).append(count)
+    yield from [*edges, *inner][:_TRIES]
+
+
+def _between_words(text: str, at: int) -> bool:
+    """A single space, and no white space on either side of it."""
+    return text[at] == " " and at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace()
+
+
+def _repeats(text: str, at: int) -> bool:
+    """The same character, or the same two, on both sides."""
+    return text[at - 1] == text[at] or (at > 1 and text[at - 2 : at] == text[at : at + 2])
+
+
+class _Run:
+    """A text of one kind, tokenized by itself. `size` is the number of characters not counted yet."""
+
+    __slots__ = ("kind", "pieces", "size", "window")
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.size = 0
+        self.window = _BATCH  # how much is encoded next; grows where no seam was found
+
+    def text(self) -> str:
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
+
+    def drop(self, length: int) -> None:
+        self.pieces = [self.text()[length:]]
+        self.size -= length
+        self.window = _BATCH
+
+
+class TokenMeter:
+    """Counts the tokens of one response by kind: `count` where the backend sends ids, `feed` where there is only text.
+
+    The text of one kind without interruption is one text for the tokenizer; another kind, or `split`, begins a new one. `feed`
+    costs an append, and every few hundred characters the encoding of one batch, so that no call takes long; what a
+    single huge piece leaves is worked off by later calls, or by `totals`.
+    """
+
+    def __init__(self, encode: Encode | None = None) -> None:
+        """`encode` is needed for `feed` alone."""
+        self._encode = encode
+        self._counts: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+        self._runs: deque[_Run] = deque()  # the last one is open
+        self._open: _Run | None = None
+
+    def count(self, kind: Kind, tokens: int) -> None:
+        """So many tokens are of this kind."""
+        self._counts[kind] += tokens
+
+    def feed(self, kind: Kind, text: str) -> None:
+        """The next piece of text. Raises `ValueError` if there is no tokenizer."""
+        run = self._open
+        if run is None or run.kind != kind:
+            run = self._begin(kind)
+        run.pieces.append(text)
+        run.size += len(text)
+        if run.size >= run.window or len(self._runs) > 1:
+            self._work()
+
+    def split(self) -> None:
+        """What comes next is not joined with what came before, though it may be of the same kind: another item begins."""
+        self._open = None
+
+    @property
+    def backlog(self) -> int:
+        """Characters not counted yet. Above a few thousand, call `totals` in a thread."""
+        return sum(run.size for run in self._runs)
+
+    def totals(self) -> dict[Kind, int]:
+        """Tokens of each kind, of all that came so far, as if the text ended here (it may go on)."""
+        while self._runs and (self._runs[0] is not self._open or self._runs[0].size >= self._runs[0].window):
+            self._work()
+        totals = dict(self._counts)
+        if self._runs and self._encode is not None:
+            totals[self._runs[0].kind] += len(self._encode(self._runs[0].text()))
+        return totals
+
+    def _begin(self, kind: Kind) -> _Run:
+        if self._encode is None:
+            raise ValueError("this meter has no tokenizer: it can count and nothing else")
+        self._open = run = _Run(kind)
+        self._runs.append(run)
+        return run
+
+    def _work(self) -> None:
+        """Count one batch of the oldest text."""
+        assert self._encode is not None
+        run = self._runs[0]
+        if run.size <= run.window and run is not self._open:
+            self._counts[run.kind] += len(self._encode(run.text()))
+            self._runs.popleft()
+            return
+        text = run.text()[: run.window]
+        found = cut(self._encode, text)
+        if found is None and run.window < _LIMIT:
+            run.window *= 2
+            return
+        found = found or _cut_anyway(self._encode, text)
+        self._counts[run.kind] += len(found.ids)
+        run.drop(found.at)
+
+
+class Settled(NamedTuple):
+    """A piece of text, and exactly its token ids."""
+
+    text: str
+    ids: list[int]
+
+
+class Retokenizer:
+    """Text in pieces, cut anywhere, becomes text with token ids; all pieces together give the ids of the whole text.
+
+    What is not settled waits: usually the last word, and never long. Whether special tokens in the text (`<|im_end|>`) are
+    taken for what they look like is up to `encode`.
+    """
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._text = ""
+        self._seen = 0  # how much of it has been searched for words
+        self._due = _DUE  # the length at which a seam is sought wherever it is
+
+    def feed(self, text: str) -> Settled:
+        """What has become certain with this piece; often nothing."""
+        self._text += text
+        done: list[Cut] = []
+        start = 0
+        while (rest := len(self._text) - start) >= self._due or self._new_word(start):
+            window = self._text[start : start + _LIMIT]
+            found = cut(self._encode, window, word_lookahead=2)
+            if found is None and rest >= _LIMIT:
+                found = _cut_anyway(self._encode, window)
+            if found is None:
+                # Words are no help here, or only later: try again when there is more, not with every piece.
+                self._due = min(_LIMIT, max(2 * self._due, rest + 1))
+                self._seen = len(self._text)
+                break
+            done.append(found)
+            start += found.at
+            self._due = _DUE
+            self._seen = start
+        settled, self._text = self._text[:start], self._text[start:]
+        self._seen = max(0, self._seen - start)
+        return Settled(settled, [token for each in done for token in each.ids])
+
+    def finish(self) -> Settled:
+        """The text is over: the rest of it."""
+        text, self._text, self._seen = self._text, "", 0
+        return Settled(text, list(self._encode(text).ids) if text else [])
+
+    def _new_word(self, start: int) -> bool:
+        """A space between words stands where none has been seen."""
+        if self._due > _DUE:  # there was one, and it was no seam
+            return False
+        text = self._text
+        at = text.find(" ", max(self._seen, start + 1), -1)
+        while at > 0 and not _between_words(text, at):
+            at = text.find(" ", at + 1, -1)
+        self._seen = max(start, len(text) - 1 if at < 0 else at)
+        return at > 0

@@ -1,0 +1,38 @@
+"""A history that grows too long is summarised, and the work goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.simulator.errors import WORDINGS
+from tests.codex.cli import Codex
+from tests.codex.stage import Stage
+
+_SUMMARY = "Another language model started to solve this problem"
+
+
+def kinds(stage: Stage) -> list[str]:
+    """What each chat request was for."""
+    texts = [str(chat["messages"][-1]["content"]) for chat in stage.chats]
+    return ["compaction" if "CONTEXT CHECKPOINT COMPACTION" in text else "turn" for text in texts]
+
+
+@pytest.mark.parametrize("wording", WORDINGS)
+def test_a_full_context_is_compacted_in_the_next_turn(codex: Codex, stage: Stage, wording: str) -> None:
+    first = codex.run(f"scenario: plain fault: overflow={wording}")
+    assert first.code == 1
+    assert "Codex ran out of room in the model's context window" in first.errors[-1]
+    second = codex.run("--last", "scenario: plain again", command="resume")
+    assert (second.code, second.answers) == (0, ["A plain answer to “scenario: plain again”."])
+    assert kinds(stage) == ["turn", "compaction", "turn"]
+    assert _SUMMARY in str(stage.chats[-1]["messages"])
+
+
+def test_usage_triggers_a_compaction(codex: Codex, stage: Stage) -> None:
+    codex.use_catalog(auto_compact_token_limit=6000)  # reached after the second step of the work
+    run = codex.run("scenario: agent")
+    assert (run.code, run.errors) == (0, [])
+    compaction = kinds(stage).index("compaction")
+    assert "tools" not in stage.chats[compaction]
+    assert _SUMMARY in stage.chats[compaction + 1]["messages"][-1]["content"]
+    assert run.answers[-1] == "I have read the summary; everything in it is done."
