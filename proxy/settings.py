@@ -76,6 +76,15 @@ class Settings(BaseSettings):
         "Nothing is downloaded. Needs `pip install 'responses-proxy[tokenizer]'`.",
     )
 
+    store: str = Field(
+        default="auto",
+        description="Where responses and conversations are kept: the path of a SQLite file, `auto` for one in the user's "
+        "state folder (`$XDG_STATE_HOME`, or `~/.local/state`), `memory`, or `none` to keep nothing.",
+    )
+    store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(
+        default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."
+    )
+
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
     max_body_bytes: ByteSize = Field(

@@ -47,13 +47,16 @@ IGNORED = (
     Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
 )
 
-#: Refused with a 400 as long as nothing is stored (see `proxy/request/unavailable.py`).
+#: Refused with a 400 where nothing is stored (see `proxy/request/unavailable.py`).
 REJECTED = (
     Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
     Parameter("conversation", "rejected", "needs stored conversations"),
     Parameter("prompt", "rejected", "there are no stored prompts"),
 )
+
+#: Carried by the store, where there is one.
+STATEFUL = ("background", "previous_response_id", "conversation")
 
 #: Carried by code of their own.
 SPECIAL = (
@@ -143,6 +146,7 @@ PARAMETERS = (
     *IGNORED,
     *(Parameter(name, "preserved", "if the gateway is told to forward it") for name, *_ in IGNORED if name not in RESERVED),
     *REJECTED,
+    *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
     *(Parameter(name, "preserved", "sent as it is") for name in SAMPLING),
 )
 
@@ -292,6 +296,9 @@ def _gateway_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledge
         ledger.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
         ledger.preserved("parameter", "metadata")
+    for name in STATEFUL:
+        if getattr(request, name):
+            ledger.preserved("parameter", name)
     if policy.stores_responses and request.store is not None:
         ledger.preserved("parameter", "store")
     elif request.store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,16 +51,22 @@ class ChatPlan:
     losses: list[Loss]
 
 
-def translate(request: ResponsesRequest, policy: Policy | None = None, resolve_item: ResolveItem | None = None) -> ChatPlan:
+def translate(
+    request: ResponsesRequest,
+    policy: Policy | None = None,
+    resolve_item: ResolveItem | None = None,
+    history: Sequence[Object] = (),
+) -> ChatPlan:
     """Translate a Responses request into a Chat Completions request.
 
+    `history` are the items of what the request continues (a stored response, a conversation); they come before its input.
     `resolve_item` gives the stored item of an id (for `item_reference`), or None. Raises `ApiError` 400 naming the field
     that is wrong, or cannot be honoured.
     """
     policy = policy or Policy()
-    refuse_unavailable(request)
+    refuse_unavailable(request, policy)
     ledger = Ledger(policy.strict)
-    items = entries(request.input, resolve_item)
+    items = entries(request.input, resolve_item, history)
     tool_reader = ToolReader(policy, ledger)
     catalog = _catalog(request, items, tool_reader)
     choice = ChoiceReader(catalog, tool_reader.hosted, ledger).read(request.tool_choice)

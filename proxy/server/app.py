@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import input_tokens, operations, relay, responses
+from proxy.server import input_tokens, operations, relay, responses, stored
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.settings import Settings
@@ -25,6 +25,8 @@ def create_app(settings: Settings) -> web.Application:
     app.router.add_route("*", "/v1/responses", responses.refuse_method)
     app.router.add_post("/v1/responses/input_tokens", input_tokens.count)
     app.router.add_route("*", "/v1/responses/input_tokens", input_tokens.refuse_method)
+    if settings.store != "none":
+        _add_state(app.router)
     app.router.add_get("/health", operations.health)
     app.router.add_get("/ready", operations.ready)
     app.router.add_get("/metrics", operations.metrics)
@@ -32,6 +34,15 @@ def create_app(settings: Settings) -> web.Application:
     for path in ("/tokenize", "/detokenize"):
         app.router.add_post(path, relay.relay_unversioned)
     return app
+
+
+def _add_state(router: web.UrlDispatcher) -> None:
+    """What there is only with a store. Without one these paths lead to the backend, like all others."""
+    router.add_get("/v1/responses/{id}", stored.read)
+    router.add_delete("/v1/responses/{id}", stored.delete)
+    router.add_get("/v1/responses/{id}/input_items", stored.input_items)
+    for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items"):
+        router.add_route("*", path, stored.refuse_method)
 
 
 async def _run_gateway(app: web.Application) -> AsyncIterator[None]:

@@ -14,10 +14,15 @@ from proxy.request import ChatPlan, header_value, translate
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
+from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
+from proxy.server.keeping import ended, new_record, not_stored
+from proxy.server.tenants import tenant_of
+from proxy.state import Record, StoreUnavailable
 from proxy.stream import clients, writer
 from proxy.stream.clients import Client
 from proxy.stream.translator import StreamOptions, Translator
+from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request
@@ -54,6 +59,9 @@ class Exchange:
         self._opening: asyncio.Task[ChatStream] | None = None
         self._chat: ChatStream | None = None
         self._failure: ApiError | None = None
+        self._record: Record | None = None  # what is to be stored, until it is
+        self._saving: asyncio.Task[None] | None = None
+        self._final = ""  # the final response, where it is not the translator's
         self._watching = True  # until nobody looks at single reads any more
         self._last_read = self._last_event = self._last_comment = self._clock()
         self._ended_at: float | None = None
@@ -117,9 +125,14 @@ class Exchange:
     async def _answer(self) -> web.StreamResponse:
         request = await self._parse(await self._request.read())
         self._books.request(request.model, streamed=bool(request.stream))
-        plan = translate(request, self.gateway.policy)
+        store, footing, tenant = self.gateway.store, NOTHING, tenant_of(self._request)
+        if store is not None:
+            footing = await find_footing(store, tenant, request)
+        plan = translate(request, self.gateway.policy, footing.references.get, footing.history)
         self._books.losses(plan.losses)
         translator = self._translator = Translator(self._stream_options(request, plan), time.time)
+        if store is not None and request.store is not False:
+            self._record = new_record(translator, request, footing, tenant)
         self._books.phase = "backend"
         self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
         answer = self._stream if request.stream else self._collect
@@ -197,6 +210,7 @@ class Exchange:
         except Exception as defect:
             translator.defect = defect  # the books log it; the client gets its terminal event all the same
             self._fail(server_error("The gateway failed. This is a defect: please report it.", 500))
+        await self._saved()
         await downstream.finish()
         return downstream.response
 
@@ -209,8 +223,9 @@ class Exchange:
             self._fail(error)
         if translator.error is not None:
             raise translator.error
+        await self._saved()
         headers = {_LOSS_HEADER: losses} if losses else {}
-        return web.Response(text=translator.response_json, content_type="application/json", headers=headers)
+        return web.Response(text=self._final or translator.response_json, content_type="application/json", headers=headers)
 
     async def _opened(self, within: float | None = None) -> ChatStream | None:
         """The backend's answer; None if it is not there in time. Raises `ApiError`."""
@@ -251,7 +266,9 @@ class Exchange:
             self._books.reads.append(now)
             if self._watching:
                 self._watch(translator, events, now)
-            if self._downstream is not None:
+            if translator.ended:
+                events = self._hold_last(events)
+            if self._downstream is not None and events:
                 self._downstream.write(events)
                 self._last_event = now
         if translator.ended:
@@ -274,9 +291,39 @@ class Exchange:
         if not events:
             return
         self._books.sent(events)
-        if self._downstream is not None:
+        if self._translator is not None and self._translator.ended:
+            events = self._hold_last(events)
+        if self._downstream is not None and events:
             self._downstream.write(events)
             self._last_event = now
+
+    def _hold_last(self, events: bytes) -> bytes:
+        """Hold the terminal event back until the response is stored: what a client is told is stored can be asked for."""
+        translator, record = self._translator, self._record
+        if translator is None or record is None:
+            return events
+        self._record = None
+        if self._downstream is None and translator.error is not None:
+            return events  # the answer will be an HTTP error: there is no response
+        at = events.rfind(b"event: response.%b\n" % translator.status.encode())
+        self._saving = asyncio.create_task(self._save(ended(record, translator), events[at:]))
+        return events[:at]
+
+    async def _save(self, record: Record, last: bytes) -> None:
+        store = self.gateway.store
+        assert store is not None
+        try:
+            await store.save(record)
+        except StoreUnavailable as error:
+            logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
+            last = not_stored(last.decode()).encode()
+            self._final = not_stored(self._translator.response_json if self._translator else "")
+        if self._downstream is not None:
+            self._downstream.write(last)
+
+    async def _saved(self) -> None:
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
 
     def _finish(self, now: float) -> None:
         """The terminal event is out. A broken stream is dropped at once, a whole one may run to its end."""

@@ -9,7 +9,9 @@ from aiohttp import web
 
 from proxy.backend.client import Backend
 from proxy.request import Policy
+from proxy.server.storage import open_store
 from proxy.settings import Settings
+from proxy.state import Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
@@ -28,6 +30,7 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics()
         self.policy = _policy(settings)
+        self.store: Store | None = None
         self.backend: Backend  # there from `start` to `close`
         self.exchanges: set[Exchange] = set()
         self.draining = False
@@ -36,6 +39,7 @@ class Gateway:
     async def start(self) -> None:
         """Open what needs the event loop."""
         settings = self.settings
+        self.store = await open_store(settings)
         key = settings.backend_api_key
         self.backend = Backend(
             settings.backend[0],
@@ -49,6 +53,8 @@ class Gateway:
         if self._ticker is not None:
             self._ticker.cancel()
         await self.backend.close()
+        if self.store is not None:
+            await self.store.close()
         logs.flush()
 
     async def drain(self, hurry: asyncio.Event) -> None:
@@ -96,6 +102,7 @@ def _policy(settings: Settings) -> Policy:
         forward=frozenset(settings.forward),
         forward_unknown=settings.forward_unknown,
         strict=settings.strict,
+        stores_responses=settings.store != "none",
     )
 
 

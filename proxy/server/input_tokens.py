@@ -13,7 +13,9 @@ from aiohttp import web
 from proxy.backend.tokenizers import ModelTokenizer, Tokenizers
 from proxy.request import translate
 from proxy.server.errors import REQUEST_ID
+from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
+from proxy.server.tenants import tenant_of
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
 from proxy.wire.requests import parse_request
@@ -51,7 +53,10 @@ async def load_tokenizer(app: web.Application) -> None:
 async def count(request: web.Request) -> web.Response:
     """`POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
     data = await request.read()
-    plan = translate(await asyncio.to_thread(parse_request, data), request.app[GATEWAY].policy)
+    question = await asyncio.to_thread(parse_request, data)
+    gateway = request.app[GATEWAY]
+    footing = await find_footing(gateway.store, tenant_of(request), question) if gateway.store is not None else NOTHING
+    plan = translate(question, gateway.policy, footing.references.get, footing.history)
     tokens = await _ask_backend(request, plan.body)
     tokenizer = request.app[TOKENIZER]
     if tokens is None and tokenizer is not None:
