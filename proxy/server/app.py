@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import input_tokens, operations, relay, responses, stored
+from proxy.server import conversations, input_tokens, operations, relay, responses, stored
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.settings import Settings
@@ -41,6 +41,14 @@ def _add_state(router: web.UrlDispatcher) -> None:
     router.add_get("/v1/responses/{id}", stored.read)
     router.add_delete("/v1/responses/{id}", stored.delete)
     router.add_get("/v1/responses/{id}/input_items", stored.input_items)
+    router.add_post("/v1/conversations", conversations.create)
+    router.add_get("/v1/conversations/{id}", conversations.read)
+    router.add_post("/v1/conversations/{id}", conversations.update)
+    router.add_delete("/v1/conversations/{id}", conversations.delete)
+    router.add_get("/v1/conversations/{id}/items", conversations.items)
+    router.add_post("/v1/conversations/{id}/items", conversations.add)
+    router.add_get("/v1/conversations/{id}/items/{item}", conversations.item)
+    router.add_delete("/v1/conversations/{id}/items/{item}", conversations.remove)
     for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items"):
         router.add_route("*", path, stored.refuse_method)
 

@@ -54,13 +54,13 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def add(sql: Sql, tenant: str, conversation_id: str, items: Sequence[NewItem], expires_at: float) -> int | None:
-    """Add items at the end. Returns how many there were before, or None if there is no such conversation."""
+    """Add items at the end. Returns the place of the last one, or None if there is no such conversation."""
     found = get(sql, tenant, conversation_id)
     if found is None:
         return None
-    before = len(chains.texts(sql, found.end))
-    _move(sql, found, chains.append(sql, tenant, found.end, items), expires_at)
-    return before
+    end = chains.append(sql, tenant, found.end, items)
+    _move(sql, found, end, expires_at)
+    return end
 
 
 def remove(sql: Sql, tenant: str, conversation_id: str, item_id: str, expires_at: float) -> Conversation | None:

@@ -121,8 +121,8 @@ class Store:
         """Take a conversation away. False if there is none of this id."""
         return await self._database.run(lambda sql: conversations.delete(sql, tenant, conversation_id))
 
-    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> int | None:
-        """Add items to a conversation. Returns how many it had before; None if there is no such conversation."""
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
+        """Add items to a conversation. Returns the place of the last one; None if there is no such conversation."""
         expires_at = self._clock() + self._retention
         return await self._database.run(lambda sql: conversations.add(sql, tenant, conversation_id, items, expires_at))
 

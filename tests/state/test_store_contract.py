@@ -197,7 +197,9 @@ def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) 
 def test_conversations_grow_and_lose_items(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
         begun = await store.create_conversation("a", {"topic": "x"}, [USER])
-        assert await store.add_items("a", begun.id, [{"id": "two", **USER}, {"id": "three", **USER}]) == 1
+        added = await store.add_items("a", begun.id, [{"id": "two", **USER}, {"id": "three", **USER}])
+        assert added is not None
+        assert len(await store.history(added)) == 3
         await store.save(record("resp_1", context=0, input=[USER], output=[said(1)], conversation=begun.id))
         found = await store.conversation("a", begun.id)
         assert found is not None
