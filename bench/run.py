@@ -134,7 +134,7 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     elif options.self_check:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
-        gateway = start_target("gateway", "responses", ["proxy", "serve"])
+        gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none"])
     return Bench(relay, gateway, upstream_port, client)
 
 

@@ -49,7 +49,8 @@ def _add_state(router: web.UrlDispatcher) -> None:
     router.add_post("/v1/conversations/{id}/items", conversations.add)
     router.add_get("/v1/conversations/{id}/items/{item}", conversations.item)
     router.add_delete("/v1/conversations/{id}/items/{item}", conversations.remove)
-    for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items"):
+    router.add_post("/v1/responses/{id}/cancel", stored.cancel)
+    for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items", "/v1/responses/{id}/cancel"):
         router.add_route("*", path, stored.refuse_method)
 
 

@@ -11,11 +11,14 @@ from aiohttp import web
 
 from proxy.backend.client import ChatStream
 from proxy.request import ChatPlan, header_value, translate
+from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
+from proxy.server.following import follow
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
+from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
 from proxy.server.tenants import tenant_of
 from proxy.state import Record, StoreUnavailable
@@ -24,7 +27,7 @@ from proxy.stream.clients import Client
 from proxy.stream.translator import StreamOptions, Translator
 from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request
 
 #: Bodies larger than this are parsed in a thread, so that no other stream waits for them.
@@ -60,6 +63,7 @@ class Exchange:
         self._chat: ChatStream | None = None
         self._failure: ApiError | None = None
         self._record: Record | None = None  # what is to be stored, until it is
+        self._handed_over = False  # the response goes on without this exchange
         self._saving: asyncio.Task[None] | None = None
         self._final = ""  # the final response, where it is not the translator's
         self._watching = True  # until nobody looks at single reads any more
@@ -72,7 +76,8 @@ class Exchange:
         try:
             return await self._answer()
         except (asyncio.CancelledError, ConnectionError):  # which of the two depends on what we were doing
-            self._books.client_left()
+            if not self._handed_over:
+                self._books.client_left()
             raise
         except ApiError as error:
             if error.status == 400 and error.code not in _KNOWN_CODES and self._client().reads_invalid_prompt:
@@ -86,7 +91,8 @@ class Exchange:
                 self._chat.close()
             if self._downstream is not None:
                 self._downstream.close()
-            self._books.close(self._translator, self._clock())
+            if not self._handed_over:
+                self._books.close(self._translator, self._clock())
             self.gateway.exchanges.discard(self)
             self.ended.set_result(None)
 
@@ -133,10 +139,30 @@ class Exchange:
         translator = self._translator = Translator(self._stream_options(request, plan), time.time)
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
+        if request.background:
+            return await self._background(plan, tenant, streamed=bool(request.stream))
         self._books.phase = "backend"
         self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
         answer = self._stream if request.stream else self._collect
         return await answer(translator, header_value(plan.losses))
+
+    async def _background(self, plan: ChatPlan, tenant: str, *, streamed: bool) -> web.StreamResponse:
+        """Start the response on its own; the answer is how it stands, or its stream."""
+        store, background, translator, record = self.gateway.store, self.gateway.background, self._translator, self._record
+        assert translator is not None
+        if store is None or background is None or record is None:
+            message = "'background' needs stored responses: leave 'store' out or set it to true."
+            raise invalid_request(message, "background", "unsupported_parameter")
+        run = Run(store, record)
+        body, headers = msgspec.json.encode(plan.body), self._backend_headers()
+        generation = Generation(self.gateway, translator, body, headers, self._books, run.sink)
+        starting = asyncio.ensure_future(background.start(run, generation))
+        self._handed_over = True
+        self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
+        queued = await asyncio.shield(starting)
+        if streamed:
+            return await follow(self._request, self.gateway, tenant, record.id, -1)
+        return web.Response(text=queued, content_type="application/json")
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:

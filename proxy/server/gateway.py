@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aiohttp import web
 
 from proxy.backend.client import Backend
 from proxy.request import Policy
+from proxy.server.background import Background
 from proxy.server.storage import open_store
 from proxy.settings import Settings
 from proxy.state import Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
-if TYPE_CHECKING:
-    from proxy.server.exchange import Exchange
+
+class Activity(Protocol):
+    """Something under way that the gateway times, and ends when it stops."""
+
+    @property
+    def ended(self) -> asyncio.Future[None]: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def shut_down(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
 
 _TICKS_PER_LIMIT = 4
 #: How long clients may take to read that their response has failed, in seconds.
@@ -31,8 +43,9 @@ class Gateway:
         self.metrics = Metrics()
         self.policy = _policy(settings)
         self.store: Store | None = None
+        self.background: Background | None = None
         self.backend: Backend  # there from `start` to `close`
-        self.exchanges: set[Exchange] = set()
+        self.exchanges: set[Activity] = set()
         self.draining = False
         self._ticker: asyncio.Task[None] | None = None
 
@@ -40,6 +53,8 @@ class Gateway:
         """Open what needs the event loop."""
         settings = self.settings
         self.store = await open_store(settings)
+        if self.store is not None:
+            self.background = Background(self.store)
         key = settings.backend_api_key
         self.backend = Backend(
             settings.backend[0],
@@ -52,6 +67,8 @@ class Gateway:
         """End what `start` began."""
         if self._ticker is not None:
             self._ticker.cancel()
+        if self.background is not None:
+            await self.background.close()
         await self.backend.close()
         if self.store is not None:
             await self.store.close()

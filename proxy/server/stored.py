@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
+from proxy.server.background import Run, fail_lost
+from proxy.server.following import follow
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.tenants import tenant_of
 from proxy.state import Page, PageOrder, Store, Stored
@@ -14,11 +18,19 @@ from proxy.wire.errors import ApiError, invalid_request
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
+#: How long a cancellation waits for the process that runs the response, and how often it looks, in seconds.
+_CANCEL_WAIT = 10.0
+_LOOK = 0.1
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """`GET`: the response as it was, or as it is by now."""
+    if request.query.get("stream") == "true":
+        return await _stream(request)
     stored = await find(request)
+    if stored.active and stored.id not in _runs(request):
+        await fail_lost(store_of(request))
+        stored = await find(request)
     return web.Response(text=stored.json, content_type="application/json")
 
 
@@ -28,6 +40,43 @@ async def delete(request: web.Request) -> web.StreamResponse:
     if not await store_of(request).delete_response(tenant_of(request), response_id):
         raise response_not_found(response_id)
     return web.json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+async def cancel(request: web.Request) -> web.StreamResponse:
+    """`POST …/cancel`: end a response that runs in the background, here or elsewhere. Again and again if one likes."""
+    stored = await find(request)
+    if not stored.background:
+        raise invalid_request("Only responses that were created with 'background' can be cancelled.", None, "not_cancellable")
+    store, loop = store_of(request), asyncio.get_running_loop()
+    if stored.active:
+        await store.cancel(tenant_of(request), stored.id)
+    deadline = loop.time() + _CANCEL_WAIT
+    while stored.active and loop.time() < deadline:
+        run = _runs(request).get(stored.id)
+        if run is not None:
+            run.cancel()
+            await run.wait(sys.maxsize, _LOOK)
+        else:
+            await fail_lost(store)
+            await asyncio.sleep(_LOOK)
+        stored = await find(request)
+    return web.Response(text=stored.json, content_type="application/json")
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    """The events behind number `starting_after`. Raises `ApiError`."""
+    after = request.query.get("starting_after", "-1")
+    if not after.removeprefix("-").isdecimal() or not after.isascii():
+        raise invalid_request("Invalid value for 'starting_after': a number is expected.", "starting_after", "invalid_value")
+    stored = await find(request)
+    if not stored.has_events:
+        raise invalid_request("Only responses that were created with 'background' can be streamed.", "stream", "not_streamable")
+    return await follow(request, request.app[GATEWAY], tenant_of(request), stored.id, int(after))
+
+
+def _runs(request: web.Request) -> dict[str, Run]:
+    background = request.app[GATEWAY].background
+    return background.runs if background is not None else {}
 
 
 async def input_items(request: web.Request) -> web.StreamResponse:

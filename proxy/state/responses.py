@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -90,11 +90,17 @@ def cancel(sql: Sql, tenant: str, response_id: str) -> None:
     sql.execute("UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?", (tenant, response_id))
 
 
-def still_alive(sql: Sql, running: Running) -> set[str]:
-    """A sign of life of a worker, for all that it runs. Returns the responses that it is to go on with."""
-    sql.execute("UPDATE responses SET alive_until = ? WHERE worker = ?", (running.until, running.worker))
-    rows = sql.execute("SELECT id FROM responses WHERE worker = ? AND cancelled = 0", (running.worker,)).fetchall()
-    return {row[0] for row in rows}
+def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
+    """Whether a response still runs; None if there is none of this id."""
+    row = sql.execute("SELECT status FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
+    return None if row is None else row[0] in ACTIVE
+
+
+def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
+    """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
+    statement = "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled"
+    rows = {key: sql.execute(statement, (until, key)).fetchone() for key in ids}
+    return {key for key, row in rows.items() if row is not None and not row[0]}
 
 
 def append_events(sql: Sql, response_id: str, row: EventRow) -> None:

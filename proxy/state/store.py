@@ -7,7 +7,7 @@ database cannot be read or written.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.state import chains, conversations, responses
@@ -92,9 +92,13 @@ class Store:
         """Ask whoever runs the response to end it."""
         await self._database.run(lambda sql: responses.cancel(sql, tenant, response_id))
 
-    async def still_alive(self, running: Running) -> set[str]:
-        """A sign of life of a worker. Returns the responses that it is to go on with."""
-        return await self._database.run(lambda sql: responses.still_alive(sql, running))
+    async def is_active(self, tenant: str, response_id: str) -> bool | None:
+        """Whether a response still runs; None if there is none of this id."""
+        return await self._database.run(lambda sql: responses.is_active(sql, tenant, response_id))
+
+    async def still_alive(self, ids: Iterable[str], until: float) -> set[str]:
+        """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
+        return await self._database.run(lambda sql: responses.still_alive(sql, ids, until))
 
     async def fail_abandoned(self, code: str, message: str) -> list[str]:
         """End as failed what was run by workers that are dead. Returns the ids."""

@@ -224,11 +224,11 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
         assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
         assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
-        assert await store.still_alive(Running("w", clock.now + 20)) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
         await store.cancel("b", "resp_1")
-        assert await store.still_alive(Running("w", clock.now + 20)) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
         await store.cancel("a", "resp_1")
-        assert await store.still_alive(Running("w", clock.now + 20)) == set()
+        assert await store.still_alive(["resp_1"], clock.now + 20) == set()
         ended = replace(begun, status="completed", output=[said(1)])
         assert await store.save(ended, last=EventRow(5, 6, b"c"))
         assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
