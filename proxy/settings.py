@@ -87,6 +87,9 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    websocket: bool = Field(
+        default=True, description="Serve `GET /v1/responses` as a WebSocket. Off, it answers 426 and clients stay with HTTP."
+    )
     max_body_bytes: ByteSize = Field(
         default=ByteSize(100 * 1024 * 1024),
         gt=0,

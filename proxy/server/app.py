@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import conversations, input_tokens, operations, relay, responses, stored
+from proxy.server import conversations, input_tokens, operations, relay, responses, stored, websocket
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.settings import Settings
@@ -20,6 +20,8 @@ def create_app(settings: Settings) -> web.Application:
     app.cleanup_ctx.append(_run_gateway)
     app.on_startup.append(input_tokens.load_tokenizer)
     app.on_response_prepare.append(name_answer)
+    app[websocket.SOCKETS] = set()
+    app.on_shutdown.append(websocket.close_all)
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses", responses.upgrade)
     app.router.add_route("*", "/v1/responses", responses.refuse_method)

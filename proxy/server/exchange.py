@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 
 import msgspec
 from aiohttp import web
@@ -20,11 +18,12 @@ from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
+from proxy.server.preparing import backend_headers, client_of, new_translator
 from proxy.server.tenants import tenant_of
 from proxy.state import Record, StoreUnavailable
-from proxy.stream import clients, writer
+from proxy.stream import writer
 from proxy.stream.clients import Client
-from proxy.stream.translator import StreamOptions, Translator
+from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError, invalid_request, server_error
@@ -136,7 +135,7 @@ class Exchange:
             footing = await find_footing(store, tenant, request)
         plan = translate(request, self.gateway.policy, footing.references.get, footing.history)
         self._books.losses(plan.losses)
-        translator = self._translator = Translator(self._stream_options(request, plan), time.time)
+        translator = self._translator = new_translator(self._settings, request, plan, self._client())
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
         if request.background:
@@ -170,35 +169,10 @@ class Exchange:
         return await asyncio.to_thread(parse_request, body)
 
     def _backend_headers(self) -> dict[str, str]:
-        headers = {"X-Request-Id": self._request[REQUEST_ID]}
-        authorization = self._request.headers.get("Authorization")
-        if authorization is not None and self._settings.forward_authorization:
-            headers["Authorization"] = authorization
-        return headers
-
-    def _stream_options(self, request: ResponsesRequest, plan: ChatPlan) -> StreamOptions:
-        settings = self._settings
-        return StreamOptions(
-            response_id=f"resp_{secrets.token_hex(16)}",
-            model=request.model,
-            echo=plan.echo,
-            tools=plan.tools,
-            allowed=plan.allowed,
-            max_calls=plan.max_calls,
-            call_ids=plan.call_ids,
-            summary=plan.summary and settings.reasoning_summary == "mirror",
-            logprobs=plan.logprobs,
-            reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
-            client=self._client(),
-        )
+        return backend_headers(self._settings, self._request.headers, self._request[REQUEST_ID])
 
     def _client(self) -> Client:
-        client, settings = clients.recognise(self._request.headers), self._settings
-        if settings.cut_calls != "auto":
-            client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
-        if settings.refusal != "auto":
-            client = client._replace(drops_refusals=settings.refusal == "text")
-        return client
+        return client_of(self._settings, self._request.headers)
 
     async def _open(self, body: bytes) -> ChatStream:
         """The backend's open answer. Raises `ApiError` if it is not one."""

@@ -17,7 +17,7 @@ from tests.server.test_server_shutdown import program
 
 KEY = {"Authorization": "Bearer key-a"}
 OTHER = {"Authorization": "Bearer key-b"}
-ENDLESS = "scenario: long tokens: 100000 tps: 100"
+ENDLESS = "scenario: long tokens: 5000 tps: 100"
 
 
 async def start(served: Any, text: str = "scenario: plain", **fields: Any) -> dict[str, Any]:
