@@ -85,6 +85,12 @@ class Settings(BaseSettings):
         default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."
     )
 
+    seal_key: SecretStr | None = Field(
+        default=None,
+        description="Secret with which compacted histories and encrypted reasoning are sealed, the same for all replicas. "
+        "Without it a key is made once and kept in the store; without a store it lasts as long as the process.",
+    )
+
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
     websocket: bool = Field(

@@ -78,7 +78,7 @@ SPECIAL = (
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "where include does not ask for log probabilities"),
-    Parameter("include", "preserved", "message.output_text.logprobs"),
+    Parameter("include", "preserved", "message.output_text.logprobs; reasoning.encrypted_content, where the gateway seals"),
     Parameter("include", "ignored", "anything else"),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
@@ -151,6 +151,7 @@ PARAMETERS = (
 )
 
 LOGPROBS = "message.output_text.logprobs"
+SEALED_REASONING = "reasoning.encrypted_content"
 _EFFORTS = {
     "none": "none",
     "minimal": "minimal",
@@ -175,7 +176,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -
         ledger.preserved("parameter", "max_output_tokens")
     _effort(request, policy, ledger, fields)
     _text(request, policy, ledger, fields)
-    _logprobs(request, ledger, fields)
+    _logprobs(request, policy, ledger, fields)
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral:
@@ -272,10 +273,17 @@ def _text(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Obj
         ledger.ignored("parameter", "text.verbosity", "chat servers do not know it", "text.verbosity")
 
 
-def _logprobs(request: ResponsesRequest, ledger: Ledger, fields: Object) -> None:
+def wants_sealed_reasoning(request: ResponsesRequest) -> bool:
+    """Whether the reasoning was asked for in sealed form."""
+    return SEALED_REASONING in (request.include or ())
+
+
+def _logprobs(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Object) -> None:
     for index, wanted in enumerate(request.include or ()):
         if wanted == LOGPROBS:
             fields["logprobs"] = True
+            ledger.preserved("parameter", "include")
+        elif wanted == SEALED_REASONING and policy.seals_reasoning:
             ledger.preserved("parameter", "include")
         else:
             ledger.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)

@@ -15,7 +15,7 @@ from proxy.request.fields import Object
 from proxy.request.items import Entry, ResolveItem, entries
 from proxy.request.losses import Ledger, Loss
 from proxy.request.pairing import Pairing
-from proxy.request.parameters import chat_parameters, wants_logprobs, wants_summary
+from proxy.request.parameters import chat_parameters, wants_logprobs, wants_sealed_reasoning, wants_summary
 from proxy.request.policy import Policy
 from proxy.request.tool_choice import Choice, ChoiceReader
 from proxy.request.unavailable import refuse_unavailable
@@ -35,6 +35,7 @@ class ChatPlan:
     `max_calls`: how many calls the answer may hold; None means any number.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was asked for. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `sealed_reasoning`: the reasoning was asked for in sealed form.
     `call_ids`: every call id in the input; new ones must differ.
     `losses`: what became of each parameter, item, tool and content part.
     """
@@ -47,6 +48,7 @@ class ChatPlan:
     summary: bool
     logprobs: bool
     compacting: bool
+    sealed_reasoning: bool
     call_ids: frozenset[str]
     losses: list[Loss]
 
@@ -87,6 +89,7 @@ def translate(
         summary=wants_summary(request),
         logprobs=wants_logprobs(request),
         compacting=conversation.compacting,
+        sealed_reasoning=policy.seals_reasoning and wants_sealed_reasoning(request),
         call_ids=frozenset(pairing.call_ids),
         losses=ledger.losses(),
     )

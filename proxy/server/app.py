@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import conversations, input_tokens, operations, relay, responses, stored, websocket
+from proxy.server import compact, conversations, input_tokens, operations, relay, responses, stored, websocket
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.settings import Settings
@@ -27,6 +27,8 @@ def create_app(settings: Settings) -> web.Application:
     app.router.add_route("*", "/v1/responses", responses.refuse_method)
     app.router.add_post("/v1/responses/input_tokens", input_tokens.count)
     app.router.add_route("*", "/v1/responses/input_tokens", input_tokens.refuse_method)
+    app.router.add_post("/v1/responses/compact", compact.compact)
+    app.router.add_route("*", "/v1/responses/compact", compact.refuse_method)
     if settings.store != "none":
         _add_state(app.router)
     app.router.add_get("/health", operations.health)

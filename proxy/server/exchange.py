@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.client import ChatStream
-from proxy.request import ChatPlan, header_value, translate
+from proxy.request import ChatPlan, header_value
 from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
@@ -18,7 +18,7 @@ from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
-from proxy.server.preparing import backend_headers, client_of, new_translator
+from proxy.server.preparing import backend_headers, client_of, new_translator, translated
 from proxy.server.tenants import tenant_of
 from proxy.state import Record, StoreUnavailable
 from proxy.stream import writer
@@ -133,9 +133,9 @@ class Exchange:
         store, footing, tenant = self.gateway.store, NOTHING, tenant_of(self._request)
         if store is not None:
             footing = await find_footing(store, tenant, request)
-        plan = translate(request, self.gateway.policy, footing.references.get, footing.history)
+        plan = translated(self.gateway, tenant, request, footing, self.gateway.policy)
         self._books.losses(plan.losses)
-        translator = self._translator = new_translator(self._settings, request, plan, self._client())
+        translator = self._translator = new_translator(self.gateway, tenant, request, plan, self._client())
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
         if request.background:

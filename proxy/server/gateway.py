@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Protocol
 
 from aiohttp import web
@@ -10,6 +11,7 @@ from aiohttp import web
 from proxy.backend.client import Backend
 from proxy.request import Policy
 from proxy.server.background import Background
+from proxy.server.sealing import COMPACTION_PROMPT, Seal
 from proxy.server.storage import open_store
 from proxy.settings import Settings
 from proxy.state import Store
@@ -44,6 +46,7 @@ class Gateway:
         self.policy = _policy(settings)
         self.store: Store | None = None
         self.background: Background | None = None
+        self.seal: Seal  # there from `start`
         self.backend: Backend  # there from `start` to `close`
         self.exchanges: set[Activity] = set()
         self.draining = False
@@ -55,6 +58,7 @@ class Gateway:
         self.store = await open_store(settings)
         if self.store is not None:
             self.background = Background(self.store)
+        self.seal = Seal(await _seal_key(settings, self.store))
         key = settings.backend_api_key
         self.backend = Backend(
             settings.backend[0],
@@ -108,6 +112,13 @@ class Gateway:
                 exchange.tick(now)
 
 
+async def _seal_key(settings: Settings, store: Store | None) -> bytes:
+    """The key of the settings, or one that was made once and is kept in the store; without a store, one for this process."""
+    if settings.seal_key is not None:
+        return settings.seal_key.get_secret_value().encode()
+    return await store.secret("seal") if store is not None else secrets.token_bytes(32)
+
+
 def _policy(settings: Settings) -> Policy:
     return Policy(
         system_messages=settings.system_messages,
@@ -119,6 +130,8 @@ def _policy(settings: Settings) -> Policy:
         forward=frozenset(settings.forward),
         forward_unknown=settings.forward_unknown,
         strict=settings.strict,
+        compaction_trigger_prompt=COMPACTION_PROMPT,
+        seals_reasoning=True,
         stores_responses=settings.store != "none",
     )
 

@@ -11,10 +11,10 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.tokenizers import ModelTokenizer, Tokenizers
-from proxy.request import translate
 from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
+from proxy.server.preparing import translated
 from proxy.server.tenants import tenant_of
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
@@ -56,7 +56,7 @@ async def count(request: web.Request) -> web.Response:
     question = await asyncio.to_thread(parse_request, data)
     gateway = request.app[GATEWAY]
     footing = await find_footing(gateway.store, tenant_of(request), question) if gateway.store is not None else NOTHING
-    plan = translate(question, gateway.policy, footing.references.get, footing.history)
+    plan = translated(gateway, tenant_of(request), question, footing, gateway.policy)
     tokens = await _ask_backend(request, plan.body)
     tokenizer = request.app[TOKENIZER]
     if tokens is None and tokenizer is not None:

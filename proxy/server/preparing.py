@@ -5,17 +5,32 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 
-from proxy.request import ChatPlan
+from proxy.request import ChatPlan, Policy, translate
+from proxy.server.footing import Footing
+from proxy.server.gateway import Gateway
+from proxy.server.sealing import since_compaction
 from proxy.settings import Settings
 from proxy.stream import clients
 from proxy.stream.clients import Client
+from proxy.stream.compactor import Compactor
 from proxy.stream.translator import StreamOptions, Translator
 from proxy.wire.requests import ResponsesRequest
 
 
-def new_translator(settings: Settings, request: ResponsesRequest, plan: ChatPlan, client: Client) -> Translator:
+def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing: Footing, policy: Policy) -> ChatPlan:
+    """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
+    seal = gateway.seal
+    history = seal.open_items(since_compaction(list(footing.history)), tenant, request.model, "history")
+    if isinstance(request.input, list):
+        request = request.model_copy(update={"input": seal.open_items(request.input, tenant, request.model, "input")})
+    return translate(request, policy, footing.references.get, history)
+
+
+def new_translator(gateway: Gateway, tenant: str, request: ResponsesRequest, plan: ChatPlan, client: Client) -> Translator:
     """The translator of the answer, with a new response id."""
+    settings, seal, model = gateway.settings, gateway.seal, request.model
     options = StreamOptions(
         response_id=f"resp_{secrets.token_hex(16)}",
         model=request.model,
@@ -25,10 +40,13 @@ def new_translator(settings: Settings, request: ResponsesRequest, plan: ChatPlan
         max_calls=plan.max_calls,
         call_ids=plan.call_ids,
         summary=plan.summary and settings.reasoning_summary == "mirror",
+        seal=partial(seal.close, "reasoning", tenant, model) if plan.sealed_reasoning else None,
         logprobs=plan.logprobs,
         reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
         client=client,
     )
+    if plan.compacting:
+        return Compactor(options, time.time, partial(seal.close, "compaction", tenant, model))
     return Translator(options, time.time)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from proxy.request import translate
 from proxy.server.books import Books
 from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, Footing, find_footing, own_items
@@ -23,7 +22,7 @@ from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
 from proxy.server.outbox import Outbox
-from proxy.server.preparing import backend_headers, client_of, new_translator
+from proxy.server.preparing import backend_headers, client_of, new_translator, translated
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
 from proxy.stream.translator import Translator
@@ -155,9 +154,9 @@ class Session:
                 request = request.model_copy(update={"store": False})
         else:
             footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
-        plan = translate(request, policy, footing.references.get, footing.history)
+        plan = translated(gateway, self._tenant, request, footing, policy)
         books.losses(plan.losses)
-        translator = new_translator(gateway.settings, request, plan, client_of(gateway.settings, self._headers))
+        translator = new_translator(gateway, self._tenant, request, plan, client_of(gateway.settings, self._headers))
         record = None
         if store is not None and request.store is not False:
             record = new_record(translator, request, footing, self._tenant)

@@ -47,6 +47,7 @@ class StreamOptions:
     max_calls: int | None = None
     call_ids: frozenset[str] = frozenset()
     summary: bool = False  #: mirror reasoning into a summary
+    seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
     client: Client = STANDARD
@@ -69,6 +70,7 @@ class Translator:
                 max_calls=options.max_calls,
                 call_ids=options.call_ids,
                 mirror_summary=options.summary,
+                seal=options.seal,
                 reasoning_event=options.reasoning_event,
                 omit_cut_calls=options.client.runs_cut_calls,
                 omit_broken_text=options.client.keeps_broken_text,
