@@ -60,7 +60,7 @@ def test_a_websocket_upgrade_is_refused() -> None:
     }
 
     async def test() -> None:
-        async with simulated() as served:
+        async with simulated(websocket=False) as served:
             assert_error(await ask(served, "GET", "/v1/responses", headers=headers), 426)
 
     run(test())
