@@ -86,6 +86,11 @@ class Settings(BaseSettings):
         default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."
     )
 
+    on_disconnect: Literal["abort", "continue"] = Field(
+        default="abort",
+        description="What happens to a streamed response when its client leaves: `abort` frees the backend at once, `continue` "
+        "lets stored ones run on, to be taken up for an hour with `GET /v1/responses/{id}?stream=true&starting_after=N`.",
+    )
     seal_key: SecretStr | None = Field(
         default=None,
         description="Secret with which compacted histories and encrypted reasoning are sealed, the same for all replicas. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 from aiohttp import web
@@ -138,30 +139,34 @@ class Exchange:
         translator = self._translator = new_translator(self.gateway, tenant, request, plan, self._client())
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
-        if request.background:
-            return await self._background(plan, tenant, streamed=bool(request.stream))
+        if request.background or (self._record is not None and request.stream and self._settings.on_disconnect == "continue"):
+            return await self._detach(plan, tenant, request)
         self._books.phase = "backend"
         self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
         answer = self._stream if request.stream else self._collect
         return await answer(translator, header_value(plan.losses))
 
-    async def _background(self, plan: ChatPlan, tenant: str, *, streamed: bool) -> web.StreamResponse:
-        """Start the response on its own; the answer is how it stands, or its stream."""
-        store, background, translator, record = self.gateway.store, self.gateway.background, self._translator, self._record
+    async def _detach(self, plan: ChatPlan, tenant: str, request: ResponsesRequest) -> web.StreamResponse:
+        """Let the response run on its own; the answer is how it stands, or its stream."""
+        store, translator, record = self.gateway.store, self._translator, self._record
         assert translator is not None
-        if store is None or background is None or record is None:
+        if store is None or record is None:
             message = "'background' needs stored responses: leave 'store' out or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
-        run = Run(store, record)
+        run = Run(store, replace(record, detached=True))
         body, headers = msgspec.json.encode(plan.body), self._backend_headers()
         generation = Generation(self.gateway, translator, body, headers, self._books, run.sink)
-        starting = asyncio.ensure_future(background.start(run, generation))
         self._handed_over = True
         self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
-        queued = await asyncio.shield(starting)
-        if streamed:
-            return await follow(self._request, self.gateway, tenant, record.id, -1)
-        return web.Response(text=queued, content_type="application/json")
+        if not request.background:
+            await generation.open_within(self._settings.header_grace)
+        assert self.gateway.background is not None
+        snapshot = await asyncio.shield(self.gateway.background.start(run, generation))
+        losses = header_value(plan.losses)
+        extra = {_LOSS_HEADER: losses} if losses else {}
+        if request.stream:
+            return await follow(self._request, self.gateway, tenant, record.id, -1, extra)
+        return web.Response(text=snapshot, content_type="application/json", headers=extra)
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:

@@ -19,7 +19,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
     ends = _ends(sql, record)
     state = (record.status, record.head, record.tail, *ends)
     worker = (running.worker, running.until) if running is not None else (None, None)
-    if record.background and running is None:  # it was written when it began
+    if record.detached and running is None:  # it was written when it began
         old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
         done = sql.execute(
             "UPDATE responses SET status = ?, head = ?, tail = ?, input_end = ?, output_end = ?, worker = NULL, "
@@ -83,6 +83,15 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
         sql.execute("DELETE FROM responses WHERE id = ?", (key,))
         _forget(sql, key, ends)
     return len(rows)
+
+
+def delete_logs(sql: Sql, before: float) -> None:
+    """Take away the event logs of responses that ended, were not asked for in the background, and began before then."""
+    sql.execute(
+        "DELETE FROM events WHERE response IN "
+        "(SELECT id FROM responses WHERE background = 0 AND alive_until IS NULL AND created_at < ?)",
+        (before,),
+    )
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> None:
