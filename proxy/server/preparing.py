@@ -42,12 +42,17 @@ def new_translator(gateway: Gateway, tenant: str, request: ResponsesRequest, pla
         summary=plan.summary and settings.reasoning_summary == "mirror",
         seal=partial(seal.close, "reasoning", tenant, model) if plan.sealed_reasoning else None,
         logprobs=plan.logprobs,
-        reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
+        reasoning_event=reasoning_event(settings),
         client=client,
     )
     if plan.compacting:
         return Compactor(options, time.time, partial(seal.close, "compaction", tenant, model))
     return Translator(options, time.time)
+
+
+def reasoning_event(settings: Settings) -> str:
+    """The name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
 
 
 def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:

@@ -163,7 +163,6 @@ def test_what_cannot_be_done() -> None:
             assert_error(await post(served, background=True, store=False), 400, "unsupported_parameter")
             foreground = (await post(served)).final["id"]
             assert_error(await cancel(served, foreground), 400, "not_cancellable")
-            assert_error(await get(served, foreground, "?stream=true"), 400, "not_streamable")
             assert_error(await cancel(served, "resp_x"), 404)
             name = (await start(served, ENDLESS))["id"]
             assert_error(await post(served, previous_response_id=name), 400, "previous_response_not_ready")
