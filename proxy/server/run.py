@@ -11,6 +11,7 @@ from aiohttp import web
 from proxy.server.app import create_app
 from proxy.server.gateway import GATEWAY
 from proxy.settings import Settings
+from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 
 #: Longest keep-alive of an idle client connection, in seconds; longer than a reverse proxy's.
@@ -25,6 +26,9 @@ def serve(settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
             runner.run(_serve(settings))
+    except StoreUnavailable as error:
+        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
+        return 1
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=_address(settings), error=error.strerror))
         return 1
