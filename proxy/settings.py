@@ -35,6 +35,9 @@ _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 
+#: A password in the URL of a database.
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
+
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -287,7 +290,9 @@ def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[st
 
 def describe(settings: Settings) -> str:
     """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    values = settings.model_dump(mode="json")
+    values["store"] = _PASSWORD.sub(r"\1**********@", values["store"])
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -11,6 +11,8 @@ from proxy.state import chains
 from proxy.state.database import Sql
 from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
 
+#: What a conversation remembers: after a failure the client will ask again.
+_CONTINUED = frozenset({"completed", "incomplete"})
 _COLUMNS = "id, status, head, tail, background, conversation, input_end, output_end"
 
 
@@ -46,7 +48,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
                 *worker,
             ),
         )
-    if record.conversation is not None and running is None:
+    if record.conversation is not None and running is None and record.status in _CONTINUED:
         _continue_conversation(sql, record, ends[1], expires_at)
     return True
 
