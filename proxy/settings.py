@@ -130,6 +130,26 @@ class Settings(BaseSettings):
         default="max_completion_tokens",
         description="Field of the chat request that carries `max_output_tokens`; older servers know only `max_tokens`.",
     )
+    reasoning_parser: str = Field(
+        default="none",
+        description="Name of the reasoning markup in the text of a backend that does not parse it: the names of vLLM's "
+        "`--reasoning-parser`, `auto` (from the model's name, or the first markers seen), or `none`.",
+    )
+    tool_call_parser: str = Field(
+        default="none",
+        description="Name of the tool-call markup in the text of a backend that does not parse it: the names of vLLM's "
+        "`--tool-call-parser`, `auto`, or `none`.",
+    )
+    opened_thinking: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. "
+        "`auto` takes what is usual for the family.",
+    )
+    rescue: bool = Field(
+        default=False,
+        description="Look for markup that leaked through the parsers of the backend (`<tool_call>` or `</think>` in the "
+        "text), and turn it into items. What was rescued is counted in a metric.",
+    )
     forward: Annotated[list[str], NoDecode] = Field(
         default=[],
         description="Parameters of the request that this backend understands as they are and gets, where they would "

@@ -151,6 +151,7 @@ class Exchange:
             logprobs=plan.logprobs,
             reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
             client=self._client(),
+            markup=self.gateway.parsers.markup(plan.body),
         )
 
     def _client(self) -> Client:

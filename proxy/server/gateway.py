@@ -9,6 +9,7 @@ from aiohttp import web
 
 from proxy.backend.client import Backend
 from proxy.request import Policy
+from proxy.server.parsers import Parsers
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
@@ -27,7 +28,8 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.policy = _policy(settings)
+        self.parsers = Parsers(settings, _policy(settings))
+        self.policy = self.parsers.policy
         self.backend: Backend  # there from `start` to `close`
         self.exchanges: set[Exchange] = set()
         self.draining = False

@@ -20,6 +20,7 @@ from proxy.stream.clients import STANDARD, Client
 from proxy.stream.deltas import Reasoning, Text
 from proxy.stream.items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import ItemOptions, Lifecycle, State
+from proxy.stream.markup import Markup
 from proxy.stream.reader import Reader
 from proxy.stream.response import ResponseObject, Status, usage_json
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
@@ -50,6 +51,7 @@ class StreamOptions:
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
     client: Client = STANDARD
+    markup: Markup | None = None  #: reads the markup in the text; one for each stream
 
 
 class Translator:
@@ -75,6 +77,7 @@ class Translator:
             )
         )
         self._pen = self._lifecycle.pen
+        self._markup = options.markup
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self.status: Status = "queued"
         self.response_json = ""
@@ -102,7 +105,11 @@ class Translator:
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be mended on the way, by kind."""
-        return {**self._reader.repairs, **self._lifecycle.repairs}
+        return {
+            **self._reader.repairs,
+            **self._lifecycle.repairs,
+            **(self._markup.repairs if self._markup is not None else {}),
+        }
 
     def start(self) -> bytes:
         """`response.created` and `response.in_progress`."""
@@ -187,9 +194,15 @@ class Translator:
             self._fail(read_error_chunk(_error_of(chunk)))
             return
         step = self._lifecycle.step
-        for delta in self._reader.read(chunk):
-            step(delta)
-        self._look_ahead()
+        markup = self._markup
+        if markup is None:
+            for delta in self._reader.read(chunk):
+                step(delta)
+            self._look_ahead()
+            return
+        for raw in self._reader.read(chunk):
+            for delta in markup.read(raw, _token_ids(chunk)):
+                step(delta)
 
     def _more(self, event: bytes) -> str | None:
         """The text of an event that brings more of the open text and nothing else, not even white space at its end."""
@@ -233,9 +246,12 @@ class Translator:
             return
         self._flush()
         lifecycle = self._lifecycle
-        for delta in self._reader.finish():
-            lifecycle.step(delta)
         reason = lifecycle.finish_reason
+        rest = self._reader.finish()
+        if self._markup is not None:
+            rest = [delta for raw in rest for delta in self._markup.read(raw, None)] + self._markup.finish(reason or "error")
+        for delta in rest:
+            lifecycle.step(delta)
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
         elif reason == "error":
@@ -317,6 +333,10 @@ def _more_of(state: State, chunk: Chunk) -> str | None:
     if thinking or not text or text.__class__ is not str:
         return None
     return text
+
+
+def _token_ids(chunk: Chunk) -> list[int] | None:
+    return chunk.choices[0].token_ids if chunk.choices else None
 
 
 def _error_of(chunk: Chunk) -> Any:
