@@ -44,6 +44,7 @@ types: $(VENV)/.stamp ## static types
 
 docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python scripts/lifecycle_diagram.py --write
 
 bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
 	$(BIN)/python -m bench.run $(ARGS)
