@@ -17,8 +17,8 @@ def create_app(settings: Settings) -> web.Application:
     when a client leaves."""
     app = web.Application(middlewares=[errors_as_json], client_max_size=settings.max_body_bytes)
     app[GATEWAY] = Gateway(settings)
+    app.cleanup_ctx.append(input_tokens.load_tokenizer)
     app.cleanup_ctx.append(_run_gateway)
-    app.on_startup.append(input_tokens.load_tokenizer)
     app.on_response_prepare.append(name_answer)
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses", responses.upgrade)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -42,10 +43,12 @@ class _Counted(msgspec.Struct):
     count: int | None = None
 
 
-async def load_tokenizer(app: web.Application) -> None:
-    """At start-up: the tokenizer of the settings. Raises `TokenizerError`."""
+async def load_tokenizer(app: web.Application) -> AsyncIterator[None]:
+    """At start-up, before anything is opened that would have to be closed again: the tokenizer of the settings. Raises
+    `TokenizerError`."""
     source = app[GATEWAY].settings.tokenizer
     app[TOKENIZER] = await Tokenizers(os.environ).get(source) if source else None
+    yield
 
 
 async def count(request: web.Request) -> web.Response:

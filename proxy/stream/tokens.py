@@ -6,7 +6,8 @@ itself, gives the very tokens that it has in the whole. A seam is never guessed 
 between two tokens of the whole, and the rest has been encoded by itself and compared.
 
 Two things are trusted. Before the space between two words every known tokenizer ends a token (what comes later cannot
-reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it.
+reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it. This holds for BPE, the kind of
+nearly all language models; a Unigram model may be off by a token or two within a long repetition (a line of dashes).
 """
 
 from __future__ import annotations
