@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
-from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -36,10 +36,24 @@ _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
+#: YAML 1.1 reads a bare `yes` and `no` as true and false.
+_FROM_YAML = BeforeValidator(lambda value: ("no", "yes")[value] if isinstance(value, bool) else value)
+YesNo = Annotated[Literal["auto", "yes", "no"], _FROM_YAML]
 
 
 class SettingsError(Exception):
     """A setting is wrong. The message names each one as the user wrote it, one per line, and never repeats a value."""
+
+
+class ModelParsers(BaseModel):
+    """How the text of some models is parsed. What is None is as the settings of the same names have it for all models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    opened_thinking: YesNo | None = None
+    rescue: bool | None = None
 
 
 class Settings(BaseSettings):
@@ -65,6 +79,11 @@ class Settings(BaseSettings):
         description="Key sent to the backend. Without it the client's own `Authorization` is passed on. "
         "Better in the environment than in a flag, which every process can read.",
     )
+    adapt: bool = Field(
+        default=False,
+        description="Examine the backend at the start, as `responses-proxy doctor` does, and take the settings that fit it "
+        "(names of fields, parsers) where none are given.",
+    )
     forward_authorization: bool = Field(
         default=True,
         description="Pass the client's `Authorization` header on to the backend when there is no `backend_api_key`.",
@@ -74,6 +93,12 @@ class Settings(BaseSettings):
         description="The model's tokenizer, for counting tokens where the backend does not: a folder that holds "
         "`tokenizer.json` and the chat template, the file itself, or the name of a model in the local Hugging Face cache. "
         "Nothing is downloaded. Needs `pip install 'responses-proxy[tokenizer]'`.",
+    )
+
+    model_table: Path | None = Field(
+        default=None,
+        description="YAML file with what Codex shall know about the models served: modalities, reasoning levels, base prompt "
+        "and more (see docs/codex.md). It goes before the table that is shipped.",
     )
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
@@ -140,7 +165,12 @@ class Settings(BaseSettings):
         description="Name of the tool-call markup in the text of a backend that does not parse it: the names of vLLM's "
         "`--tool-call-parser`, `auto`, or `none`.",
     )
-    opened_thinking: Literal["auto", "yes", "no"] = Field(
+    token_ids: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Ask the backend for the ids of its tokens (`return_token_ids`, vLLM), to count each item exactly and to "
+        "tell markers from text that looks like them. `auto` asks vLLM servers whose markup is parsed here.",
+    )
+    opened_thinking: YesNo = Field(
         default="auto",
         description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. "
         "`auto` takes what is usual for the family.",
@@ -149,6 +179,11 @@ class Settings(BaseSettings):
         default=False,
         description="Look for markup that leaked through the parsers of the backend (`<tool_call>` or `</think>` in the "
         "text), and turn it into items. What was rescued is counted in a metric.",
+    )
+    models: dict[str, ModelParsers] = Field(
+        default={},
+        description="The four settings above for some models: patterns of model names (`*` stands for anything, case does not "
+        "matter) with what differs for them. The first pattern that fits counts. See [docs/parsers.md](parsers.md).",
     )
     forward: Annotated[list[str], NoDecode] = Field(
         default=[],
@@ -194,6 +229,14 @@ class Settings(BaseSettings):
         le=1,
         description="Fraction of streams that are checked against the laws of a Responses stream while they are sent; "
         "violations are counted in a metric.",
+    )
+    record: Path | None = Field(
+        default=None,
+        description="Folder in which each exchange is kept as one file, for `responses-proxy replay` and for bug reports: "
+        "request, bytes of the backend, events sent. Keys are left out, the conversation is not.",
+    )
+    record_limit: ByteSize = Field(
+        default=ByteSize(1024**3), gt=0, description="Most bytes that all files in `record` may have; the oldest are deleted."
     )
     uvloop: bool = Field(default=True, description="Run on uvloop where it is installed.")
 
@@ -346,4 +389,9 @@ def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]
         field = str(detail["loc"][0])
         origin = next((name for name, values in sources if field in values), "")
         label = {"flag": flag(field), "environment": variable(field)}.get(origin, f"{origin}: {field}")
-        yield f"{label}: {detail['msg'].removeprefix('Value error, ')}"
+        place = [label, *(part for part in detail["loc"][1:] if isinstance(part, str))]
+        if detail["type"] == "extra_forbidden":
+            key = place.pop()
+            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, ModelParsers.model_fields)}"
+        else:
+            yield f"{': '.join(place)}: {detail['msg'].removeprefix('Value error, ')}"

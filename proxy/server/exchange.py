@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from proxy.backend.client import ChatStream
+from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import ChatPlan, header_value, translate
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
 from proxy.server.gateway import Gateway
-from proxy.stream import clients, writer
-from proxy.stream.clients import Client
-from proxy.stream.translator import StreamOptions, Translator
+from proxy.server.stream_options import client_of, stream_options
+from proxy.stream import writer
+from proxy.stream.translator import Translator
+from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request
@@ -49,10 +53,12 @@ class Exchange:
             sampling=self._settings.invariant_sampling,
             log=self._settings.access_log,
         )
+        self._recording = gateway.recorder.begin(request.headers) if gateway.recorder is not None else None
         self._translator: Translator | None = None
         self._downstream: Downstream | None = None
         self._opening: asyncio.Task[ChatStream] | None = None
         self._chat: ChatStream | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._failure: ApiError | None = None
         self._watching = True  # until nobody looks at single reads any more
         self._last_read = self._last_event = self._last_comment = self._clock()
@@ -67,18 +73,28 @@ class Exchange:
             self._books.client_left()
             raise
         except ApiError as error:
-            if error.status == 400 and error.code not in _KNOWN_CODES and self._client().reads_invalid_prompt:
+            if self._recording is not None:
+                self._recording.failed(error)
+            client = client_of(self._settings, self._request.headers)
+            if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             self._books.refused(error)
             raise
         finally:
             if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
                 self._opening.exception()  # asked for: nobody may wait for it any more
+            if self._counting is not None:
+                self._counting.cancel()
             if self._chat is not None:
                 self._chat.close()
             if self._downstream is not None:
                 self._downstream.close()
-            self._books.close(self._translator, self._clock())
+            if self._translator is not None and self._translator.lifecycle.usage is not None:
+                self.gateway.usage_reported = True
+            outcome = self._books.close(self._translator, self._clock())
+            if self._recording is not None and self.gateway.recorder is not None:
+                self._recording.outcome = outcome
+                self.gateway.recorder.keep(self._recording)
             self.gateway.exchanges.discard(self)
             self.ended.set_result(None)
 
@@ -115,15 +131,32 @@ class Exchange:
     # ---- the way down -----------------------------------------------------------------------------------------------
 
     async def _answer(self) -> web.StreamResponse:
-        request = await self._parse(await self._request.read())
+        body = await self._request.read()
+        if self._recording is not None:
+            self._recording.asked(body)
+        request = await self._parse(body)
         self._books.request(request.model, streamed=bool(request.stream))
-        plan = translate(request, self.gateway.policy)
+        plan = translate(request, self.gateway.parsers.policy(request.model))
         self._books.losses(plan.losses)
-        translator = self._translator = Translator(self._stream_options(request, plan), time.time)
+        if self.gateway.asks_token_ids(request.model):
+            plan.body["return_token_ids"] = True
+        chat = msgspec.json.encode(plan.body)
+        thinking_open = await self.gateway.parsers.thinking_open(plan.body)
+        translator = self._translator = self._new_translator(request, plan, chat, thinking_open)
         self._books.phase = "backend"
-        self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
+        self._opening = asyncio.ensure_future(self._open(chat))
+        if self.gateway.tokenizer is not None and not self.gateway.usage_reported:
+            self._counting = asyncio.ensure_future(self._count_input(translator, self.gateway.tokenizer, plan.body))
         answer = self._stream if request.stream else self._collect
         return await answer(translator, header_value(plan.losses))
+
+    async def _count_input(self, translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
+        """For a backend that may report no usage: count the prompt while it works on it."""
+        try:
+            translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+        except ApiError as error:  # pictures, no template: then the usage stays unknown
+            fields = logs.fields(request_id=self._request[REQUEST_ID], reason=error.message)
+            logs.logger().debug("input not counted", extra=fields)
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:
@@ -137,30 +170,12 @@ class Exchange:
             headers["Authorization"] = authorization
         return headers
 
-    def _stream_options(self, request: ResponsesRequest, plan: ChatPlan) -> StreamOptions:
-        settings = self._settings
-        return StreamOptions(
-            response_id=f"resp_{secrets.token_hex(16)}",
-            model=request.model,
-            echo=plan.echo,
-            tools=plan.tools,
-            allowed=plan.allowed,
-            max_calls=plan.max_calls,
-            call_ids=plan.call_ids,
-            summary=plan.summary and settings.reasoning_summary == "mirror",
-            logprobs=plan.logprobs,
-            reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
-            client=self._client(),
-            markup=self.gateway.parsers.markup(plan.body),
-        )
-
-    def _client(self) -> Client:
-        client, settings = clients.recognise(self._request.headers), self._settings
-        if settings.cut_calls != "auto":
-            client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
-        if settings.refusal != "auto":
-            client = client._replace(drops_refusals=settings.refusal == "text")
-        return client
+    def _new_translator(self, request: ResponsesRequest, plan: ChatPlan, chat: bytes, thinking_open: bool | None) -> Translator:
+        response_id = f"resp_{secrets.token_hex(16)}"
+        options = stream_options(self.gateway, request, plan, self._request.headers, response_id, thinking_open)
+        if self._recording is not None:
+            return self._recording.translator(options, chat)
+        return Translator(options, time.time)
 
     async def _open(self, body: bytes) -> ChatStream:
         """The backend's open answer. Raises `ApiError` if it is not one."""
@@ -174,6 +189,8 @@ class Exchange:
             body = await chat.read()
         except ApiError:
             body = b""  # it broke off, but the status is there
+        if self._recording is not None:
+            self._recording.refused(chat.status, body, chat.retry_after)
         return read_error(chat.status, body, chat.retry_after)
 
     # ---- the way up -------------------------------------------------------------------------------------------------

@@ -5,19 +5,36 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import aiohttp
+import msgspec
 from aiohttp import web
 
 from proxy.backend.client import Backend
+from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import Policy
 from proxy.server.parsers import Parsers
+from proxy.server.recorder import Recorder
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
+from proxy.wire.errors import ApiError
 
 if TYPE_CHECKING:
     from proxy.server.exchange import Exchange
 
 _TICKS_PER_LIMIT = 4
+#: Seconds until a backend that did not say what it is is asked again.
+_IDENTIFY_AGAIN = 10
+
+
+class _Model(msgspec.Struct):
+    owned_by: str | None = None
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model] = []
+
+
 #: How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
 
@@ -29,15 +46,22 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics()
         self.parsers = Parsers(settings, _policy(settings))
-        self.policy = self.parsers.policy
         self.backend: Backend  # there from `start` to `close`
+        self.recorder = Recorder(settings.record, settings.record_limit, settings) if settings.record is not None else None
         self.exchanges: set[Exchange] = set()
         self.draining = False
+        self.usage_reported = False  # by the backend, at least once
+        self.tokenizer: ModelTokenizer | None = None  # of the settings; loaded before `start`
+        self._sends_token_ids = False  # as vLLM does
         self._ticker: asyncio.Task[None] | None = None
+        self._identifying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open what needs the event loop."""
         settings = self.settings
+        if self.tokenizer is not None:
+            self.parsers.use_tokenizer(self.tokenizer)
+        await asyncio.to_thread(self.parsers.load_vllm, settings.tokenizer)
         key = settings.backend_api_key
         self.backend = Backend(
             settings.backend[0],
@@ -45,13 +69,24 @@ class Gateway:
             connect_timeout=settings.connect_timeout,
         )
         self._ticker = asyncio.create_task(self._tick())
+        if settings.token_ids == "auto" and self.parsers.any_raw:
+            self._identifying = asyncio.create_task(self._identify())
 
     async def close(self) -> None:
         """End what `start` began."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in (self._ticker, self._identifying):
+            if task is not None:
+                task.cancel()
         await self.backend.close()
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close)
         logs.flush()
+
+    def asks_token_ids(self, model: str) -> bool:
+        """Whether the backend is to send the ids of its tokens: always, or where it helps and it can."""
+        if self.settings.token_ids == "auto":
+            return self._sends_token_ids and self.parsers.raw(model)
+        return self.settings.token_ids == "on"
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let the exchanges under way end, within the limit of the settings or until `hurry` is set; what is left then ends
@@ -72,6 +107,18 @@ class Gateway:
         """Wait for the exchanges of now, at most so many seconds."""
         if self.exchanges:
             await asyncio.wait([exchange.ended for exchange in self.exchanges], timeout=within)
+
+    async def _identify(self) -> None:
+        """Find out whether the backend is a vLLM, which can send the ids of its tokens. Until it answers, none are asked."""
+        while True:
+            try:
+                async with await self.backend.request("GET", "models") as answer:
+                    listed = msgspec.json.decode(await answer.read(), type=_ModelList)
+            except (ApiError, aiohttp.ClientError, msgspec.DecodeError):
+                await asyncio.sleep(_IDENTIFY_AGAIN)
+            else:
+                self._sends_token_ids = any(model.owned_by == "vllm" for model in listed.data)
+                return
 
     async def _tick(self) -> None:
         """One timer for all streams: keep-alives and time limits cost nothing per chunk."""

@@ -11,16 +11,13 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from proxy.backend.tokenizers import ModelTokenizer, Tokenizers
+from proxy.backend.tokenizers import Tokenizers
 from proxy.request import translate
 from proxy.server.errors import REQUEST_ID
 from proxy.server.gateway import GATEWAY
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
 from proxy.wire.requests import parse_request
-
-#: The tokenizer of the settings, if they name one.
-TOKENIZER: web.AppKey[ModelTokenizer | None] = web.AppKey("tokenizer")
 
 #: Fields of a chat request that vLLM's `/tokenize` has as well.
 _FIELDS = (
@@ -47,16 +44,17 @@ async def load_tokenizer(app: web.Application) -> AsyncIterator[None]:
     """At start-up, before anything is opened that would have to be closed again: the tokenizer of the settings. Raises
     `TokenizerError`."""
     source = app[GATEWAY].settings.tokenizer
-    app[TOKENIZER] = await Tokenizers(os.environ).get(source) if source else None
+    app[GATEWAY].tokenizer = await Tokenizers(os.environ).get(source) if source else None
     yield
 
 
 async def count(request: web.Request) -> web.Response:
     """`POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
     data = await request.read()
-    plan = translate(await asyncio.to_thread(parse_request, data), request.app[GATEWAY].policy)
+    asked = await asyncio.to_thread(parse_request, data)
+    plan = translate(asked, request.app[GATEWAY].parsers.policy(asked.model))
     tokens = await _ask_backend(request, plan.body)
-    tokenizer = request.app[TOKENIZER]
+    tokenizer = request.app[GATEWAY].tokenizer
     if tokens is None and tokenizer is not None:
         tokens = await asyncio.to_thread(tokenizer.count_input, plan.body)
     if tokens is None:
@@ -93,7 +91,7 @@ async def _ask_backend(request: web.Request, chat: dict[str, Any]) -> int | None
         return _count_of(data)
     error = read_error(status, data)
     known = status not in _NO_ENDPOINT or error.code == "model_not_found"
-    if known and (status != 400 or request.app[TOKENIZER] is None):
+    if known and (status != 400 or request.app[GATEWAY].tokenizer is None):
         raise error
     return None
 

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from proxy.stream.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
 PREFIX = "vllm:"
-VERSION = "0.32.0"  # the one that the extra pins, and that the parsers are compared with
 
 _THINKING = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled"}  # as different families have it
 _HARMONY = frozenset({"openai", "openai_gptoss"})
