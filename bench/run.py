@@ -148,10 +148,11 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     elif options.self_check:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
-        gateway = start_target("gateway", "responses", ["proxy", "serve"])
+        gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none"])
     raw = None
     if any(SCENARIOS[name].raw for name in options.scenario if name in SCENARIOS):
-        module, protocol = (["bench.relay"], "chat") if options.self_check else (["proxy", "serve", *RAW], "responses")
+        serve = ["proxy", "serve", "--store", "none", *RAW]
+        module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         raw = start_target("raw", protocol, module)
     return Bench(relay, gateway, raw, upstream_port, client)
 

@@ -27,6 +27,7 @@ class Knob(NamedTuple):
 
 _SECTIONS = {  # by the field that begins each
     "backend": "Backend",
+    "store": "Stored responses",
     "host": "Listening",
     "connect_timeout": "Time limits, in seconds",
     "system_messages": "Requests to the backend",

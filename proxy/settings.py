@@ -100,9 +100,26 @@ class Settings(BaseSettings):
         description="YAML file with what Codex shall know about the models served: modalities, reasoning levels, base prompt "
         "and more (see docs/codex.md). It goes before the table that is shipped.",
     )
+    store: str = Field(
+        default="auto",
+        description="Where responses and conversations are kept: the path of a SQLite file, `auto` for one in the user's "
+        "state folder (`$XDG_STATE_HOME`, or `~/.local/state`), `memory`, or `none` to keep nothing.",
+    )
+    store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(
+        default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."
+    )
+
+    seal_key: SecretStr | None = Field(
+        default=None,
+        description="Secret with which compacted histories and encrypted reasoning are sealed, the same for all replicas. "
+        "Without it a key is made once and kept in the store; without a store it lasts as long as the process.",
+    )
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all.")
     port: int = Field(default=9000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")
+    websocket: bool = Field(
+        default=True, description="Serve `GET /v1/responses` as a WebSocket. Off, it answers 426 and clients stay with HTTP."
+    )
     max_body_bytes: ByteSize = Field(
         default=ByteSize(100 * 1024 * 1024),
         gt=0,

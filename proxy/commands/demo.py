@@ -170,7 +170,7 @@ def _gateway(backend: str) -> web.Application:
     from proxy.server import create_app as create_gateway
     from proxy.settings import Settings
 
-    return create_gateway(Settings(backend=[backend]))
+    return create_gateway(Settings(backend=[backend], store="none"))
 
 
 async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator[dict[str, Any]]:

@@ -40,6 +40,9 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
     }
+    if request.conversation is not None:
+        conversation = request.conversation
+        fields["conversation"] = {"id": conversation if isinstance(conversation, str) else conversation.get("id")}
     if request.user is not None:
         fields["user"] = request.user
     return fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object, missing, object_list, optional_text, shown, text
@@ -19,11 +19,16 @@ class Entry(NamedTuple):
     item: Object
 
 
-def entries(source: str | list[Any] | None, resolve_item: ResolveItem | None) -> list[Entry]:
-    """The input in order; a string is one user message. Item references stand for what they refer to.
+def entries(source: str | list[Any] | None, resolve_item: ResolveItem | None, history: Sequence[Object] = ()) -> list[Entry]:
+    """The history, then the input, in order; a string is one user message. Item references stand for what they refer to.
 
     A reference to an item that the input itself holds adds nothing: the item is there already. Raises `ApiError` 400.
     """
+    before = [Entry(f"history[{index}]", _kind(item, f"history[{index}]"), item) for index, item in enumerate(history)]
+    return before + _input(source, resolve_item)
+
+
+def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None) -> list[Entry]:
     if isinstance(source, str):
         return [Entry("input", "message", {"type": "message", "role": "user", "content": source})]
     items = object_list(source or [], "input")

@@ -47,13 +47,16 @@ IGNORED = (
     Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
 )
 
-#: Refused with a 400 as long as nothing is stored (see `proxy/request/unavailable.py`).
+#: Refused with a 400 where nothing is stored (see `proxy/request/unavailable.py`).
 REJECTED = (
     Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
     Parameter("conversation", "rejected", "needs stored conversations"),
     Parameter("prompt", "rejected", "there are no stored prompts"),
 )
+
+#: Carried by the store, where there is one.
+STATEFUL = ("background", "previous_response_id", "conversation")
 
 #: Carried by code of their own.
 SPECIAL = (
@@ -75,7 +78,7 @@ SPECIAL = (
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "where include does not ask for log probabilities"),
-    Parameter("include", "preserved", "message.output_text.logprobs"),
+    Parameter("include", "preserved", "message.output_text.logprobs; reasoning.encrypted_content, where the gateway seals"),
     Parameter("include", "ignored", "anything else"),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
@@ -143,10 +146,12 @@ PARAMETERS = (
     *IGNORED,
     *(Parameter(name, "preserved", "if the gateway is told to forward it") for name, *_ in IGNORED if name not in RESERVED),
     *REJECTED,
+    *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
     *(Parameter(name, "preserved", "sent as it is") for name in SAMPLING),
 )
 
 LOGPROBS = "message.output_text.logprobs"
+SEALED_REASONING = "reasoning.encrypted_content"
 _EFFORTS = {
     "none": "none",
     "minimal": "minimal",
@@ -171,7 +176,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -
         ledger.preserved("parameter", "max_output_tokens")
     _effort(request, policy, ledger, fields)
     _text(request, policy, ledger, fields)
-    _logprobs(request, ledger, fields)
+    _logprobs(request, policy, ledger, fields)
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral:
@@ -268,10 +273,17 @@ def _text(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Obj
         ledger.ignored("parameter", "text.verbosity", "chat servers do not know it", "text.verbosity")
 
 
-def _logprobs(request: ResponsesRequest, ledger: Ledger, fields: Object) -> None:
+def wants_sealed_reasoning(request: ResponsesRequest) -> bool:
+    """Whether the reasoning was asked for in sealed form."""
+    return SEALED_REASONING in (request.include or ())
+
+
+def _logprobs(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Object) -> None:
     for index, wanted in enumerate(request.include or ()):
         if wanted == LOGPROBS:
             fields["logprobs"] = True
+            ledger.preserved("parameter", "include")
+        elif wanted == SEALED_REASONING and policy.seals_reasoning:
             ledger.preserved("parameter", "include")
         else:
             ledger.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
@@ -292,6 +304,9 @@ def _gateway_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledge
         ledger.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
         ledger.preserved("parameter", "metadata")
+    for name in STATEFUL:
+        if getattr(request, name):
+            ledger.preserved("parameter", name)
     if policy.stores_responses and request.store is not None:
         ledger.preserved("parameter", "store")
     elif request.store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from proxy.request.fields import Object
 from proxy.request.items import Entry, ResolveItem, entries
 from proxy.request.losses import Ledger, Loss
 from proxy.request.pairing import Pairing
-from proxy.request.parameters import chat_parameters, wants_logprobs, wants_summary
+from proxy.request.parameters import chat_parameters, wants_logprobs, wants_sealed_reasoning, wants_summary
 from proxy.request.policy import Policy
 from proxy.request.tool_choice import Choice, ChoiceReader
 from proxy.request.unavailable import refuse_unavailable
@@ -34,6 +35,7 @@ class ChatPlan:
     `max_calls`: how many calls the answer may hold; None means any number.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was asked for. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `sealed_reasoning`: the reasoning was asked for in sealed form.
     `call_ids`: every call id in the input; new ones must differ.
     `losses`: what became of each parameter, item, tool and content part.
     """
@@ -46,20 +48,27 @@ class ChatPlan:
     summary: bool
     logprobs: bool
     compacting: bool
+    sealed_reasoning: bool
     call_ids: frozenset[str]
     losses: list[Loss]
 
 
-def translate(request: ResponsesRequest, policy: Policy | None = None, resolve_item: ResolveItem | None = None) -> ChatPlan:
+def translate(
+    request: ResponsesRequest,
+    policy: Policy | None = None,
+    resolve_item: ResolveItem | None = None,
+    history: Sequence[Object] = (),
+) -> ChatPlan:
     """Translate a Responses request into a Chat Completions request.
 
+    `history` are the items of what the request continues (a stored response, a conversation); they come before its input.
     `resolve_item` gives the stored item of an id (for `item_reference`), or None. Raises `ApiError` 400 naming the field
     that is wrong, or cannot be honoured.
     """
     policy = policy or Policy()
-    refuse_unavailable(request)
+    refuse_unavailable(request, policy)
     ledger = Ledger(policy.strict)
-    items = entries(request.input, resolve_item)
+    items = entries(request.input, resolve_item, history)
     tool_reader = ToolReader(policy, ledger)
     catalog = _catalog(request, items, tool_reader)
     choice = ChoiceReader(catalog, tool_reader.hosted, ledger).read(request.tool_choice)
@@ -83,6 +92,7 @@ def translate(request: ResponsesRequest, policy: Policy | None = None, resolve_i
         summary=wants_summary(request),
         logprobs=wants_logprobs(request),
         compacting=conversation.compacting,
+        sealed_reasoning=policy.seals_reasoning and wants_sealed_reasoning(request),
         call_ids=frozenset(pairing.call_ids),
         losses=ledger.losses(),
     )

@@ -25,6 +25,7 @@ class Policy:
     finds the calls in its text. `special_tokens`: it needs the model's special tokens in the text for that.
     `grammar_in_description`: the grammar of a custom tool is put into its description; chat servers have no other place.
     `compaction_trigger_prompt`: the user message that stands for a `compaction_trigger` item, which is refused if None.
+    `seals_reasoning`: reasoning is given out in sealed form where the request asks for `reasoning.encrypted_content`.
     `stores_responses`: whether responses are kept; decides what `store` means here and what is echoed.
     `forward`: names of parameters that the backend understands as they are (see `proxy/request/parameters.py`), sent on
     instead of ignored.
@@ -42,6 +43,7 @@ class Policy:
     special_tokens: bool = False
     grammar_in_description: bool = True
     compaction_trigger_prompt: str | None = None
+    seals_reasoning: bool = False
     stores_responses: bool = False
     forward: frozenset[str] = frozenset()
     forward_unknown: bool = False

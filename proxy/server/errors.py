@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 
@@ -28,6 +29,9 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except ApiError as error:
         return error_response(error)
+    except StoreUnavailable as error:
+        logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
+        return error_response(server_error("The store of this gateway cannot be reached. Please try again.", 503))
     except web.HTTPRequestEntityTooLarge as error:
         limit = f"The request body is larger than this gateway accepts: {error.text}"
         return error_response(ApiError(413, limit, code="request_too_large"))

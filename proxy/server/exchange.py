@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,17 +11,25 @@ from aiohttp import web
 
 from proxy.backend.client import ChatStream
 from proxy.backend.tokenizers import ModelTokenizer
-from proxy.request import ChatPlan, header_value, translate
+from proxy.request import header_value
+from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
+from proxy.server.following import follow
+from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
-from proxy.server.stream_options import client_of, stream_options
+from proxy.server.generation import Generation
+from proxy.server.keeping import ended, new_record, not_stored
+from proxy.server.preparing import backend_headers, new_translator, translated
+from proxy.server.stream_options import client_of
+from proxy.server.tenants import tenant_of
+from proxy.state import Record, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request
 
 #: Bodies larger than this are parsed in a thread, so that no other stream waits for them.
@@ -60,6 +66,10 @@ class Exchange:
         self._chat: ChatStream | None = None
         self._counting: asyncio.Task[None] | None = None
         self._failure: ApiError | None = None
+        self._record: Record | None = None  # what is to be stored, until it is
+        self._handed_over = False  # the response goes on without this exchange
+        self._saving: asyncio.Task[None] | None = None
+        self._final = ""  # the final response, where it is not the translator's
         self._watching = True  # until nobody looks at single reads any more
         self._last_read = self._last_event = self._last_comment = self._clock()
         self._ended_at: float | None = None
@@ -70,7 +80,8 @@ class Exchange:
         try:
             return await self._answer()
         except (asyncio.CancelledError, ConnectionError):  # which of the two depends on what we were doing
-            self._books.client_left()
+            if not self._handed_over:
+                self._books.client_left()
             raise
         except ApiError as error:
             if self._recording is not None:
@@ -91,10 +102,11 @@ class Exchange:
                 self._downstream.close()
             if self._translator is not None and self._translator.lifecycle.usage is not None:
                 self.gateway.usage_reported = True
-            outcome = self._books.close(self._translator, self._clock())
-            if self._recording is not None and self.gateway.recorder is not None:
-                self._recording.outcome = outcome
-                self.gateway.recorder.keep(self._recording)
+            if not self._handed_over:
+                outcome = self._books.close(self._translator, self._clock())
+                if self._recording is not None and self.gateway.recorder is not None:
+                    self._recording.outcome = outcome
+                    self.gateway.recorder.keep(self._recording)
             self.gateway.exchanges.discard(self)
             self.ended.set_result(None)
 
@@ -136,13 +148,22 @@ class Exchange:
             self._recording.asked(body)
         request = await self._parse(body)
         self._books.request(request.model, streamed=bool(request.stream))
-        plan = translate(request, self.gateway.parsers.policy(request.model))
+        store, footing, tenant = self.gateway.store, NOTHING, tenant_of(self._request)
+        if store is not None:
+            footing = await find_footing(store, tenant, request)
+        policy = self.gateway.parsers.policy(request.model)
+        plan = translated(self.gateway, tenant, request, footing, policy)
         self._books.losses(plan.losses)
         if self.gateway.asks_token_ids(request.model):
             plan.body["return_token_ids"] = True
-        chat = msgspec.json.encode(plan.body)
         thinking_open = await self.gateway.parsers.thinking_open(plan.body)
-        translator = self._translator = self._new_translator(request, plan, chat, thinking_open)
+        chat, headers = msgspec.json.encode(plan.body), self._request.headers
+        translator = new_translator(self.gateway, tenant, request, plan, headers, thinking_open, self._recording, chat)
+        self._translator = translator
+        if store is not None and request.store is not False:
+            self._record = new_record(translator, request, footing, tenant)
+        if request.background:
+            return await self._background(chat, tenant, streamed=bool(request.stream))
         self._books.phase = "backend"
         self._opening = asyncio.ensure_future(self._open(chat))
         if self.gateway.tokenizer is not None and not self.gateway.usage_reported:
@@ -157,6 +178,22 @@ class Exchange:
         except ApiError as error:  # pictures, no template: then the usage stays unknown
             fields = logs.fields(request_id=self._request[REQUEST_ID], reason=error.message)
             logs.logger().debug("input not counted", extra=fields)
+    async def _background(self, chat: bytes, tenant: str, *, streamed: bool) -> web.StreamResponse:
+        """Start the response on its own; the answer is how it stands, or its stream."""
+        store, background, translator, record = self.gateway.store, self.gateway.background, self._translator, self._record
+        assert translator is not None
+        if store is None or background is None or record is None:
+            message = "'background' needs stored responses: leave 'store' out or set it to true."
+            raise invalid_request(message, "background", "unsupported_parameter")
+        run = Run(store, record)
+        generation = Generation(self.gateway, translator, chat, self._backend_headers(), self._books, run.sink)
+        starting = asyncio.ensure_future(background.start(run, generation))
+        self._handed_over = True
+        self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
+        queued = await asyncio.shield(starting)
+        if streamed:
+            return await follow(self._request, self.gateway, tenant, record.id, -1)
+        return web.Response(text=queued, content_type="application/json")
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:
@@ -164,18 +201,7 @@ class Exchange:
         return await asyncio.to_thread(parse_request, body)
 
     def _backend_headers(self) -> dict[str, str]:
-        headers = {"X-Request-Id": self._request[REQUEST_ID]}
-        authorization = self._request.headers.get("Authorization")
-        if authorization is not None and self._settings.forward_authorization:
-            headers["Authorization"] = authorization
-        return headers
-
-    def _new_translator(self, request: ResponsesRequest, plan: ChatPlan, chat: bytes, thinking_open: bool | None) -> Translator:
-        response_id = f"resp_{secrets.token_hex(16)}"
-        options = stream_options(self.gateway, request, plan, self._request.headers, response_id, thinking_open)
-        if self._recording is not None:
-            return self._recording.translator(options, chat)
-        return Translator(options, time.time)
+        return backend_headers(self._settings, self._request.headers, self._request[REQUEST_ID])
 
     async def _open(self, body: bytes) -> ChatStream:
         """The backend's open answer. Raises `ApiError` if it is not one."""
@@ -215,6 +241,7 @@ class Exchange:
         except Exception as defect:
             translator.defect = defect  # the books log it; the client gets its terminal event all the same
             self._fail(server_error("The gateway failed. This is a defect: please report it.", 500))
+        await self._saved()
         await downstream.finish()
         return downstream.response
 
@@ -227,8 +254,9 @@ class Exchange:
             self._fail(error)
         if translator.error is not None:
             raise translator.error
+        await self._saved()
         headers = {_LOSS_HEADER: losses} if losses else {}
-        return web.Response(text=translator.response_json, content_type="application/json", headers=headers)
+        return web.Response(text=self._final or translator.response_json, content_type="application/json", headers=headers)
 
     async def _opened(self, within: float | None = None) -> ChatStream | None:
         """The backend's answer; None if it is not there in time. Raises `ApiError`."""
@@ -269,7 +297,9 @@ class Exchange:
             self._books.reads.append(now)
             if self._watching:
                 self._watch(translator, events, now)
-            if self._downstream is not None:
+            if translator.ended:
+                events = self._hold_last(events)
+            if self._downstream is not None and events:
                 self._downstream.write(events)
                 self._last_event = now
         if translator.ended:
@@ -292,9 +322,39 @@ class Exchange:
         if not events:
             return
         self._books.sent(events)
-        if self._downstream is not None:
+        if self._translator is not None and self._translator.ended:
+            events = self._hold_last(events)
+        if self._downstream is not None and events:
             self._downstream.write(events)
             self._last_event = now
+
+    def _hold_last(self, events: bytes) -> bytes:
+        """Hold the terminal event back until the response is stored: what a client is told is stored can be asked for."""
+        translator, record = self._translator, self._record
+        if translator is None or record is None:
+            return events
+        self._record = None
+        if self._downstream is None and translator.error is not None:
+            return events  # the answer will be an HTTP error: there is no response
+        at = events.rfind(b"event: response.%b\n" % translator.status.encode())
+        self._saving = asyncio.create_task(self._save(ended(record, translator), events[at:]))
+        return events[:at]
+
+    async def _save(self, record: Record, last: bytes) -> None:
+        store = self.gateway.store
+        assert store is not None
+        try:
+            await store.save(record)
+        except StoreUnavailable as error:
+            logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
+            last = not_stored(last.decode()).encode()
+            self._final = not_stored(self._translator.response_json if self._translator else "")
+        if self._downstream is not None:
+            self._downstream.write(last)
+
+    async def _saved(self) -> None:
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
 
     def _finish(self, now: float) -> None:
         """The terminal event is out. A broken stream is dropped at once, a whole one may run to its end."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import secrets
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -12,15 +13,30 @@ from aiohttp import web
 from proxy.backend.client import Backend
 from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import Policy
+from proxy.server.background import Background
 from proxy.server.parsers import Parsers
 from proxy.server.recorder import Recorder
+from proxy.server.sealing import COMPACTION_PROMPT, Seal
+from proxy.server.storage import open_store
 from proxy.settings import Settings
+from proxy.state import Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 
-if TYPE_CHECKING:
-    from proxy.server.exchange import Exchange
+
+class Activity(Protocol):
+    """Something under way that the gateway times, and ends when it stops."""
+
+    @property
+    def ended(self) -> asyncio.Future[None]: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def shut_down(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
 
 _TICKS_PER_LIMIT = 4
 #: Seconds until a backend that did not say what it is is asked again.
@@ -46,9 +62,12 @@ class Gateway:
         self.settings = settings
         self.metrics = Metrics()
         self.parsers = Parsers(settings, _policy(settings))
+        self.store: Store | None = None
+        self.background: Background | None = None
+        self.seal: Seal  # there from `start`
         self.backend: Backend  # there from `start` to `close`
         self.recorder = Recorder(settings.record, settings.record_limit, settings) if settings.record is not None else None
-        self.exchanges: set[Exchange] = set()
+        self.exchanges: set[Activity] = set()
         self.draining = False
         self.usage_reported = False  # by the backend, at least once
         self.tokenizer: ModelTokenizer | None = None  # of the settings; loaded before `start`
@@ -62,6 +81,10 @@ class Gateway:
         if self.tokenizer is not None:
             self.parsers.use_tokenizer(self.tokenizer)
         await asyncio.to_thread(self.parsers.load_vllm, settings.tokenizer)
+        self.store = await open_store(settings)
+        if self.store is not None:
+            self.background = Background(self.store)
+        self.seal = Seal(await _seal_key(settings, self.store))
         key = settings.backend_api_key
         self.backend = Backend(
             settings.backend[0],
@@ -77,7 +100,11 @@ class Gateway:
         for task in (self._ticker, self._identifying):
             if task is not None:
                 task.cancel()
+        if self.background is not None:
+            await self.background.close()
         await self.backend.close()
+        if self.store is not None:
+            await self.store.close()
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
         logs.flush()
@@ -134,6 +161,13 @@ class Gateway:
                 exchange.tick(now)
 
 
+async def _seal_key(settings: Settings, store: Store | None) -> bytes:
+    """The key of the settings, or one that was made once and is kept in the store; without a store, one for this process."""
+    if settings.seal_key is not None:
+        return settings.seal_key.get_secret_value().encode()
+    return await store.secret("seal") if store is not None else secrets.token_bytes(32)
+
+
 def _policy(settings: Settings) -> Policy:
     return Policy(
         system_messages=settings.system_messages,
@@ -145,6 +179,9 @@ def _policy(settings: Settings) -> Policy:
         forward=frozenset(settings.forward),
         forward_unknown=settings.forward_unknown,
         strict=settings.strict,
+        compaction_trigger_prompt=COMPACTION_PROMPT,
+        seals_reasoning=True,
+        stores_responses=settings.store != "none",
     )
 
 

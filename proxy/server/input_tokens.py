@@ -12,9 +12,11 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.tokenizers import Tokenizers
-from proxy.request import translate
 from proxy.server.errors import REQUEST_ID
+from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
+from proxy.server.preparing import translated
+from proxy.server.tenants import tenant_of
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
 from proxy.wire.requests import parse_request
@@ -52,7 +54,9 @@ async def count(request: web.Request) -> web.Response:
     """`POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
     data = await request.read()
     asked = await asyncio.to_thread(parse_request, data)
-    plan = translate(asked, request.app[GATEWAY].parsers.policy(asked.model))
+    gateway = request.app[GATEWAY]
+    footing = await find_footing(gateway.store, tenant_of(request), asked) if gateway.store is not None else NOTHING
+    plan = translated(gateway, tenant_of(request), asked, footing, gateway.parsers.policy(asked.model))
     tokens = await _ask_backend(request, plan.body)
     tokenizer = request.app[GATEWAY].tokenizer
     if tokens is None and tokenizer is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from proxy.server import websocket
 from proxy.server.exchange import Exchange
 from proxy.server.gateway import GATEWAY
 from proxy.wire.errors import ApiError
@@ -24,7 +25,10 @@ async def create(request: web.Request) -> web.StreamResponse:
 
 
 async def upgrade(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/responses`: no WebSocket here. 426 makes Codex go on over HTTP without a word."""
+    """`GET /v1/responses`: a WebSocket. Where there is none, 426 makes Codex go on over HTTP without a word."""
+    wanted = request.headers.get("Upgrade", "").lower() == "websocket"
+    if wanted and request.app[GATEWAY].settings.websocket:
+        return await websocket.serve(request.app[GATEWAY], request)
     raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
 
 

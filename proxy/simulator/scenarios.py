@@ -251,7 +251,7 @@ def choose(conversation: Conversation) -> str:
         return "title"
     if _SUMMARY_WISH.search(question):
         return "compaction"
-    if question.startswith("Another language model started"):
+    if question.startswith(("Another language model started", "The conversation up to here was replaced")):
         return "continued"
     if conversation.forced_tool is not None and not conversation.tool_results:
         return "tool"

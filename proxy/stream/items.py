@@ -6,6 +6,7 @@ The JSON of the closed item is built once; the terminal event and the stored res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from proxy.stream import writer
@@ -63,10 +64,12 @@ class Pen:
 class ReasoningItem:
     """`reasoning`: the text as content, and the same text once more as a summary part where one was asked for."""
 
-    __slots__ = ("_event", "_head", "_id", "_index", "_pieces", "_summary_head")
+    __slots__ = ("_event", "_head", "_id", "_index", "_pieces", "_seal", "_summary_head")
 
-    def __init__(self, pen: Pen, item_id: str, *, mirror: bool, event: str) -> None:
-        """`event` is the event name without `.delta`/`.done` (`response.reasoning_text`, or the specification's)."""
+    def __init__(self, pen: Pen, item_id: str, *, mirror: bool, event: str, seal: Callable[[str], str] | None) -> None:
+        """`event` is the event name without `.delta`/`.done` (`response.reasoning_text`, or the specification's); `seal` makes
+        the item's `encrypted_content` of the text, where that was asked for."""
+        self._seal = seal
         self._id = item_id
         self._event = event
         self._pieces: list[str] = []
@@ -114,7 +117,8 @@ class ReasoningItem:
         pen.count(f"{self._event}.delta", len(self._pieces))
         pen.measure("reasoning", text)
         head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
-        pen.finish("reasoning", index, f'{head},"summary":[{summary}],"content":[{part}]}}')
+        sealed = f',"encrypted_content":{quote(self._seal(text))}' if self._seal is not None else ""
+        pen.finish("reasoning", index, f'{head},"summary":[{summary}],"content":[{part}]{sealed}}}')
 
 
 class MessageItem:

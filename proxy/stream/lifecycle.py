@@ -47,6 +47,7 @@ class ItemOptions:
     call_ids: frozenset[str] = frozenset()  #: call ids of the history, never given again
     mirror_summary: bool = False
     reasoning_event: str = "response.reasoning_text"
+    seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
     refusal_as_text: bool = False
     omit_cut_calls: bool = False  #: a cut call gets no done
     omit_broken_text: bool = False  #: nor does a text, when the client will repeat the request
@@ -141,7 +142,9 @@ class Lifecycle:
     def _open_reasoning(self, delta: Content) -> None:
         options = self._options
         item_id = self._new_id("rs")
-        self._item = ReasoningItem(self.pen, item_id, mirror=options.mirror_summary, event=options.reasoning_event)
+        self._item = ReasoningItem(
+            self.pen, item_id, mirror=options.mirror_summary, event=options.reasoning_event, seal=options.seal
+        )
         self._drop_space()
         self._enter("reasoning")
         delta.text = delta.text.lstrip()

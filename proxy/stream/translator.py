@@ -50,6 +50,7 @@ class StreamOptions:
     max_calls: int | None = None
     call_ids: frozenset[str] = frozenset()
     summary: bool = False  #: mirror reasoning into a summary
+    seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
     client: Client = STANDARD
@@ -74,6 +75,7 @@ class Translator:
                 max_calls=options.max_calls,
                 call_ids=options.call_ids,
                 mirror_summary=options.summary,
+                seal=options.seal,
                 reasoning_event=options.reasoning_event,
                 omit_cut_calls=options.client.runs_cut_calls,
                 omit_broken_text=options.client.keeps_broken_text,
@@ -85,6 +87,7 @@ class Translator:
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self.status: Status = "queued"
         self.response_json = ""
+        self.queued_json = ""
         self.error: ApiError | None = None
         self.incomplete_reason: str | None = None
         self.defect: Exception | None = None
@@ -118,11 +121,28 @@ class Translator:
             **(self._markup.repairs if self._markup is not None else {}),
         }
 
+    @property
+    def output(self) -> list[str]:
+        """The JSON of the items done so far, as it was streamed."""
+        return [item.encode("utf-8", "replace").decode() for item in self._pen.done]
+
+    @property
+    def next_number(self) -> int:
+        """The sequence number of the next event."""
+        return self._pen.seq
+
+    def queue(self) -> bytes:
+        """`response.created` and `response.queued`, for a response that runs in the background; `start` follows."""
+        self.queued_json = self._response.json("queued", [])
+        for kind in ("response.created", "response.queued"):
+            self._pen.write(writer.response_event(kind, self._pen.seq, self.queued_json))
+        return self._take()
+
     def start(self) -> bytes:
         """`response.created` and `response.in_progress`."""
         self.status = "in_progress"
         snapshot = self._response.json("in_progress", [])
-        for kind in ("response.created", "response.in_progress"):
+        for kind in ("response.in_progress",) if self.queued_json else ("response.created", "response.in_progress"):
             self._pen.write(writer.response_event(kind, self._pen.seq, snapshot))
         return self._take()
 

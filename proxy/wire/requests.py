@@ -121,6 +121,11 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
         raise _refusal(error) from None
 
 
+def read_object(body: bytes, *, optional: bool = False) -> dict[str, Any]:
+    """The JSON object of any other request; without a body an empty one, if that is allowed. Raises `ApiError` 400."""
+    return {} if optional and not body.strip() else _decode(body)
+
+
 def _encode(body: Mapping[str, Any]) -> bytes:
     """A mapping goes through the same door as bytes: one set of checks for both."""
     try:

@@ -84,7 +84,7 @@ async def open_stage(options: SimulatorOptions, backend: str | None, knobs: dict
     simulator = create_simulator(options)
     tape = Tape()
     async with serving(simulator) as simulator_url:
-        settings = Settings(backend=[backend or simulator_url], access_log=False, **knobs)
+        settings = Settings(backend=[backend or simulator_url], access_log=False, **{"store": "memory", **knobs})
         async with _gateway(settings) as (host, port), tape.listening(host, port) as tapped:
             yield Stage(simulator, tape, f"http://127.0.0.1:{tapped}/v1")
 

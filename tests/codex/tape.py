@@ -114,6 +114,8 @@ def _exchanges(connection: _Connection) -> Iterator[Exchange]:
         _read_answer(received, exchange)
         exchange.abandoned = connection.client_left and not any(mark in exchange.body for mark in _TERMINAL)
         yield exchange
+        if exchange.status == 101:
+            return  # a WebSocket from here on
 
 
 def _read_request(stream: io.BytesIO) -> Exchange | None:

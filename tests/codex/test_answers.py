@@ -130,7 +130,9 @@ def test_a_slow_backend_is_waited_for(tmp_path: Path, start_stage: StartStage) -
     assert (run.code, run.answers, run.errors) == (0, ["A plain answer to “scenario: plain”."], [])
 
 
-def test_the_attempt_at_a_websocket_goes_unnoticed(codex: Codex, stage: Stage) -> None:
+def test_the_attempt_at_a_websocket_goes_unnoticed(tmp_path: Path, start_stage: StartStage) -> None:
+    stage = start_stage(websocket=False)
+    codex = Codex(tmp_path, stage.url)
     codex.use_catalog()
     codex.provider["supports_websockets"] = True
     run = codex.run("scenario: plain")

@@ -36,3 +36,17 @@ def test_usage_triggers_a_compaction(codex: Codex, stage: Stage) -> None:
     assert "tools" not in stage.chats[compaction]
     assert _SUMMARY in stage.chats[compaction + 1]["messages"][-1]["content"]
     assert run.answers[-1] == "I have read the summary; everything in it is done."
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+def test_remote_compaction(codex: Codex, stage: Stage, websocket: bool) -> None:
+    """A provider of this name is asked to compact by itself: Codex keeps what it gets and cannot read it."""
+    codex.use_catalog(auto_compact_token_limit=6000)
+    codex.provider |= {"name": "OpenAI", "supports_websockets": websocket}
+    run = codex.run("scenario: agent")
+    assert (run.code, run.errors) == (0, [])
+    texts = [str(chat["messages"][-1]["content"]) for chat in stage.chats]
+    compaction = next(index for index, text in enumerate(texts) if "Write this handoff summary now" in text)
+    assert "tools" not in stage.chats[compaction]
+    assert "replaced by this summary" in str(stage.chats[compaction + 1]["messages"])
+    assert run.answers[-1] == "I have read the summary; everything in it is done."

@@ -85,7 +85,9 @@ class Served:
 async def gateway(*backends: str, send_buffer: int | None = None, **settings: Any) -> AsyncIterator[Served]:
     """The gateway in front of a backend. `send_buffer`: bytes that the kernel keeps for a client, where not its own choice."""
     before = asyncio.all_tasks()
-    app = create_app(Settings(backend=list(backends), **{"access_log": False, "invariant_sampling": 0.0, **settings}))
+    app = create_app(
+        Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
+    )
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
     await runner.setup()
     with defects() as found:

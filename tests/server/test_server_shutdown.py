@@ -39,7 +39,7 @@ async def program(backend_url: str, *flags: str) -> AsyncIterator[Program]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_PROXY")}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",
-        "-m", "proxy", "serve", "--backend", backend_url, "--port", "0", *flags,
+        "-m", "proxy", "serve", "--backend", backend_url, "--port", "0", "--store", "memory", *flags,
         cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

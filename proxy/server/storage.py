@@ -1,0 +1,50 @@
+"""The store that the settings name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from proxy.settings import Settings
+from proxy.state import Database, Store, StoreUnavailable
+from proxy.telemetry import logs
+
+_DAY = 86_400
+_FILE = "responses.sqlite3"
+
+
+async def open_store(settings: Settings) -> Store | None:
+    """The open store; None if nothing is to be kept. Raises `StoreUnavailable`.
+
+    Where the default place cannot be written (a container without a home), memory has to do, and the log says so. A place
+    that the settings name must be there.
+    """
+    if settings.store == "none":
+        return None
+    if settings.store == "memory":
+        return await _opened(None, settings)
+    if settings.store != "auto":
+        return await _opened(_home(settings.store), settings)
+    try:
+        return await _opened(default_path(os.environ), settings)
+    except StoreUnavailable as error:
+        logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
+        return await _opened(None, settings)
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """The file of `store: auto`."""
+    state = environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return _home(state) / "responses-proxy" / _FILE
+
+
+async def _opened(path: Path | None, settings: Settings) -> Store:
+    store = Store(Database(path), settings.store_days * _DAY, time.time)
+    await store.open()
+    return store
+
+
+def _home(path: str) -> Path:
+    return Path(path).expanduser()

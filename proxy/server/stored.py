@@ -1,0 +1,141 @@
+"""`/v1/responses/{id}`: responses that were stored."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, cast
+
+import msgspec
+from aiohttp import web
+
+from proxy.server.background import Run, fail_lost
+from proxy.server.following import follow
+from proxy.server.gateway import GATEWAY, Gateway
+from proxy.server.tenants import tenant_of
+from proxy.state import Page, PageOrder, Store, Stored
+from proxy.wire.errors import ApiError, invalid_request
+
+_DEFAULT_LIMIT = 20
+_MAX_LIMIT = 100
+#: How long a cancellation waits for the process that runs the response, and how often it looks, in seconds.
+_CANCEL_WAIT = 10.0
+_LOOK = 0.1
+
+
+async def read(request: web.Request) -> web.StreamResponse:
+    """`GET`: the response as it was, or as it is by now."""
+    if request.query.get("stream") == "true":
+        return await _stream(request)
+    stored = await find(request)
+    if stored.active and stored.id not in _runs(request):
+        await fail_lost(store_of(request))
+        stored = await find(request)
+    return web.Response(text=stored.json, content_type="application/json")
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """`DELETE`."""
+    response_id = request.match_info["id"]
+    if not await store_of(request).delete_response(tenant_of(request), response_id):
+        raise response_not_found(response_id)
+    return web.json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+async def cancel(request: web.Request) -> web.StreamResponse:
+    """`POST …/cancel`: end a response that runs in the background, here or elsewhere. Again and again if one likes."""
+    stored = await find(request)
+    if not stored.background:
+        raise invalid_request("Only responses that were created with 'background' can be cancelled.", None, "not_cancellable")
+    store, loop = store_of(request), asyncio.get_running_loop()
+    if stored.active:
+        await store.cancel(tenant_of(request), stored.id)
+    deadline = loop.time() + _CANCEL_WAIT
+    while stored.active and loop.time() < deadline:
+        run = _runs(request).get(stored.id)
+        if run is not None:
+            run.cancel()
+            await run.wait(sys.maxsize, _LOOK)
+        else:
+            await fail_lost(store)
+            await asyncio.sleep(_LOOK)
+        stored = await find(request)
+    return web.Response(text=stored.json, content_type="application/json")
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    """The events behind number `starting_after`. Raises `ApiError`."""
+    after = request.query.get("starting_after", "-1")
+    if not after.removeprefix("-").isdecimal() or not after.isascii():
+        raise invalid_request("Invalid value for 'starting_after': a number is expected.", "starting_after", "invalid_value")
+    stored = await find(request)
+    if not stored.has_events:
+        raise invalid_request("Only responses that were created with 'background' can be streamed.", "stream", "not_streamable")
+    return await follow(request, request.app[GATEWAY], tenant_of(request), stored.id, int(after))
+
+
+def _runs(request: web.Request) -> dict[str, Run]:
+    background = request.app[GATEWAY].background
+    return background.runs if background is not None else {}
+
+
+async def input_items(request: web.Request) -> web.StreamResponse:
+    """`GET …/input_items`: what the model was told, page by page, the latest first unless asked otherwise."""
+    stored = await find(request)
+    return page_response(await read_page(request, stored.input_end))
+
+
+async def refuse_method(request: web.Request) -> web.StreamResponse:
+    """Any other method."""
+    allowed = {"input_items": ["GET"], "cancel": ["POST"]}.get(request.path.rpartition("/")[2], ["GET", "DELETE"])
+    raise web.HTTPMethodNotAllowed(request.method, allowed)
+
+
+async def find(request: web.Request) -> Stored:
+    """The response that the path names. Raises `ApiError` 404."""
+    response_id = request.match_info["id"]
+    stored = await store_of(request).response(tenant_of(request), response_id)
+    if stored is None:
+        raise response_not_found(response_id)
+    return stored
+
+
+def store_of(request: web.Request) -> Store:
+    """The store; these resources are served only where there is one."""
+    gateway: Gateway = request.app[GATEWAY]
+    assert gateway.store is not None
+    return gateway.store
+
+
+def response_not_found(response_id: str) -> ApiError:
+    """404, also for what belongs to somebody else."""
+    return ApiError(404, f"Response with id '{response_id[:100]}' not found.", code="response_not_found")
+
+
+async def read_page(request: web.Request, end: int) -> Page:
+    """The page of a history that the query asks for (`order`, `limit`, `after`). Raises `ApiError` 400."""
+    order = request.query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")
+    limit = request.query.get("limit", str(_DEFAULT_LIMIT))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _MAX_LIMIT:
+        message = f"Invalid value for 'limit': a number from 1 to {_MAX_LIMIT} is expected."
+        raise invalid_request(message, "limit", "invalid_value")
+    after = request.query.get("after")
+    page = await store_of(request).page(end, cast("PageOrder", order), int(limit), after)
+    if page is None:
+        raise invalid_request(f"Item with id '{str(after)[:100]}' not found.", "after", "item_not_found")
+    return page
+
+
+def page_response(page: Page) -> web.Response:
+    """A list object of the API."""
+    items = page.items
+    body: dict[str, Any] = {
+        "object": "list",
+        "data": items,
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+        "has_more": page.more,
+    }
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,233 @@
+"""`GET /v1/responses` as a WebSocket: one connection for a session, one response after the other, one event per frame.
+
+A client sends `{"type": "response.create", …}` with the body of a request; what it continues may be the last response of
+this very connection, which needs no store. Errors before a response has begun are frames of type `error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from proxy.server.books import Books
+from proxy.server.errors import REQUEST_ID
+from proxy.server.footing import NOTHING, Footing, find_footing, own_items
+from proxy.server.gateway import Gateway
+from proxy.server.generation import Generation
+from proxy.server.keeping import ended, new_record, not_stored
+from proxy.server.outbox import Outbox
+from proxy.server.preparing import backend_headers, new_translator, translated
+from proxy.server.tenants import tenant_of
+from proxy.state import StoreUnavailable
+from proxy.stream.translator import Translator
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError, invalid_request, server_error
+from proxy.wire.requests import ResponsesRequest, parse_request, read_object
+
+#: Seconds between two pings; a client that answers none is gone.
+_PING = 30.0
+#: How long a connection may last, in seconds (as OpenAI's).
+_LIFETIME = 3600.0
+#: Messages that may wait for their turn.
+_WAITING = 16
+
+_NOTHING_SAID = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+#: A cancellation is no longer than this, in bytes.
+_SHORT = 512
+
+#: The open sockets of an application, to be closed when it stops.
+SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("sockets")
+
+
+async def serve(gateway: Gateway, request: web.Request) -> web.WebSocketResponse:
+    """Hold the conversation until either side ends it."""
+    socket = web.WebSocketResponse(heartbeat=_PING, max_msg_size=gateway.settings.max_body_bytes)
+    await socket.prepare(request)
+    sockets = request.app[SOCKETS]
+    sockets.add(socket)
+    try:
+        await Session(gateway, request, socket).run()
+    finally:
+        sockets.discard(socket)
+    return socket
+
+
+async def close_all(app: web.Application) -> None:
+    """The application stops: say so to all."""
+    sockets = app[SOCKETS]
+    for socket in tuple(sockets):
+        await socket.close(code=WSCloseCode.GOING_AWAY, message=b"The gateway is shutting down.")
+
+
+class Session:
+    """One connection."""
+
+    def __init__(self, gateway: Gateway, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._gateway = gateway
+        self._headers = request.headers
+        self._request_id: str = request[REQUEST_ID]
+        self._tenant = tenant_of(request)
+        self._socket = socket
+        self._outbox = Outbox(socket, self._pause, self._resume)
+        self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
+        self._generation: Generation | None = None
+        self._books_open: Books | None = None  # of a response that has not begun
+        self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
+
+    async def run(self) -> None:
+        """Until the client leaves, or the connection has lasted too long."""
+        tasks = [asyncio.create_task(work) for work in (self._read(), self._work(), self._outbox.run())]
+        try:
+            await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
+            if not any(task.done() for task in tasks):
+                await self._tell(
+                    ApiError(400, "The connection has lasted too long.", code="websocket_connection_limit_reached")
+                )
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            await self._socket.close()
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, ConnectionError):
+                raise result
+
+    async def _read(self) -> None:
+        """Take messages until the connection ends; a cancellation does not wait for its turn."""
+        async for message in self._socket:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                return
+            data = message.data.encode() if isinstance(message.data, str) else message.data
+            if b"response.cancel" in data[:_SHORT] and _is_cancel(data):
+                self._cancel()
+            else:
+                await self._messages.put(data)
+
+    async def _work(self) -> None:
+        while True:
+            data = await self._messages.get()
+            try:
+                await self._answer(data)
+            except ApiError as error:
+                await self._tell(error)
+            except StoreUnavailable as error:
+                logs.logger().error("store", extra=logs.fields(error=str(error)))
+                await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+
+    async def _answer(self, data: bytes) -> None:
+        body = read_object(data)
+        kind = body.pop("type", None)
+        if kind != "response.create":
+            raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
+        if body.get("background"):
+            raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
+        if self._gateway.draining:
+            raise server_error("The gateway is shutting down. Please try again.", 503)
+        last, self._last = self._last, None  # what is continued without success is forgotten
+        request = parse_request(body)
+        books = self._books(request)
+        self._books_open = books
+        try:
+            self._last = await self._respond(request, books, last)
+        except ApiError as error:
+            if self._books_open is not None:
+                books.refused(error)
+            raise
+        finally:
+            if self._books_open is not None:
+                books.close(None, asyncio.get_running_loop().time())
+
+    async def _respond(self, request: ResponsesRequest, books: Books, last: tuple[str, list[Any]] | None) -> Any:
+        """Answer one request; returns what the next one may build on, if it is not in the store."""
+        gateway, store = self._gateway, self._gateway.store
+        policy = gateway.parsers.policy(request.model)
+        if last is not None and last[0] == request.previous_response_id:
+            footing = Footing(history=last[1])
+            policy = replace(policy, stores_responses=True)  # what is continued is here
+            if store is None:
+                request = request.model_copy(update={"store": False})
+        else:
+            footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
+        plan = translated(gateway, self._tenant, request, footing, policy)
+        books.losses(plan.losses)
+        translator = new_translator(gateway, self._tenant, request, plan, self._headers)
+        record = None
+        if store is not None and request.store is not False:
+            record = new_record(translator, request, footing, self._tenant)
+            if footing.history and not footing.place:
+                record = replace(record, input=[*footing.history, *record.input])
+        if request.generate is False:
+            events = translator.start() + translator.feed(_NOTHING_SAID)
+            books.close(translator, asyncio.get_running_loop().time())
+            self._books_open = None
+            at = events.rfind(b"event: response.completed\n")
+            self._outbox.put(events[:at])
+            final = events[at:]
+        else:
+            final = await self._generate(translator, msgspec.json.encode(plan.body), books)
+        if record is not None and store is not None:
+            try:
+                await asyncio.shield(store.save(ended(record, translator)))
+            except StoreUnavailable as error:
+                logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
+                record, final = None, not_stored(final.decode()).encode()
+        self._outbox.put(final)
+        if record is not None or translator.status == "failed":
+            return None
+        return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
+
+    async def _generate(self, translator: Translator, body: bytes, books: Books) -> bytes:
+        headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
+        with Generation(self._gateway, translator, body, headers, books, self._outbox.put) as generation:
+            self._generation, self._books_open = generation, None
+            try:
+                await generation.open()
+            except ApiError as error:
+                if not translator.ended:
+                    generation.refused(error)
+                    raise
+            try:
+                return await generation.run()
+            finally:
+                self._generation = None
+
+    def _books(self, request: ResponsesRequest) -> Books:
+        settings = self._gateway.settings
+        now = asyncio.get_running_loop().time()
+        books = Books(
+            self._gateway.metrics, self._request_id, now, sampling=settings.invariant_sampling, log=settings.access_log
+        )
+        books.request(request.model, streamed=True)
+        return books
+
+    def _cancel(self) -> None:
+        if self._generation is not None:
+            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+
+    async def _tell(self, error: ApiError) -> None:
+        frame = {"type": "error", "status": error.status, **error.body()}
+        with suppress(ConnectionError):
+            await self._outbox.flush()
+            await self._socket.send_str(json.dumps(frame))
+
+    def _pause(self) -> None:
+        if self._generation is not None:
+            self._generation.pause()
+
+    def _resume(self) -> None:
+        if self._generation is not None:
+            self._generation.resume()
+
+
+def _is_cancel(data: bytes) -> bool:
+    try:
+        return bool(read_object(data).get("type") == "response.cancel")
+    except ApiError:
+        return False

@@ -1,0 +1,163 @@
+"""Histories, stored as a tree of items.
+
+A history is named by its last node; following the parents gives it back. Who continues a history adds what is new and
+shares the rest, whether he names the response before or sends the whole conversation again: a conversation of n turns
+takes space for n turns, not for n². What nobody refers to any more is taken away from the leaves inward (`prune`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.state.database import Sql
+from proxy.state.records import NewItem, Page, PageOrder, Place
+
+_decode = msgspec.json.decode
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+#: How the ids of items begin that came without one, by type.
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco", "compaction": "cmp"}
+
+_CHAIN = (
+    "WITH RECURSIVE chain (key, parent, item, item_id, depth) AS ("
+    "SELECT key, parent, item, item_id, 0 FROM nodes WHERE key = ? "
+    "UNION ALL SELECT n.key, n.parent, n.item, n.item_id, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
+    "WHERE n.key <> ?) "
+)
+
+
+def exists(sql: Sql, place: Place) -> bool:
+    """The place is still there (deleting a response may have taken it away)."""
+    return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
+
+
+def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Place:
+    """Add items behind a place; where the same items stand there already, they are used. Returns the last one's place."""
+    for item in items:
+        body = item if isinstance(item, str) else msgspec.json.encode(item).decode()
+        value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
+        place = _node(sql, tenant, place, _item(sql, tenant, body, value), value)
+    return place
+
+
+def texts(sql: Sql, end: Place, begin: Place = 0) -> list[str]:
+    """The JSON of the items behind `begin`, up to and including `end`, in order, as they were stored."""
+    if end == begin:
+        return []
+    statement = _CHAIN + "SELECT i.body FROM chain c JOIN items i ON i.key = c.item ORDER BY c.depth DESC"
+    return [row[0] for row in sql.execute(statement, (end, begin)).fetchall()]
+
+
+def values(sql: Sql, end: Place) -> list[dict[str, Any]]:
+    """The items of a whole history, in order, without ids that the store made up."""
+    return [_decode(text) for text in texts(sql, end)]
+
+
+def page(sql: Sql, end: Place, order: PageOrder, limit: int, after: str | None) -> Page | None:
+    """A page of a history, each item with its id; None if `after` names no item of it."""
+    statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
+    rows = sql.execute(statement, (end, 0)).fetchall()
+    begin = 0
+    if after is not None:
+        begin = next((number for number, row in enumerate(rows, 1) if row[0] == after), 0)
+        if not begin:
+            return None
+    chosen = rows[begin : begin + limit]
+    return Page([_shown(sql, item_id, key) for item_id, key in chosen], len(rows) > begin + limit)
+
+
+def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
+    """An item of a history by its id."""
+    row = sql.execute(_CHAIN + "SELECT item_id, item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
+    return None if row is None else _shown(sql, row[0], row[1])
+
+
+def find(sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Items by id, wherever they stand, the last one where several have it; ids that are unknown are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for item_id in ids:
+        statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
+        row = sql.execute(statement, (tenant, item_id)).fetchone()
+        if row is not None:
+            found[item_id] = _shown(sql, item_id, row[0])
+    return found
+
+
+def without(sql: Sql, tenant: str, end: Place, item_id: str) -> Place | None:
+    """The history without one of its items: what came after it is added anew. None if the item is not in it."""
+    rows = sql.execute(_CHAIN + "SELECT key, parent, item, item_id FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
+    at = next((number for number, row in enumerate(rows) if row[3] == item_id), None)
+    if at is None:
+        return None
+    place: Place = rows[at][1]
+    for _, _, key, kept_id in rows[at + 1 :]:
+        place = _child(sql, tenant, place, key, kept_id)
+    return place
+
+
+def prune(sql: Sql, place: Place) -> None:
+    """Take away a node that nothing refers to, then its parent likewise, and their items."""
+    while place:
+        row = sql.execute("SELECT parent, item FROM nodes WHERE key = ?", (place,)).fetchone()
+        if row is None or _is_used(sql, place):
+            return
+        sql.execute("DELETE FROM nodes WHERE key = ?", (place,))
+        sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
+        place = row[0]
+
+
+def _is_used(sql: Sql, place: Place) -> bool:
+    users = (
+        "SELECT 1 FROM nodes WHERE parent = ?",
+        "SELECT 1 FROM responses WHERE input_end = ?",
+        "SELECT 1 FROM responses WHERE output_end = ?",
+        "SELECT 1 FROM conversations WHERE output_end = ?",
+    )
+    return any(sql.execute(user + " LIMIT 1", (place,)).fetchone() is not None for user in users)
+
+
+def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
+    digest = hashlib.blake2b(_canonical(value), digest_size=20).digest()
+    row = sql.execute(
+        "INSERT INTO items (tenant, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
+        (tenant, digest, body),
+    ).fetchone()
+    if row is None:
+        row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
+    return int(row[0])
+
+
+def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
+    given = value.get("id")
+    if not isinstance(given, str) or not given:
+        given = f"{_PREFIXES.get(value.get('type', 'message'), 'item')}_{secrets.token_hex(16)}"
+    return _child(sql, tenant, parent, key, given)
+
+
+def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
+    row = sql.execute(
+        "INSERT INTO nodes (tenant, parent, item, item_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
+        (tenant, parent, key, item_id),
+    ).fetchone()
+    if row is None:
+        row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (parent, key)).fetchone()
+    return int(row[0])
+
+
+def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
+    """An item as the API shows it: with its id, and a message with its type and its content as parts."""
+    value: dict[str, Any] = _decode(sql.execute("SELECT body FROM items WHERE key = ?", (key,)).fetchone()[0])
+    if "type" not in value:
+        value["type"] = "message"
+    if value["type"] == "message" and isinstance(value.get("content"), str):
+        kind = "output_text" if value.get("role") == "assistant" else "input_text"
+        part: dict[str, Any] = {"type": kind, "text": value["content"]}
+        value["content"] = [part | ({"annotations": []} if kind == "output_text" else {})]
+    if value["type"] == "message":
+        value.setdefault("status", "completed")
+    return value | {"id": item_id}

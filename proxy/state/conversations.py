@@ -1,0 +1,83 @@
+"""Conversations, as SQL inside an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.state import chains
+from proxy.state.database import Sql
+from proxy.state.records import Conversation, NewItem
+
+
+def create(sql: Sql, tenant: str, conversation: Conversation, items: Sequence[NewItem], expires_at: float) -> None:
+    """Begin a conversation."""
+    end = chains.append(sql, tenant, 0, items)
+    sql.execute(
+        "INSERT INTO conversations (id, tenant, created_at, expires_at, metadata, output_end) VALUES (?, ?, ?, ?, ?, ?)",
+        (conversation.id, tenant, conversation.created_at, expires_at, _json(conversation.metadata), end),
+    )
+
+
+def get(sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
+    """A conversation of this tenant."""
+    statement = "SELECT id, created_at, metadata, output_end FROM conversations WHERE tenant = ? AND id = ?"
+    row = sql.execute(statement, (tenant, conversation_id)).fetchone()
+    return None if row is None else Conversation(row[0], row[1], msgspec.json.decode(row[2]), row[3])
+
+
+def update(sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
+    """Replace the metadata."""
+    statement = "UPDATE conversations SET metadata = ? WHERE tenant = ? AND id = ?"
+    sql.execute(statement, (_json(metadata), tenant, conversation_id))
+    return get(sql, tenant, conversation_id)
+
+
+def delete(sql: Sql, tenant: str, conversation_id: str) -> bool:
+    """Take a conversation away; responses that belong to it stay. False if there is none of this id."""
+    statement = "DELETE FROM conversations WHERE tenant = ? AND id = ? RETURNING output_end"
+    row = sql.execute(statement, (tenant, conversation_id)).fetchone()
+    if row is not None:
+        chains.prune(sql, row[0])
+    return row is not None
+
+
+def delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Take away at most `limit` conversations that nobody continued for too long. Returns how many."""
+    statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? LIMIT ?"
+    rows = sql.execute(statement, (now, limit)).fetchall()
+    for tenant, conversation_id in rows:
+        delete(sql, tenant, conversation_id)
+    return len(rows)
+
+
+def add(sql: Sql, tenant: str, conversation_id: str, items: Sequence[NewItem], expires_at: float) -> int | None:
+    """Add items at the end. Returns the place of the last one, or None if there is no such conversation."""
+    found = get(sql, tenant, conversation_id)
+    if found is None:
+        return None
+    end = chains.append(sql, tenant, found.end, items)
+    _move(sql, found, end, expires_at)
+    return end
+
+
+def remove(sql: Sql, tenant: str, conversation_id: str, item_id: str, expires_at: float) -> Conversation | None:
+    """Take one item out. None if there is no such conversation, or no such item in it."""
+    found = get(sql, tenant, conversation_id)
+    end = chains.without(sql, tenant, found.end, item_id) if found is not None else None
+    if found is None or end is None:
+        return None
+    _move(sql, found, end, expires_at)
+    chains.prune(sql, found.end)
+    return found
+
+
+def _move(sql: Sql, conversation: Conversation, end: int, expires_at: float) -> None:
+    statement = "UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?"
+    sql.execute(statement, (end, expires_at, conversation.id))
+
+
+def _json(value: dict[str, Any]) -> str:
+    return msgspec.json.encode(value).decode()

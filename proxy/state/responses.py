@@ -1,0 +1,186 @@
+"""Responses and the event logs of those that run in the background, as SQL inside an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.state import chains
+from proxy.state.database import Sql
+from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
+
+_COLUMNS = "id, status, head, tail, background, conversation, input_end, output_end"
+
+
+def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
+    """Write a response, or what has become of it. False if it had ended before, or was deleted while it ran."""
+    ends = _ends(sql, record)
+    state = (record.status, record.head, record.tail, *ends)
+    worker = (running.worker, running.until) if running is not None else (None, None)
+    if record.background and running is None:  # it was written when it began
+        old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
+        done = sql.execute(
+            "UPDATE responses SET status = ?, head = ?, tail = ?, input_end = ?, output_end = ?, worker = NULL, "
+            "alive_until = NULL WHERE id = ? AND status IN (?, ?)",
+            (*state, record.id, *ACTIVE),
+        )
+        if not done.rowcount:
+            chains.prune(sql, ends[1])
+            return False
+        if old[0] != ends[0]:
+            chains.prune(sql, old[0])
+    else:
+        sql.execute(
+            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_end, output_end, "
+            "conversation, background, worker, alive_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.id,
+                record.tenant,
+                record.created_at,
+                expires_at,
+                *state,
+                record.conversation,
+                int(record.background),
+                *worker,
+            ),
+        )
+    if record.conversation is not None and running is None:
+        _continue_conversation(sql, record, ends[1], expires_at)
+    return True
+
+
+def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
+    """A response of this tenant."""
+    statement = f"SELECT {_COLUMNS} FROM responses WHERE tenant = ? AND id = ?"
+    row = sql.execute(statement, (tenant, response_id)).fetchone()
+    if row is None:
+        return None
+    key, status, head, tail, background, conversation, input_end, output_end = row
+    has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
+    text = head + ",".join(chains.texts(sql, output_end, input_end)) + tail
+    return Stored(key, status, text, bool(background), conversation, output_end, input_end, has_events)
+
+
+def delete(sql: Sql, tenant: str, response_id: str) -> bool:
+    """Take a response away, and of its items what belongs to no other. False if there is none of this id."""
+    row = sql.execute(
+        "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end", (tenant, response_id)
+    ).fetchone()
+    if row is None:
+        return False
+    _forget(sql, response_id, row)
+    return True
+
+
+def delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Take away at most `limit` responses whose time has come. Returns how many."""
+    rows = sql.execute(
+        "SELECT id, input_end, output_end FROM responses WHERE expires_at < ? AND alive_until IS NULL LIMIT ?", (now, limit)
+    ).fetchall()
+    for key, *ends in rows:
+        sql.execute("DELETE FROM responses WHERE id = ?", (key,))
+        _forget(sql, key, ends)
+    return len(rows)
+
+
+def cancel(sql: Sql, tenant: str, response_id: str) -> None:
+    """Ask whoever runs the response to end it."""
+    sql.execute("UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?", (tenant, response_id))
+
+
+def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
+    """Whether a response still runs; None if there is none of this id."""
+    row = sql.execute("SELECT status FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
+    return None if row is None else row[0] in ACTIVE
+
+
+def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
+    """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
+    statement = "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled"
+    rows = {key: sql.execute(statement, (until, key)).fetchone() for key in ids}
+    return {key for key, row in rows.items() if row is not None and not row[0]}
+
+
+def append_events(sql: Sql, response_id: str, row: EventRow) -> None:
+    """Write the next piece of a stream; nothing happens if the response was deleted or has ended meanwhile."""
+    sql.execute(
+        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?)",
+        (row.first, row.next, row.data, response_id, *ACTIVE),
+    )
+
+
+def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
+    """The pieces of a stream that hold events with numbers above `after`."""
+    statement = "SELECT first, next, data FROM events WHERE response = ? AND next > ? ORDER BY first"
+    return [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
+
+
+def fail_abandoned(sql: Sql, now: float, code: str, message: str) -> list[str]:
+    """End what runs in a worker that shows no sign of life any more, as failed. Returns the ids."""
+    rows = sql.execute("SELECT id, head, tail, output_end, tenant FROM responses WHERE alive_until < ?", (now,)).fetchall()
+    for row in rows:
+        _fail(sql, *row, error={"code": code, "message": message})
+    return [row[0] for row in rows]
+
+
+def _fail(sql: Sql, key: str, head: str, tail: str, input_end: int, tenant: str, *, error: dict[str, Any]) -> None:
+    response: dict[str, Any] = msgspec.json.decode(head + tail)
+    response |= {"status": "failed", "error": error, "output": []}
+    log = events(sql, key, -1)
+    done = [_item_of(line) for row in log for line in row.data.split(b"\n") if line.startswith(_DONE)]
+    new_head, new_tail = _split(response)
+    end = chains.append(sql, tenant, input_end, done)
+    sql.execute(
+        "UPDATE responses SET status = 'failed', head = ?, tail = ?, output_end = ?, worker = NULL, alive_until = NULL "
+        "WHERE id = ?",
+        (new_head, new_tail, end, key),
+    )
+    number = log[-1].next if log else 0
+    text = f'{{"type":"response.failed","sequence_number":{number},"response":{new_head}{",".join(done)}{new_tail}}}'
+    row = (key, number, number + 1, f"event: response.failed\ndata: {text}\n\n".encode())
+    sql.execute("INSERT INTO events (response, first, next, data) VALUES (?, ?, ?, ?)", row)
+
+
+_DONE = b'data: {"type":"response.output_item.done"'
+
+
+def _item_of(line: bytes) -> str:
+    """The item of an `output_item.done`, byte for byte."""
+    return bytes(msgspec.json.decode(line[6:], type=_ItemDone).item).decode()
+
+
+class _ItemDone(msgspec.Struct):
+    item: msgspec.Raw
+
+
+def _split(response: dict[str, Any]) -> tuple[str, str]:
+    text = msgspec.json.encode(response).decode()
+    head, mark, tail = text.partition('"output":[')
+    return head + mark, tail
+
+
+def _ends(sql: Sql, record: Record) -> tuple[int, int]:
+    context = record.context
+    if not chains.exists(sql, context):
+        context = chains.append(sql, record.tenant, 0, record.history)
+    input_end = chains.append(sql, record.tenant, context, record.input)
+    return input_end, chains.append(sql, record.tenant, input_end, record.output)
+
+
+def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:
+    row = sql.execute(
+        "SELECT output_end FROM conversations WHERE tenant = ? AND id = ?", (record.tenant, record.conversation)
+    ).fetchone()
+    if row is None:
+        return  # deleted while the response ran
+    if row[0] != record.context:  # somebody else was faster: what this response adds comes after that
+        end = chains.append(sql, record.tenant, row[0], [*record.input, *record.output])
+    sql.execute("UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?", (end, expires_at, record.conversation))
+
+
+def _forget(sql: Sql, response_id: str, ends: Sequence[int]) -> None:
+    sql.execute("DELETE FROM events WHERE response = ?", (response_id,))
+    for end in reversed(ends):
+        chains.prune(sql, end)

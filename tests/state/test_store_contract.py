@@ -1,0 +1,313 @@
+"""What every store does, whatever it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.state import Database, EventRow, Record, Running, Store
+from proxy.state.schema import MIGRATIONS, TooNew
+from tests.state.conftest import Clock, Opening
+
+USER = {"role": "user", "content": "hello"}
+
+
+def said(number: int) -> str:
+    """An output item as the stream had it, with bytes that another encoder would not write."""
+    return f'{{"type": "message", "id":"msg_{number}","role":"assistant","content":[{{"type":"output_text","text":"é\\/"}}]}}'
+
+
+def record(name: str, **fields: Any) -> Record:
+    head = f'{{"id":"{name}","status":"completed","output":['
+    values = {"tenant": "a", "created_at": 1_000_000.0, "status": "completed", "head": head, "tail": '],"x":1}'}
+    return Record(id=name, **{**values, **fields})
+
+
+def play(opening: Opening, test: Callable[[Store, Database, Clock], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with opening() as (store, database, clock):
+            await test(store, database, clock)
+
+    asyncio.run(run())
+
+
+async def rows(database: Database) -> dict[str, int]:
+    tables = ("items", "nodes", "responses", "conversations", "events")
+    return await database.run(lambda sql: {name: sql.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables})
+
+
+async def end_of(store: Store, name: str) -> int:
+    stored = await store.response("a", name)
+    assert stored is not None
+    return stored.end
+
+
+def test_a_response_comes_back_byte_for_byte(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        output = [said(1), said(2)]
+        assert await store.save(record("resp_1", input=[USER], output=output))
+        stored = await store.response("a", "resp_1")
+        assert stored is not None
+        assert stored.json == f'{{"id":"resp_1","status":"completed","output":[{output[0]},{output[1]}],"x":1}}'
+        assert not stored.active
+
+    play(opening, test)
+
+
+def test_what_belongs_to_another_is_not_there(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[USER], output=[said(1)]))
+        conversation = await store.create_conversation("a", {}, [USER])
+        assert await store.response("b", "resp_1") is None
+        assert await store.items("b", ["msg_1"]) == {}
+        assert not await store.delete_response("b", "resp_1")
+        assert await store.conversation("b", conversation.id) is None
+        assert await store.update_conversation("b", conversation.id, {"x": "y"}) is None
+        assert await store.add_items("b", conversation.id, [USER]) is None
+        assert not await store.delete_conversation("b", conversation.id)
+        await store.save(record("resp_2", tenant="b", input=[USER], output=[said(1)]))
+        assert set(await store.items("b", ["msg_1"])) == {"msg_1"}
+
+    play(opening, test)
+
+
+def test_a_history_goes_through_all_turns(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        end = 0
+        for turn in range(3):
+            asked = {"role": "user", "content": f"turn {turn}"}
+            await store.save(record(f"resp_{turn}", context=end, input=[asked], output=[said(turn)]))
+            end = await end_of(store, f"resp_{turn}")
+        told = [item["content"] if item["role"] == "user" else item["id"] for item in await store.history(end)]
+        assert told == ["turn 0", "msg_0", "turn 1", "msg_1", "turn 2", "msg_2"]
+
+    play(opening, test)
+
+
+@pytest.mark.parametrize("way", ["chained", "sent again"])
+def test_a_long_conversation_grows_by_what_is_new(opening: Opening, way: str) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        end, sent = 0, list[Any]()
+        for turn in range(60):
+            asked = {"role": "user", "content": "go on"}
+            fields = {"context": end, "input": [asked]} if way == "chained" else {"input": [*sent, asked]}
+            await store.save(record(f"resp_{turn}", **fields, output=[said(turn)]))
+            end = await end_of(store, f"resp_{turn}")
+            sent += [asked, json.loads(said(turn))]
+        counted = await rows(database)
+        assert (counted["nodes"], counted["items"]) == (120, 61)
+
+    play(opening, test)
+
+
+def test_branches_share_what_they_have_in_common(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        await store.save(record("root", input=[USER], output=[said(0)]))
+        end = await end_of(store, "root")
+        for branch in (1, 2):
+            await store.save(record(f"branch_{branch}", context=end, input=[USER], output=[said(branch)]))
+        assert [len(await store.history(await end_of(store, name))) for name in ("branch_1", "branch_2")] == [4, 4]
+        assert (await rows(database))["nodes"] == 5
+        assert await store.delete_response("a", "branch_1")
+        assert len(await store.history(await end_of(store, "branch_2"))) == 4
+
+    play(opening, test)
+
+
+def test_what_is_deleted_leaves_nothing(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[USER], output=[said(1)]))
+        await store.save(record("resp_2", context=await end_of(store, "resp_1"), input=[USER], output=[said(2)]))
+        assert await store.delete_response("a", "resp_1")
+        assert not await store.delete_response("a", "resp_1")
+        assert await store.response("a", "resp_1") is None
+        assert len(await store.history(await end_of(store, "resp_2"))) == 4
+        await store.delete_response("a", "resp_2")
+        assert set((await rows(database)).values()) == {0}
+
+    play(opening, test)
+
+
+def test_a_context_deleted_meanwhile_is_written_again(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[USER], output=[said(1)]))
+        end = await end_of(store, "resp_1")
+        history = await store.history(end)
+        await store.delete_response("a", "resp_1")
+        await store.save(record("resp_2", context=end, history=history, input=[USER], output=[said(2)]))
+        assert len(await store.history(await end_of(store, "resp_2"))) == 4
+
+    play(opening, test)
+
+
+def test_old_responses_go_and_young_ones_stay(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        await store.save(record("old", input=[USER], output=[said(1)]))
+        await store.create_conversation("a", {}, [USER])
+        clock.now += 600
+        await store.save(record("young", created_at=clock.now, input=[USER], output=[said(2)]))
+        clock.now += 600
+        assert await store.clean_up() == 2
+        assert await store.response("a", "old") is None
+        assert await store.response("a", "young") is not None
+        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0}
+
+    play(opening, test)
+
+
+def test_items_come_in_pages(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        asked = [{"id": f"in_{number}", **USER} for number in range(5)]
+        await store.save(record("resp_1", input=asked))
+        end = await end_of(store, "resp_1")
+
+        async def ids(order: Any, limit: int, after: str | None) -> tuple[list[str], bool] | None:
+            page = await store.page(end, order, limit, after)
+            return page and ([item["id"] for item in page.items], page.more)
+
+        assert await ids("asc", 2, None) == (["in_0", "in_1"], True)
+        assert await ids("asc", 2, "in_1") == (["in_2", "in_3"], True)
+        assert await ids("asc", 2, "in_3") == (["in_4"], False)
+        assert await ids("desc", 9, None) == (["in_4", "in_3", "in_2", "in_1", "in_0"], False)
+        assert await ids("desc", 9, "nobody") is None
+
+    play(opening, test)
+
+
+def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[USER, USER]))
+        page = await store.page(await end_of(store, "resp_1"), "asc", 10, None)
+        assert page is not None
+        first, second = page.items
+        assert first["id"] != second["id"]
+        assert first["content"] == [{"type": "input_text", "text": "hello"}]
+        assert (first["type"], first["id"][:4]) == ("message", "msg_")
+        assert await store.items("a", [first["id"]]) == {first["id"]: first}
+
+    play(opening, test)
+
+
+def test_conversations_grow_and_lose_items(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        begun = await store.create_conversation("a", {"topic": "x"}, [USER])
+        added = await store.add_items("a", begun.id, [{"id": "two", **USER}, {"id": "three", **USER}])
+        assert added is not None
+        assert len(await store.history(added)) == 3
+        await store.save(record("resp_1", context=0, input=[USER], output=[said(1)], conversation=begun.id))
+        found = await store.conversation("a", begun.id)
+        assert found is not None
+        assert len(await store.history(found.end)) == 5  # the response came late: what it adds stands at the end
+        assert await store.remove_item("a", begun.id, "two") is not None
+        assert await store.remove_item("a", begun.id, "two") is None
+        after = await store.update_conversation("a", begun.id, {"topic": "y"})
+        assert after is not None
+        assert (len(await store.history(after.end)), after.metadata) == (4, {"topic": "y"})
+        assert await store.delete_conversation("a", begun.id)
+        assert await store.delete_response("a", "resp_1")
+        assert set((await rows(database)).values()) == {0}
+
+    play(opening, test)
+
+
+def test_the_log_of_a_running_response(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        begun = record("resp_1", status="queued", background=True, input=[USER])
+        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
+        await store.append_events("resp_1", EventRow(2, 5, b"b"))
+        assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
+        assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
+        assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
+        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
+        await store.cancel("b", "resp_1")
+        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
+        await store.cancel("a", "resp_1")
+        assert await store.still_alive(["resp_1"], clock.now + 20) == set()
+        ended = replace(begun, status="completed", output=[said(1)])
+        assert await store.save(ended, last=EventRow(5, 6, b"c"))
+        assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
+        assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b", b"c"]
+        stored = await store.response("a", "resp_1")
+        assert stored is not None
+        assert (stored.status, stored.background, said(1) in stored.json) == ("completed", True, True)
+
+    play(opening, test)
+
+
+def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        begun = record("resp_1", status="queued", background=True, input=[USER])
+        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
+        done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
+        await store.append_events("resp_1", EventRow(1, 2, done.encode()))
+        assert await store.fail_abandoned("server_error", "gone") == []
+        clock.now += 11
+        assert await store.fail_abandoned("server_error", "gone") == ["resp_1"]
+        stored = await store.response("a", "resp_1")
+        assert stored is not None
+        response = json.loads(stored.json)
+        assert (stored.status, response["status"], response["error"]["message"]) == ("failed", "failed", "gone")
+        assert [item["id"] for item in response["output"]] == ["msg_1"]
+        last = (await store.events("resp_1", 1))[-1]
+        assert last.data.startswith(b"event: response.failed\n")
+        assert json.loads(last.data.split(b"data: ")[1])["response"] == response
+        assert not await store.save(replace(begun, status="completed"))
+        await store.delete_response("a", "resp_1")
+        assert set((await rows(database)).values()) == {0}
+
+    play(opening, test)
+
+
+def test_a_secret_stays_the_same(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        first = await store.secret("seal")
+        assert len(first) == 32
+        assert await store.secret("seal") == first
+        assert await store.secret("other") != first
+
+    play(opening, test)
+
+
+def opened_file(path: Path) -> Store:
+    return Store(Database(path), 1000.0, Clock())
+
+
+def test_two_processes_share_a_file(tmp_path: Path) -> None:
+    async def test() -> None:
+        one, two = opened_file(tmp_path / "x"), opened_file(tmp_path / "x")
+        await asyncio.gather(one.open(), two.open())
+        await asyncio.gather(
+            *(
+                store.save(record(f"{name}_{n}", input=[USER]))
+                for n in range(20)
+                for name, store in (("one", one), ("two", two))
+            )
+        )
+        assert await one.response("a", "two_19") is not None
+        assert await one.secret("seal") == await two.secret("seal")
+        await asyncio.gather(one.close(), two.close())
+        again = opened_file(tmp_path / "x")
+        await again.open()
+        assert await again.response("a", "one_0") is not None
+        await again.close()
+
+    asyncio.run(test())
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        database = Database(tmp_path / "x")
+        await database.open()
+        await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS) + 1,)).rowcount)
+        await database.close()
+        with pytest.raises(TooNew, match="later version"):
+            await opened_file(tmp_path / "x").open()
+
+    asyncio.run(test())

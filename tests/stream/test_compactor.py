@@ -1,0 +1,70 @@
+"""A compaction: whatever the model writes, the client sees one item, or a failure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.stream.compactor import Compactor
+from proxy.stream.invariants import check_stream
+from proxy.stream.translator import StreamOptions
+from proxy.wire.errors import server_error
+
+
+def chunk(finish: str | None = None, **delta: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+def compactor() -> Compactor:
+    options = StreamOptions(response_id="resp_1", model="m")
+    return Compactor(options, lambda: 1.0, lambda text: f"sealed({text})")
+
+
+def play(*chunks: bytes, queued: bool = False, kept_alive: bool = False) -> list[dict[str, Any]]:
+    translator = compactor()
+    stream = translator.queue() if queued else b""
+    stream += translator.start()
+    for data in chunks:
+        stream += translator.feed(data)
+        stream += translator.keep_alive() if kept_alive else b""
+    stream += translator.finish()
+    assert [broken.rule for broken in check_stream(stream, unfinished_allowed=True) if broken.rule != "fields"] == []
+    lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def test_only_the_item_is_seen() -> None:
+    said = [chunk(reasoning="hm"), chunk(content="The "), chunk(content="summary."), chunk("stop")]
+    for options in ({}, {"queued": True}, {"kept_alive": True}):
+        events = play(*said, **options)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert events[-1]["response"]["output"] == [
+            {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed(The summary.)"}
+        ]
+        assert "hm" not in json.dumps(events)
+
+
+def test_a_model_that_only_thinks_has_its_thoughts_taken() -> None:
+    events = play(chunk(reasoning="All of it."), chunk("stop"))
+    assert events[-1]["response"]["output"][0]["encrypted_content"] == "sealed(All of it.)"
+
+
+def test_a_cut_summary_is_better_than_none() -> None:
+    response = play(chunk(content="Half of"), chunk("length"))[-1]["response"]
+    assert (response["status"], response["incomplete_details"]) == ("completed", None)
+
+
+@pytest.mark.parametrize("chunks", [[chunk("stop")], [chunk(content="  "), chunk("stop")], [chunk(content="x")]])
+def test_without_a_summary_it_fails(chunks: list[bytes]) -> None:
+    response = play(*chunks)[-1]["response"]
+    assert (response["status"], response["output"]) == ("failed", [])
+
+
+def test_it_can_be_failed() -> None:
+    translator = compactor()
+    translator.start()
+    translator.feed(chunk(content="x"))
+    assert b"event: response.failed" in translator.fail(server_error("gone"))
