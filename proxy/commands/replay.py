@@ -318,7 +318,10 @@ def _print(done: Replay, console: Console) -> None:
         console.print(Text(f"  {found.place}:  - recorded  + replayed", style="dim"))
         lines = list(_diff(found))
         for sign, line in _abridged(lines[:_SHOWN_LINES]):
-            console.print(Text(f"  {sign} {_printable(line)}", style={"-": "red", "+": "green", "@": "dim"}.get(sign, "")))
+            if sign == "@":
+                console.print(Text("  …", style="dim"))
+                continue
+            console.print(Text(f"  {sign} {_printable(line)}", style={"-": "red", "+": "green"}.get(sign, "")))
         if len(lines) > _SHOWN_LINES:
             console.print(Text(f"  … and {len(lines) - _SHOWN_LINES} lines more (--json has them)", style="dim"))
 

@@ -186,10 +186,14 @@ class Recorder:
 
     def keep(self, recording: Recording) -> None:
         """Write a finished recording down, in the thread."""
-        if self._room.acquire(blocking=False):
-            self._thread.submit(self._write, recording)
-        else:
+        if not self._room.acquire(blocking=False):
             logs.logger().warning("exchange not recorded: the disk is too slow")
+            return
+        try:
+            self._thread.submit(self._write, recording)
+        except RuntimeError:  # closed already: this exchange ended after the gateway
+            self._room.release()
+            logs.logger().warning("exchange not recorded: the gateway has stopped")
 
     def close(self) -> None:
         """Wait for what is being written."""

@@ -293,7 +293,16 @@ def test_a_slow_disk_does_not_fill_the_memory(tmp_path: Path) -> None:
     assert records(tmp_path) == []
 
 
-def test_a_full_disk_does_not_harm_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_an_exchange_that_ends_after_the_gateway_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = recorder.Recorder(tmp_path, 10**9, Settings(record=tmp_path))
+    keeper.close()
+    keeper.keep(keeper.begin({}))
+    assert "the gateway has stopped" in caplog.text
+
+
+def test_a_full_disk_does_not_harm_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
