@@ -24,7 +24,8 @@ from packaging.utils import canonicalize_name
 from proxy.cli import COMMANDS
 from proxy.request import Policy
 from proxy.server.parsers import Parsers
-from proxy.settings import ENV_PREFIX, Settings, load, variable
+from proxy.settings import ENV_PREFIX, Settings, variable
+from proxy.sources import load
 from proxy.stream.formats import REPAIRS
 
 ROOT = Path(__file__).parents[1]

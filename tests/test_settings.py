@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from proxy.request.policy import Policy
-from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe, load
+from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
+from proxy.sources import load
 
 
 def write(folder: Path, text: str) -> Path:

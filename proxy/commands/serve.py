@@ -13,7 +13,8 @@ from pathlib import Path
 from threading import Thread
 
 from proxy.reference import Knob, reference
-from proxy.settings import CONFIG_VARIABLE, Settings, SettingsError, backend_url, describe, flag, load, variable
+from proxy.settings import CONFIG_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
+from proxy.sources import load
 
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 

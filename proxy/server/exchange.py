@@ -51,6 +51,7 @@ class Exchange:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settings = gateway.settings
         self._request = request
+        self._headers = backend_headers(self._settings, request.headers, request[REQUEST_ID])  # for the backend
         self._clock = asyncio.get_running_loop().time
         self._books = Books(
             gateway.metrics,
@@ -92,23 +93,30 @@ class Exchange:
             self._books.refused(error)
             raise
         finally:
-            if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
-                self._opening.exception()  # asked for: nobody may wait for it any more
-            if self._counting is not None:
-                self._counting.cancel()
-            if self._chat is not None:
-                self._chat.close()
-            if self._downstream is not None:
-                self._downstream.close()
-            if self._translator is not None and self._translator.lifecycle.usage is not None:
-                self.gateway.usage_reported = True
+            self._let_go()
             if not self._handed_over:
-                outcome = self._books.close(self._translator, self._clock())
-                if self._recording is not None and self.gateway.recorder is not None:
-                    self._recording.outcome = outcome
-                    self.gateway.recorder.keep(self._recording)
+                self._close_books()
             self.gateway.exchanges.discard(self)
             self.ended.set_result(None)
+
+    def _let_go(self) -> None:
+        """End whatever still runs for this exchange."""
+        if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
+            self._opening.exception()  # asked for: nobody may wait for it any more
+        if self._counting is not None:
+            self._counting.cancel()
+        if self._chat is not None:
+            self._chat.close()
+        if self._downstream is not None:
+            self._downstream.close()
+
+    def _close_books(self) -> None:
+        if self._translator is not None and self._translator.lifecycle.usage is not None:
+            self.gateway.usage_reported = True
+        outcome = self._books.close(self._translator, self._clock())
+        if self._recording is not None and self.gateway.recorder is not None:
+            self._recording.outcome = outcome
+            self.gateway.recorder.keep(self._recording)
 
     def tick(self, now: float) -> None:
         """Time limits and keep-alives."""
@@ -178,6 +186,7 @@ class Exchange:
         except ApiError as error:  # pictures, no template: then the usage stays unknown
             fields = logs.fields(request_id=self._request[REQUEST_ID], reason=error.message)
             logs.logger().debug("input not counted", extra=fields)
+
     async def _background(self, chat: bytes, tenant: str, *, streamed: bool) -> web.StreamResponse:
         """Start the response on its own; the answer is how it stands, or its stream."""
         store, background, translator, record = self.gateway.store, self.gateway.background, self._translator, self._record
@@ -186,7 +195,7 @@ class Exchange:
             message = "'background' needs stored responses: leave 'store' out or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
         run = Run(store, record)
-        generation = Generation(self.gateway, translator, chat, self._backend_headers(), self._books, run.sink)
+        generation = Generation(self.gateway, translator, chat, self._headers, self._books, run.sink)
         starting = asyncio.ensure_future(background.start(run, generation))
         self._handed_over = True
         self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
@@ -200,12 +209,9 @@ class Exchange:
             return parse_request(body)
         return await asyncio.to_thread(parse_request, body)
 
-    def _backend_headers(self) -> dict[str, str]:
-        return backend_headers(self._settings, self._request.headers, self._request[REQUEST_ID])
-
     async def _open(self, body: bytes) -> ChatStream:
         """The backend's open answer. Raises `ApiError` if it is not one."""
-        chat = self._chat = await self.gateway.backend.open_chat(body, self._backend_headers())
+        chat = self._chat = await self.gateway.backend.open_chat(body, self._headers)
         if chat.status != 200:
             raise await self._refusal(chat)
         return chat

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from proxy.cli import main
-from proxy.settings import Settings, load
+from proxy.settings import Settings
 from proxy.simulator import serving
+from proxy.sources import load
 from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
 from tests.server import harness
 from tests.server.harness import gateway
