@@ -98,7 +98,8 @@ class Settings(BaseSettings):
     store: str = Field(
         default="auto",
         description="Where responses and conversations are kept: the path of a SQLite file, `auto` for one in the user's "
-        "state folder (`$XDG_STATE_HOME`, or `~/.local/state`), `memory`, or `none` to keep nothing.",
+        "state folder (`$XDG_STATE_HOME`, or `~/.local/state`), the URL of a PostgreSQL database "
+        "(`postgresql://user@host/name`, its password better in `PGPASSWORD`), `memory`, or `none` to keep nothing.",
     )
     store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(
         default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."

@@ -351,8 +351,9 @@ class Exchange:
         assert store is not None
         try:
             await store.save(record)
-        except StoreUnavailable as error:
-            logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
+        except Exception as error:  # nothing may stand between the client and its terminal event
+            defect = None if isinstance(error, StoreUnavailable) else error
+            logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
             last = not_stored(last.decode()).encode()
             self._final = not_stored(self._translator.response_json if self._translator else "")
         if self._downstream is not None:

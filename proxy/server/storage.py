@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.settings import Settings
-from proxy.state import Database, Store, StoreUnavailable
+from proxy.state import Database, Sqlite, Store, StoreUnavailable
 from proxy.telemetry import logs
 
 _DAY = 86_400
+_POSTGRES = ("postgresql://", "postgres://")
 _FILE = "responses.sqlite3"
 
 
@@ -24,14 +25,16 @@ async def open_store(settings: Settings) -> Store | None:
     if settings.store == "none":
         return None
     if settings.store == "memory":
-        return await _opened(None, settings)
+        return await _opened(Sqlite(None), settings)
+    if settings.store.startswith(_POSTGRES):
+        return await _opened(_postgres(settings.store), settings)
     if settings.store != "auto":
-        return await _opened(_home(settings.store), settings)
+        return await _opened(Sqlite(_home(settings.store)), settings)
     try:
-        return await _opened(default_path(os.environ), settings)
+        return await _opened(Sqlite(default_path(os.environ)), settings)
     except StoreUnavailable as error:
         logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
-        return await _opened(None, settings)
+        return await _opened(Sqlite(None), settings)
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
@@ -40,8 +43,16 @@ def default_path(environ: Mapping[str, str]) -> Path:
     return _home(state) / "responses-proxy" / _FILE
 
 
-async def _opened(path: Path | None, settings: Settings) -> Store:
-    store = Store(Database(path), settings.store_days * _DAY, time.time)
+def _postgres(url: str) -> Database:
+    try:
+        from proxy.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
+    except ImportError as error:
+        raise StoreUnavailable("a PostgreSQL store needs: pip install 'responses-proxy[postgres]'") from error
+    return Postgres(url)
+
+
+async def _opened(database: Database, settings: Settings) -> Store:
+    store = Store(database, settings.store_days * _DAY, time.time)
     await store.open()
     return store
 

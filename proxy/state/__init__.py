@@ -2,6 +2,7 @@
 
 from proxy.state.database import Database, StoreUnavailable
 from proxy.state.records import Conversation, EventRow, NewItem, Page, PageOrder, Record, Running, Stored
+from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "PageOrder",
     "Record",
     "Running",
+    "Sqlite",
     "Store",
     "StoreUnavailable",
     "Stored",

@@ -8,6 +8,7 @@ takes space for n turns, not for n². What nobody refers to any more is taken aw
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,7 +40,7 @@ def exists(sql: Sql, place: Place) -> bool:
 def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Place:
     """Add items behind a place; where the same items stand there already, they are used. Returns the last one's place."""
     for item in items:
-        body = item if isinstance(item, str) else msgspec.json.encode(item).decode()
+        body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
         place = _node(sql, tenant, place, _item(sql, tenant, body, value), value)
     return place
@@ -122,7 +123,7 @@ def _is_used(sql: Sql, place: Place) -> bool:
 
 
 def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
-    digest = hashlib.blake2b(_canonical(value), digest_size=20).digest()
+    digest = hashlib.blake2b(_canonical_text(value), digest_size=20).digest()
     row = sql.execute(
         "INSERT INTO items (tenant, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
         (tenant, digest, body),
@@ -130,6 +131,20 @@ def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
     if row is None:
         row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
     return int(row[0])
+
+
+def _text(value: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no JSON text may hold
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def _canonical_text(value: dict[str, Any]) -> bytes:
+    try:
+        return _canonical(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True).encode()
 
 
 def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:

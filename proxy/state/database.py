@@ -1,26 +1,15 @@
-"""SQL on a thread of its own: each piece of work is one transaction, written as an ordinary function.
+"""What the store needs of a database: pieces of work, each one transaction, written as an ordinary function.
 
-The event loop never waits for a disk, and a request that is cancelled never leaves a transaction half done: the function
-runs to its end in its thread, whoever still waits for the result.
+They run in threads. So the event loop never waits for a disk, and a request that is cancelled never leaves a transaction
+half done: the function runs to its end, whoever still waits for the result.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from proxy.state.schema import migrate
-
 T = TypeVar("T")
-
-#: How long a transaction waits for that of another process, in seconds.
-_BUSY_TIMEOUT = 10
-#: Memory for pages, in KiB.
-_CACHE = 16 * 1024
 
 
 class StoreUnavailable(Exception):
@@ -44,61 +33,23 @@ class Sql(Protocol):
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows: ...
 
 
-class Database:
-    """A SQLite file, or a database in memory. Several processes of one machine may have the same file open (WAL)."""
-
-    def __init__(self, path: Path | None) -> None:
-        """`path` is created with its folder when absent; None keeps everything in memory."""
-        self._path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._connection: sqlite3.Connection | None = None
+class Database(Protocol):
+    """A database; transactions are as if one came after the other."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date. Raises `StoreUnavailable`."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
 
     async def close(self) -> None:
         """Finish what was begun, and disconnect."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._thread.shutdown()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """Run `work` as one transaction. Raises `StoreUnavailable`, and whatever `work` raises (then nothing was written)."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        """Run `work` as one transaction, again from the start if another got in its way. Raises `StoreUnavailable`, and
+        whatever `work` raises (then nothing was written)."""
 
-    def _open(self) -> None:
-        try:
-            if self._path is not None:
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            connection = sqlite3.connect(self._path or ":memory:", timeout=_BUSY_TIMEOUT, isolation_level=None)
-            if self._path is not None:
-                self._path.chmod(0o600)
-                connection.execute("PRAGMA journal_mode = WAL")
-            # With WAL, a crash of the process loses nothing; a power cut may lose the last moments, never consistency.
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE}")
-            self._connection = connection
-        except (sqlite3.Error, OSError) as error:
-            raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
-        self._run(migrate)
 
-    def _run(self, work: Callable[[Sql], T]) -> T:
-        connection = self._connection
-        if connection is None:
-            raise StoreUnavailable("the store is closed")
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(connection)
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreUnavailable(str(error)) from error
-        return result
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+def storable(values: Sequence[Any]) -> list[Any]:
+    """The values without what no database takes in a text: half a surrogate pair, and zero bytes."""
+    return [
+        value.encode("utf-8", "replace").decode().replace("\0", "\ufffd") if isinstance(value, str) else value
+        for value in values
+    ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.state import chains, conversations, responses
-from proxy.state.database import Database, Sql
+from proxy.state.database import Database, Sql, StoreUnavailable
 from proxy.state.records import Conversation, EventRow, NewItem, Page, PageOrder, Place, Record, Running, Stored
 
 #: Rows that one round of the clean-up takes, so that others get their turn in between.
@@ -28,8 +28,12 @@ class Store:
         self._clock = clock
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date. Raises `StoreUnavailable`, or `TooNew` for a later schema."""
-        await self._database.open()
+        """Connect, and bring the schema up to date. Raises `StoreUnavailable`."""
+        try:
+            await self._database.open()
+        except StoreUnavailable:
+            await self._database.close()
+            raise
 
     async def close(self) -> None:
         """Disconnect."""

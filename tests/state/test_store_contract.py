@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, Record, Running, Store
-from proxy.state.schema import MIGRATIONS, TooNew
+from proxy.state import Database, EventRow, Record, Running, Sqlite, Store, StoreUnavailable
+from proxy.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
 USER = {"role": "user", "content": "hello"}
@@ -274,40 +274,66 @@ def test_a_secret_stays_the_same(opening: Opening) -> None:
     play(opening, test)
 
 
-def opened_file(path: Path) -> Store:
-    return Store(Database(path), 1000.0, Clock())
+def test_half_a_surrogate_pair_is_no_obstacle(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        odd = {"id": "a\ud800\0", "role": "user", "content": "b\ud800\0"}
+        assert await store.save(record("resp_1", input=[odd]))
+        (item,) = await store.history(await end_of(store, "resp_1"))
+        assert item["content"] == "b?\0"
+        assert await store.response("a", "\ud800\0") is None
+
+    play(opening, test)
 
 
-def test_two_processes_share_a_file(tmp_path: Path) -> None:
+def test_two_processes_share_a_database(new_database: Callable[[], Database]) -> None:
     async def test() -> None:
-        one, two = opened_file(tmp_path / "x"), opened_file(tmp_path / "x")
+        one, two = (Store(new_database(), 1000.0, Clock()) for _ in range(2))
         await asyncio.gather(one.open(), two.open())
-        await asyncio.gather(
-            *(
-                store.save(record(f"{name}_{n}", input=[USER]))
-                for n in range(20)
-                for name, store in (("one", one), ("two", two))
-            )
-        )
-        assert await one.response("a", "two_19") is not None
-        assert await one.secret("seal") == await two.secret("seal")
-        await asyncio.gather(one.close(), two.close())
-        again = opened_file(tmp_path / "x")
-        await again.open()
-        assert await again.response("a", "one_0") is not None
-        await again.close()
+        try:
+            if isinstance(database := one._database, Sqlite) and database._path is None:
+                return  # memory is nobody else's
+            both = [(name, number, store) for number in range(20) for name, store in (("one", one), ("two", two))]
+            await asyncio.gather(*(store.save(record(f"{name}_{number}", input=[USER])) for name, number, store in both))
+            assert await one.response("a", "two_19") is not None
+            assert await one.secret("seal") == await two.secret("seal")
+            deleted = await asyncio.gather(*(store.delete_response("a", f"{name}_{number}") for name, number, store in both))
+            assert all(deleted)
+            assert set((await rows(database)).values()) == {0}
+        finally:
+            await asyncio.gather(one.close(), two.close())
 
     asyncio.run(test())
-    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_is_its_owner_s_alone(tmp_path: Path) -> None:
     async def test() -> None:
-        database = Database(tmp_path / "x")
-        await database.open()
+        store = Store(Sqlite(tmp_path / "state" / "x"), 1000.0, Clock())
+        await store.open()
+        await store.close()
+
+    asyncio.run(test())
+    assert (tmp_path / "state" / "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_store_of_a_later_version_is_left_alone(opening: Opening) -> None:
+    async def test(_store: Store, database: Database, _clock: Clock) -> None:
         await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS) + 1,)).rowcount)
-        await database.close()
-        with pytest.raises(TooNew, match="later version"):
-            await opened_file(tmp_path / "x").open()
+        if isinstance(database, Sqlite) and database._path is None:
+            return
+        with pytest.raises(StoreUnavailable, match="later version"):
+            async with opening():
+                pass
+
+    play(opening, test)
+
+
+def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "file").write_text("not a folder")
+        with pytest.raises(StoreUnavailable, match="cannot open"):
+            await Store(Sqlite(tmp_path / "file" / "x"), 1000.0, Clock()).open()
+        (tmp_path / "other").write_text("not a database, but longer than its header would be" * 20)
+        with pytest.raises(StoreUnavailable, match="not a database"):
+            await Store(Sqlite(tmp_path / "other"), 1000.0, Clock()).open()
 
     asyncio.run(test())

@@ -1,0 +1,105 @@
+"""PostgreSQL, for replicas on several machines. Needs `pip install 'responses-proxy[postgres]'`.
+
+Transactions are serializable, as SQLite's are by nature; one that another got in the way of runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import IsolationLevel, errors
+
+from proxy.state.database import Rows, Sql, StoreUnavailable, storable
+from proxy.state.schema import POSTGRES, TooNew, migrate
+
+T = TypeVar("T")
+
+#: Connections of one process, and how long it waits for one to be made, in seconds.
+_CONNECTIONS = 8
+_CONNECT_TIMEOUT = 10
+#: How often a transaction is tried.
+_TRIES = 20
+#: Any number that nobody else locks: migrations go one after the other.
+_MIGRATION_LOCK = 7_265_737_031
+
+
+class Postgres:
+    """A database on a server, reached over a few connections with a thread each."""
+
+    def __init__(self, url: str) -> None:
+        """`url` as libpq reads it (`postgresql://user@host/name`); what it leaves out comes from `PGPASSWORD` and the like."""
+        self._url = url
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
+        self._own = threading.local()
+        self._all: set[psycopg.Connection[Any]] = set()
+
+    async def open(self) -> None:
+        """See `Database`."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
+
+    async def close(self) -> None:
+        """See `Database`."""
+        await asyncio.to_thread(self._threads.shutdown)
+        for connection in self._all:
+            connection.close()
+
+    async def run(self, work: Callable[[Sql], T]) -> T:
+        """See `Database`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
+
+    def _open(self) -> None:
+        def locked(sql: Sql) -> None:
+            sql.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
+            migrate(sql, POSTGRES)
+
+        try:
+            self._once(locked, IsolationLevel.READ_COMMITTED)
+        except TooNew as error:
+            raise StoreUnavailable(str(error)) from error
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
+
+    def _run(self, work: Callable[[Sql], T]) -> T:
+        for attempt in range(_TRIES):
+            try:
+                return self._once(work, IsolationLevel.SERIALIZABLE)
+            except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
+                last: psycopg.Error = error
+            except psycopg.OperationalError as error:  # the connection is gone: one more try with a new one
+                last = error
+                if attempt:
+                    break
+            except psycopg.Error as error:
+                raise StoreUnavailable(str(error)) from error
+        raise StoreUnavailable(str(last)) from last
+
+    def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel) -> T:
+        connection = self._connection()
+        connection.isolation_level = isolation
+        with connection.transaction():
+            return work(_Transaction(connection))
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] | None = getattr(self._own, "connection", None)
+        if connection is None or connection.closed or connection.broken:
+            if connection is not None:
+                self._all.discard(connection)
+            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_TIMEOUT)
+            self._own.connection = connection
+            self._all.add(connection)
+        return connection
+
+
+class _Transaction:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        # No statement of the store holds a per cent sign or a question mark that means something else.
+        text = cast("Any", statement.replace("?", "%s"))
+        return self._connection.execute(text, storable(values))

@@ -1,0 +1,77 @@
+"""Two gateways on two machines, as far as a test can have them: what they share is a PostgreSQL server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from proxy.simulator import COUNTERS, create_app, serving
+from tests.server.harness import Served, ask, gateway, post, run, until
+from tests.server.test_server_shutdown import program
+
+ENDLESS = "scenario: long tokens: 5000 tps: 100"
+
+
+async def get(served: Served, name: str, query: str = "") -> Any:
+    return await ask(served, "GET", f"/v1/responses/{name}{query}")
+
+
+async def start(served: Served, text: str) -> str:
+    answer = await post(served, input=text, background=True, stream=False)
+    assert answer.status == 200, answer.body
+    return str(answer.json["id"])
+
+
+def test_made_here_continued_followed_and_cancelled_there(postgres_url: str) -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with (
+            serving(backend) as url,
+            gateway(url, store=postgres_url) as one,
+            gateway(url, store=postgres_url) as two,
+        ):
+            first = (await post(one)).final
+            assert (await get(two, first["id"])).json == first
+            branches = [
+                post(served, previous_response_id=first["id"], input=f"scenario: plain {number}")
+                for number in range(10)
+                for served in (one, two)
+            ]
+            for branch in await asyncio.gather(*branches):
+                assert branch.final["status"] == "completed"
+                assert (await get(two, branch.final["id"])).json == branch.final
+            name = await start(one, "tokens: 200 tps: 400")
+            followed = await get(two, name, "?stream=true")
+            assert followed.final == (await get(one, name)).json
+            name = await start(one, ENDLESS)
+            cancelled = await ask(two, "POST", f"/v1/responses/{name}/cancel")
+            assert cancelled.json["status"] == "cancelled"
+            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            assert (await ask(two, "DELETE", f"/v1/responses/{first['id']}")).status == 200
+            assert (await get(one, first["id"])).status == 404
+
+    run(test())
+
+
+def test_what_a_killed_gateway_ran_is_reported_as_failed(postgres_url: str) -> None:
+    async def test() -> None:
+        async with (
+            serving(create_app()) as url,
+            gateway(url, store=postgres_url) as served,
+            program(url, "--store", postgres_url) as dying,
+        ):
+            name = await start(Served(f"http://127.0.0.1:{dying.port}", served.gateway), ENDLESS)
+            await asyncio.sleep(0.3)
+            dying.process.kill()
+            await dying.process.wait()
+            store = served.gateway.store
+            assert store is not None
+            late = "UPDATE responses SET alive_until = alive_until - 30"  # half a minute later
+            await store._database.run(lambda sql: sql.execute(late).rowcount)
+            response = (await get(served, name)).json
+            assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+            stream = await get(served, name, "?stream=true")
+            assert [event["sequence_number"] for event in stream.events] == list(range(len(stream.events)))
+            assert stream.events[-1]["response"] == response
+
+    run(test())
