@@ -11,7 +11,8 @@ COPY proxy /app/proxy
 RUN /opt/venv/bin/python -m compileall -q /app/proxy
 
 FROM python:${PYTHON}-slim
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy \
+    && install --directory --owner=10001 --mode=0700 /data
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 WORKDIR /app
@@ -19,7 +20,9 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    RESPONSES_PROXY_HOST=0.0.0.0
+    RESPONSES_PROXY_HOST=0.0.0.0 \
+    RESPONSES_PROXY_STORE=/data/responses.sqlite3
+VOLUME /data
 USER 10001
 EXPOSE 9000
 # http.client and not urllib: it goes past a proxy that the environment may name.
