@@ -25,7 +25,7 @@ class Measured:
 class Round:
     """One round of a scenario: the relay and the gateway, and the latency without either of them (paced only).
 
-    For a scenario with `raw`, what stands in the relay's place is the gateway, and one that reads markup in the gateway's.
+    For a scenario with a `variant`, what stands in the relay's place is the gateway, and the variant in the gateway's.
     """
 
     scenario: Scenario
@@ -80,7 +80,7 @@ def summary(rounds: list[Round]) -> dict[str, Any]:
     scenario = rounds[0].scenario
     figures: dict[str, Any] = {
         "scenario": scenario.name,
-        "beside": "gateway" if scenario.raw else "relay",
+        "beside": "gateway" if scenario.variant else "relay",
         "chunks": sum(one.gateway.outcome.answers * scenario.tokens for one in rounds),
         "rounds": len(rounds),
         "clean_rounds": len(clean),

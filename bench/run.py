@@ -27,30 +27,32 @@ from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
 from bench.scenarios import MEMORY, SCENARIOS, WARM_UP, Scenario
+from bench.vocabulary import tokenizer_file
 
 MAX_FILES = 65536
 SETTLE_SECONDS = 0.1
 QUICK_ROUNDS = 2
 #: A gateway that looks for markup, and finds none.
 RAW = ["--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--opened-thinking", "no"]
+#: What makes a gateway of a scenario's variant.
+VARIANTS = {"raw": lambda: RAW, "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())]}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The started processes: the targets, the upstream's port, the client's program. `raw` reads markup; None if not asked."""
+    """The started processes: the targets, the upstream's port, the client's program. `variants` do more."""
 
     relay: Target
     gateway: Target
-    raw: Target | None
+    variants: dict[str, Target]
     upstream_port: int
     client: Path
 
     def pair(self, scenario: Scenario) -> tuple[Target, Target]:
         """What is measured: the second beside the first."""
-        if not scenario.raw:
+        if not scenario.variant:
             return self.relay, self.gateway
-        assert self.raw is not None
-        return self.gateway, self.raw
+        return self.gateway, self.variants[scenario.variant]
 
     def targets(self, scenario: Scenario, number: int) -> list[Target]:
         """Both targets; which one comes first changes from round to round."""
@@ -68,7 +70,7 @@ class Bench:
             repeats=scenario.repeats,
             ramp_ms=ramp_ms,
             timeout_s=30 + 5 * seconds,
-            tools_too=scenario.raw,
+            tools_too=bool(scenario.variant),
             **options,
         )
 
@@ -123,7 +125,7 @@ def measure_memory(bench: Bench) -> dict[str, float]:
 
 def warm_up(bench: Bench) -> None:
     """Fill the pools and caches. Raises `HarnessError` if a target does not answer at all."""
-    for target in filter(None, (bench.relay, bench.gateway, bench.raw)):
+    for target in (bench.relay, bench.gateway, *bench.variants.values()):
         outcome = bench.drive(WARM_UP, [bench.load(target, WARM_UP)])[target.name]
         if not outcome.answers:
             raise HarnessError(f"the {target.name} gives no correct answer: {outcome.errors}")
@@ -149,12 +151,12 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
         gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none"])
-    raw = None
-    if any(SCENARIOS[name].raw for name in options.scenario if name in SCENARIOS):
-        serve = ["proxy", "serve", "--store", "none", *RAW]
+    variants = {}
+    for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
+        serve = ["proxy", "serve", "--store", "none", *VARIANTS[name]()]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
-        raw = start_target("raw", protocol, module)
-    return Bench(relay, gateway, raw, upstream_port, client)
+        variants[name] = start_target(name, protocol, module)
+    return Bench(relay, gateway, variants, upstream_port, client)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
