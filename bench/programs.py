@@ -87,8 +87,8 @@ class Outcome:
     errors: dict[str, int]
 
 
-def request_body(protocol: str, model: str) -> str:
-    """The JSON that asks for the synthetic answer `model` (see text.h) in the target's language."""
+def request_body(protocol: str, model: str, tools_too: bool = False) -> str:
+    """The JSON that asks for the synthetic answer `model` (see text.h) in the target's language, with tools if it needs any."""
     body: dict[str, Any] = {"model": model, "stream": True}
     question = "Say something of the given length."
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -99,7 +99,7 @@ def request_body(protocol: str, model: str) -> str:
     else:
         body |= {"input": question, "store": False}
         tools = [{"type": "function", **function}]
-    if model.startswith("mix:"):
+    if tools_too or model.startswith("mix:"):
         body["tools"] = tools
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
@@ -112,6 +112,7 @@ def drive(
     repeats: int = 1,
     ramp_ms: int = 0,
     timeout_s: int = 60,
+    tools_too: bool = False,
     when_open: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
     """Load all targets at the same time until every answer is over; the outcomes by name.
@@ -120,7 +121,7 @@ def drive(
     """
     command = [str(client), model, str(repeats), str(ramp_ms), str(timeout_s)]
     for load in loads:
-        command += [load.name, load.protocol, str(load.port), str(load.streams), request_body(load.protocol, model)]
+        command += [load.name, load.protocol, str(load.port), str(load.streams), request_body(load.protocol, model, tools_too)]
     report = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -23,7 +23,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a scenario: the relay and the gateway, and the latency without either of them (paced only)."""
+    """One round of a scenario: the relay and the gateway, and the latency without either of them (paced only).
+
+    For a scenario with a `variant`, what stands in the relay's place is the gateway, and the variant in the gateway's.
+    """
 
     scenario: Scenario
     relay: Measured
@@ -77,6 +80,7 @@ def summary(rounds: list[Round]) -> dict[str, Any]:
     scenario = rounds[0].scenario
     figures: dict[str, Any] = {
         "scenario": scenario.name,
+        "beside": "gateway" if scenario.variant else "relay",
         "chunks": sum(one.gateway.outcome.answers * scenario.tokens for one in rounds),
         "rounds": len(rounds),
         "clean_rounds": len(clean),
@@ -143,11 +147,15 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     )
 
 
+def _title(one: dict[str, Any]) -> str:
+    return f"{one['scenario']} (beside the gateway)" if one["beside"] == "gateway" else str(one["scenario"])
+
+
 def _cpu_table(summaries: list[dict[str, Any]]) -> str:
     head = ["scenario", "chunks", "relay us", "gateway us", "ratio", "min-max", "real time", "first token ms", "clean"]
     rows = [
         [
-            one["scenario"],
+            _title(one),
             str(one["chunks"]),
             f"{one['relay_us']:.1f}",
             f"{one['gateway_us']:.1f}",
@@ -165,7 +173,7 @@ def _cpu_table(summaries: list[dict[str, Any]]) -> str:
 def _latency_table(summaries: list[dict[str, Any]]) -> str:
     head = ["latency, ms", "direct p50 / p99", "relay p50 / p99", "gateway p50 / p99", "added p99"]
     rows = [
-        [one["scenario"]]
+        [_title(one)]
         + [f"{one[name]['p50'] / 1000:.2f} / {one[name]['p99'] / 1000:.2f}" for name in ("direct", *_BOTH)]
         + [f"{one['added_p99_ratio']:.2f}x" if one["added_p99_ratio"] else "disturbed"]
         for one in summaries

@@ -27,24 +27,37 @@ from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
 from bench.scenarios import MEMORY, SCENARIOS, WARM_UP, Scenario
+from bench.vocabulary import tokenizer_file
 
 MAX_FILES = 65536
 SETTLE_SECONDS = 0.1
 QUICK_ROUNDS = 2
+#: A gateway that looks for markup, and finds none.
+RAW = ["--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--opened-thinking", "no"]
+#: What makes a gateway of a scenario's variant.
+VARIANTS = {"raw": lambda: RAW, "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())]}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The started processes: both targets, the upstream's port, the client's program."""
+    """The started processes: the targets, the upstream's port, the client's program. `variants` do more."""
 
     relay: Target
     gateway: Target
+    variants: dict[str, Target]
     upstream_port: int
     client: Path
 
-    def targets(self, number: int) -> list[Target]:
+    def pair(self, scenario: Scenario) -> tuple[Target, Target]:
+        """What is measured: the second beside the first."""
+        if not scenario.variant:
+            return self.relay, self.gateway
+        return self.gateway, self.variants[scenario.variant]
+
+    def targets(self, scenario: Scenario, number: int) -> list[Target]:
         """Both targets; which one comes first changes from round to round."""
-        return [self.relay, self.gateway] if number % 2 == 0 else [self.gateway, self.relay]
+        first, second = self.pair(scenario)
+        return [first, second] if number % 2 == 0 else [second, first]
 
     def drive(self, scenario: Scenario, loads: list[Load], **options: Any) -> dict[str, Outcome]:
         """Run the client; streams of a paced scenario are opened one after the other."""
@@ -57,6 +70,7 @@ class Bench:
             repeats=scenario.repeats,
             ramp_ms=ramp_ms,
             timeout_s=30 + 5 * seconds,
+            tools_too=bool(scenario.variant),
             **options,
         )
 
@@ -79,7 +93,8 @@ def measure_direct(bench: Bench, scenario: Scenario) -> Latency:
 def run_round(bench: Bench, scenario: Scenario, number: int, direct: Latency) -> Round:
     """Load both targets, at once or in turn as the scenario says, and read the CPU they took."""
     measured: dict[str, Measured] = {}
-    turns = [bench.targets(number)] if scenario.together else [[target] for target in bench.targets(number)]
+    targets = bench.targets(scenario, number)
+    turns = [targets] if scenario.together else [[target] for target in targets]
     for turn in turns:
         loads = [bench.load(target, scenario) for target in turn]
         time.sleep(SETTLE_SECONDS)
@@ -87,13 +102,14 @@ def run_round(bench: Bench, scenario: Scenario, number: int, direct: Latency) ->
         outcomes = bench.drive(scenario, loads)
         for target, cpu_us in zip(turn, before, strict=True):
             measured[target.name] = Measured(outcomes[target.name], target.cpu_us() - cpu_us)
-    return Round(scenario, measured["relay"], measured["gateway"], direct)
+    first, second = (measured[target.name] for target in bench.pair(scenario))
+    return Round(scenario, first, second, direct)
 
 
 def measure_memory(bench: Bench) -> dict[str, float]:
     """How much both processes grow while many streams are open; KB per stream. The processes must be fresh."""
     figures: dict[str, float] = {"streams": MEMORY.streams}
-    both = bench.targets(0)
+    both = bench.targets(MEMORY, 0)
     before = {target.name: target.rss_kb() for target in both}
 
     def read() -> None:
@@ -109,7 +125,7 @@ def measure_memory(bench: Bench) -> dict[str, float]:
 
 def warm_up(bench: Bench) -> None:
     """Fill the pools and caches. Raises `HarnessError` if a target does not answer at all."""
-    for target in bench.targets(0):
+    for target in (bench.relay, bench.gateway, *bench.variants.values()):
         outcome = bench.drive(WARM_UP, [bench.load(target, WARM_UP)])[target.name]
         if not outcome.answers:
             raise HarnessError(f"the {target.name} gives no correct answer: {outcome.errors}")
@@ -135,7 +151,12 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
         gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none"])
-    return Bench(relay, gateway, upstream_port, client)
+    variants = {}
+    for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
+        serve = ["proxy", "serve", "--store", "none", *VARIANTS[name]()]
+        module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
+        variants[name] = start_target(name, protocol, module)
+    return Bench(relay, gateway, variants, upstream_port, client)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -10,7 +10,9 @@ class Scenario:
     """A load: `streams` connections that each ask `repeats` times for the answer `model` (its grammar: see text.h).
 
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
-    `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token.
+    `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
+    the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
+    `tokens` re-tokenizes it as well.
     """
 
     name: str
@@ -19,6 +21,7 @@ class Scenario:
     repeats: int = 1
     together: bool = False
     per_answer: bool = False
+    variant: str = ""
 
     @property
     def pairs(self) -> int:
@@ -54,7 +57,10 @@ SCENARIOS = {
         Scenario("paced64", "paced:200:20ms", 64, together=True),
         Scenario("paced256", "paced:200:20ms", 256, together=True),
         Scenario("mix64", "mix:200:20ms", 64, together=True),
+        Scenario("raw64", "paced:200:20ms", 64, together=True, variant="raw"),
+        Scenario("tokens64", "paced:200:20ms", 64, together=True, variant="tokens"),
         Scenario("burst1", "burst:1000", 1, repeats=40),
+        Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
         Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
     )
@@ -77,7 +83,10 @@ class Promise:
 PROMISES = (
     Promise("cpu/paced64", "CPU per chunk, 64 streams of 50 tokens/s", 0.90, 0.80),
     Promise("cpu/paced256", "CPU per chunk, 256 streams of 50 tokens/s", 0.90, 0.80),
+    Promise("cpu/raw64", "CPU per chunk where the gateway looks for markup, beside one that does not", 1.3, 1.1),
+    Promise("cpu/tokens64", "the same with re-tokenization", 1.6, 1.3),
     Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
+    Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),
     Promise("cpu/request", "CPU of a request for one token", 2.3, 1.5),
     Promise("added_p99/paced64", "latency added to a token (p99), 64 streams", 1.2, 1.2),

@@ -1,7 +1,8 @@
 """The command line: `responses-proxy COMMAND …`.
 
 Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the one
-that was asked for is imported, so that `--help` and `--version` answer at once.
+that was asked for is imported, so that `--help` and `--version` answer at once. A command that runs another program also has
+`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ COMMANDS = {
     "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
     "demo": "play one response in the terminal, from a simulated backend through the gateway",
     "check": "send requests to a Responses endpoint and check its streams against the laws of the API",
+    "codex": "run Codex on the model behind a gateway, which is started if there is none",
+    "codex-config": "print or write the configuration with which Codex uses a gateway",
+    "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
+    "replay": "run recorded exchanges through this version, and show what it does differently",
 }
 
 
@@ -37,7 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     name = next((argument for argument in argv if argument in COMMANDS), None)
-    command = import_module(f"proxy.commands.{name}") if name else None
+    command = import_module(f"proxy.commands.{name.replace('-', '_')}") if name else None
+    passed_on: list[str] = []
+    if name is not None and command is not None and hasattr(command, "split_arguments"):
+        start = argv.index(name) + 1
+        own, passed_on = command.split_arguments(argv[start:])
+        argv = [*argv[:start], *own]
     parser = argparse.ArgumentParser(
         prog="responses-proxy",
         description="OpenAI's Responses API in front of any Chat Completions server.",
@@ -56,6 +66,7 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         speaking.error(_unknown_argument(unknown[0], speaking))
     if command is None:
         parser.error("a command is needed, see --help")
+    args.passed_on = passed_on
     return command, args
 
 

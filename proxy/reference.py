@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ByteSize, SecretStr
 
-from proxy.settings import Settings
+from proxy.settings import ModelParsers, Settings
 
 
 class Knob(NamedTuple):
-    """One setting as the reference shows it; `kind` is a word for its values (`NUMBER`) or the values (`text|json`)."""
+    """One setting as the reference shows it; `kind` is a word for its values (`NUMBER`) or the values (`text|json`).
+
+    A `MAPPING` has no flag: it stands in the file, or as JSON in the environment.
+    """
 
     section: str
     name: str
@@ -32,6 +36,7 @@ _SECTIONS = {  # by the field that begins each
 }
 _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
+    dict[str, ModelParsers]: "MAPPING",
     SecretStr | None: "KEY",
     bool: "true|false",
     str: "TEXT",
@@ -39,6 +44,7 @@ _KINDS: dict[Any, str] = {
     int: "NUMBER",
     float: "NUMBER",
     ByteSize: "BYTES",
+    Path | None: "PATH",
 }
 
 
@@ -57,4 +63,4 @@ def _default_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, ByteSize):
         return value.human_readable(separator=" ").replace(".0 ", " ")
-    return "none" if value in (None, []) else str(value)
+    return "none" if value in (None, [], {}) else str(value)

@@ -10,28 +10,23 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
-from pydantic import ByteSize, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
-from pydantic_settings import SettingsError as EnvironmentSourceError
 
 ENV_PREFIX = "RESPONSES_PROXY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 
-# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
-_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
-_SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 
@@ -39,10 +34,24 @@ _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
 
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
+#: YAML 1.1 reads a bare `yes` and `no` as true and false.
+_FROM_YAML = BeforeValidator(lambda value: ("no", "yes")[value] if isinstance(value, bool) else value)
+YesNo = Annotated[Literal["auto", "yes", "no"], _FROM_YAML]
 
 
 class SettingsError(Exception):
     """A setting is wrong. The message names each one as the user wrote it, one per line, and never repeats a value."""
+
+
+class ModelParsers(BaseModel):
+    """How the text of some models is parsed. What is None is as the settings of the same names have it for all models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    opened_thinking: YesNo | None = None
+    rescue: bool | None = None
 
 
 class Settings(BaseSettings):
@@ -68,6 +77,11 @@ class Settings(BaseSettings):
         description="Key sent to the backend. Without it the client's own `Authorization` is passed on. "
         "Better in the environment than in a flag, which every process can read.",
     )
+    adapt: bool = Field(
+        default=False,
+        description="Examine the backend at the start, as `responses-proxy doctor` does, and take the settings that fit it "
+        "(names of fields, parsers) where none are given.",
+    )
     forward_authorization: bool = Field(
         default=True,
         description="Pass the client's `Authorization` header on to the backend when there is no `backend_api_key`.",
@@ -79,6 +93,11 @@ class Settings(BaseSettings):
         "Nothing is downloaded. Needs `pip install 'responses-proxy[tokenizer]'`.",
     )
 
+    model_table: Path | None = Field(
+        default=None,
+        description="YAML file with what Codex shall know about the models served: modalities, reasoning levels, base prompt "
+        "and more (see docs/codex.md). It goes before the table that is shipped.",
+    )
     store: str = Field(
         default="auto",
         description="Where responses and conversations are kept: the path of a SQLite file, `auto` for one in the user's "
@@ -157,6 +176,36 @@ class Settings(BaseSettings):
         default="max_completion_tokens",
         description="Field of the chat request that carries `max_output_tokens`; older servers know only `max_tokens`.",
     )
+    reasoning_parser: str = Field(
+        default="none",
+        description="Name of the reasoning markup in the text of a backend that does not parse it: the names of vLLM's "
+        "`--reasoning-parser`, `auto` (from the model's name, or the first markers seen), or `none`.",
+    )
+    tool_call_parser: str = Field(
+        default="none",
+        description="Name of the tool-call markup in the text of a backend that does not parse it: the names of vLLM's "
+        "`--tool-call-parser`, `auto`, or `none`.",
+    )
+    token_ids: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Ask the backend for the ids of its tokens (`return_token_ids`, vLLM), to count each item exactly and to "
+        "tell markers from text that looks like them. `auto` asks vLLM servers whose markup is parsed here.",
+    )
+    opened_thinking: YesNo = Field(
+        default="auto",
+        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. "
+        "`auto` takes what is usual for the family.",
+    )
+    rescue: bool = Field(
+        default=False,
+        description="Look for markup that leaked through the parsers of the backend (`<tool_call>` or `</think>` in the "
+        "text), and turn it into items. What was rescued is counted in a metric.",
+    )
+    models: dict[str, ModelParsers] = Field(
+        default={},
+        description="The four settings above for some models: patterns of model names (`*` stands for anything, case does not "
+        "matter) with what differs for them. The first pattern that fits counts. See [docs/parsers.md](parsers.md).",
+    )
     forward: Annotated[list[str], NoDecode] = Field(
         default=[],
         description="Parameters of the request that this backend understands as they are and gets, where they would "
@@ -201,6 +250,14 @@ class Settings(BaseSettings):
         le=1,
         description="Fraction of streams that are checked against the laws of a Responses stream while they are sent; "
         "violations are counted in a metric.",
+    )
+    record: Path | None = Field(
+        default=None,
+        description="Folder in which each exchange is kept as one file, for `responses-proxy replay` and for bug reports: "
+        "request, bytes of the backend, events sent. Keys are left out, the conversation is not.",
+    )
+    record_limit: ByteSize = Field(
+        default=ByteSize(1024**3), gt=0, description="Most bytes that all files in `record` may have; the oldest are deleted."
     )
     uvloop: bool = Field(default=True, description="Run on uvloop where it is installed.")
 
@@ -265,29 +322,6 @@ def backend_url(text: str) -> str:
     return urlunsplit((url.scheme, url.netloc, path, "", ""))
 
 
-def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings of flags, environment, file and defaults, in this order of precedence, field by field.
-
-    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a stand-in; without `config_file`
-    the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`.
-    """
-    named = environ.get(CONFIG_VARIABLE)
-    if config_file is None and named:
-        config_file = Path(named)
-    sources: list[tuple[str, dict[str, Any]]] = [
-        ("flag", dict(flags)),
-        ("environment", _from_environment(environ)),
-        (str(config_file), _from_file(config_file) if config_file else {}),
-    ]
-    values: dict[str, Any] = {}
-    for _, source in reversed(sources):
-        values.update(source)
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        raise SettingsError("\n".join(_complaints(error, sources))) from None
-
-
 def describe(settings: Settings) -> str:
     """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
     values = settings.model_dump(mode="json")
@@ -309,50 +343,3 @@ def flag(field: str) -> str:
 def variable(field: str) -> str:
     """The environment variable of a field."""
     return ENV_PREFIX + field.upper()
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
-    known = [variable(field) for field in Settings.model_fields]
-    for name in ours:
-        if name.upper() not in known:
-            raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
-    source = EnvSettingsSource(Settings)
-    source.env_vars = {name.lower(): value for name, value in ours.items() if value}
-    try:
-        return source()
-    except EnvironmentSourceError as error:
-        raise SettingsError(f"environment: {error}") from None
-
-
-def _is_ours(name: str, value: str) -> bool:
-    if not name.upper().startswith(ENV_PREFIX) or name.upper() == CONFIG_VARIABLE:
-        return False
-    if name.upper() == variable("port") and _SERVICE_LINK_ADDRESS.match(value):
-        return False
-    return not _SERVICE_LINK.fullmatch(name[len(ENV_PREFIX) :])
-
-
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not valid YAML: {error}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
-    for key in content:
-        if key not in Settings.model_fields:
-            raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
-    return content
-
-
-def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
-        field = str(detail["loc"][0])
-        origin = next((name for name, values in sources if field in values), "")
-        label = {"flag": flag(field), "environment": variable(field)}.get(origin, f"{origin}: {field}")
-        yield f"{label}: {detail['msg'].removeprefix('Value error, ')}"

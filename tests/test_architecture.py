@@ -25,6 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "simulator": {"wire"},
     "hosted": {"wire", "backend"},
     "settings": set(),
+    "sources": {"settings"},
     "reference": {"settings"},
     "server": {"wire", "telemetry", "request", "stream", "backend", "state", "hosted", "settings"},
     "cli": {"settings", "commands"},

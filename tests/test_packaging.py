@@ -22,7 +22,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from proxy.cli import COMMANDS
-from proxy.settings import ENV_PREFIX, Settings, load, variable
+from proxy.request import Policy
+from proxy.server.parsers import Parsers
+from proxy.settings import ENV_PREFIX, Settings, variable
+from proxy.sources import load
+from proxy.stream.formats import REPAIRS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -174,6 +178,25 @@ def test_the_demo_profile_adds_a_simulated_backend() -> None:
 def test_the_configuration_reference_is_up_to_date() -> None:
     render = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["render"]
     assert text("docs/configuration.md") == render(), "run `make docs`"
+
+
+def test_the_names_of_parsers_are_up_to_date_and_every_counter_is_explained() -> None:
+    document = text("docs/parsers.md")
+    assert document == runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_names"](document), "run `make docs`"
+    kinds = {*REPAIRS, "call_rescued", "reasoning_rescued", "logprobs_dropped"}
+    explained = re.findall(r"`(\w+)`", document.partition("## The counters")[2].partition("## Names")[0])
+    assert kinds - set(explained) == set()
+
+
+def test_the_models_in_the_documents_are_settings(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", text("docs/parsers.md") + text("docs/configuration.md"), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(block, encoding="utf-8")
+        settings = load({}, file, {})
+        assert settings.models
+        Parsers(settings, Policy())  # the names exist
 
 
 def test_what_the_readme_asks_to_type_exists() -> None:

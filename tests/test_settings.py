@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from proxy.request.policy import Policy
-from proxy.settings import Settings, SettingsError, backend_url, describe, load
+from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
+from proxy.sources import load
 
 
 def write(folder: Path, text: str) -> Path:
@@ -231,6 +232,42 @@ def test_the_description_reads_back_and_hides_the_key(tmp_path: Path) -> None:
     assert yaml.safe_load(text)["backend_api_key"] == "**********"
     again = load({"backend_api_key": "hunter2"}, write(tmp_path, text), {})
     assert again == settings
+
+
+# Settings for some models
+
+
+def test_models_have_settings_of_their_own(tmp_path: Path) -> None:
+    text = "models:\n  qwen*:\n    reasoning_parser: qwen3\n    opened_thinking: no\n  '*':\n    rescue: true\n"
+    settings = load({}, write(tmp_path, text), {})
+    assert list(settings.models) == ["qwen*", "*"]  # in this order: the first that fits counts
+    assert settings.models["qwen*"] == ModelParsers(reasoning_parser="qwen3", opened_thinking="no")
+    assert settings.models["*"] == ModelParsers(rescue=True)
+    assert load({}, write(tmp_path, describe(settings)), {}) == settings
+    environ = {"RESPONSES_PROXY_MODELS": '{"qwen*": {"reasoning_parser": "qwen3", "opened_thinking": "no"}}'}
+    assert load({}, None, environ).models == {"qwen*": settings.models["qwen*"]}
+
+
+def test_a_bare_yes_in_yaml_is_the_word_yes(tmp_path: Path) -> None:
+    assert load({}, write(tmp_path, "opened_thinking: yes\n"), {}).opened_thinking == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("qwen*: {tool_parser: hermes}", "qwen*: unknown key tool_parser (did you mean tool_call_parser?)"),
+        ("qwen*: {rescue: perhaps}", "qwen*: rescue: Input should be a valid boolean"),
+        ("qwen*: {opened_thinking: perhaps}", "qwen*: opened_thinking: Input should be 'auto', 'yes' or 'no'"),
+        ("qwen*: hermes", "qwen*: Input should be a valid dictionary or instance of ModelParsers"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = write(tmp_path, f"models: {{{text}}}\n")
+    assert complaint(file=file).startswith(f"{file}: models: {said}")
+
+
+def test_models_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
+    assert "models: Input should be a valid dictionary" in complaint(file=write(tmp_path, "models: [qwen]\n"))
 
 
 # The settings and what they steer

@@ -77,8 +77,11 @@ def translate(
     conversation = Conversation(policy, pairing, ledger)
     body: Object = {"model": request.model, "messages": conversation.build(request.instructions, items)}
     if not conversation.compacting:
-        body.update(_tool_fields(request, catalog, choice))
+        fields = _tool_fields(request, catalog, choice)
+        body.update(_shown_only(fields, ledger) if policy.raw_tools and fields else fields)
     body.update(chat_parameters(request, policy, ledger))
+    if policy.special_tokens:
+        body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
     body.update(stream=True, stream_options={"include_usage": True})
     return ChatPlan(
         body=body,
@@ -117,6 +120,14 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: Choice) ->
     if request.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
+
+
+def _shown_only(fields: Object, ledger: Ledger) -> Object:
+    """Tools for a backend without a parser for calls: it would refuse them with any other `tool_choice`."""
+    if fields.get("tool_choice", "auto") not in ("auto", "none"):
+        reason = "the gateway finds calls in the text of this backend, it cannot force one"
+        ledger.ignored("parameter", "tool_choice", reason, "tool_choice")
+    return {"tools": fields["tools"], "tool_choice": "none"}
 
 
 def _max_calls(request: ResponsesRequest) -> int | None:

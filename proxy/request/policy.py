@@ -21,6 +21,8 @@ class Policy:
     `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
     word as it came; "drop" sends none.
     `max_tokens_field`: the name under which `max_output_tokens` is sent.
+    `raw_tools`: the backend has no parser for calls; tools are shown to the model (`tool_choice` "none"), and the gateway
+    finds the calls in its text. `special_tokens`: it needs the model's special tokens in the text for that.
     `grammar_in_description`: the grammar of a custom tool is put into its description; chat servers have no other place.
     `compaction_trigger_prompt`: the user message that stands for a `compaction_trigger` item, which is refused if None.
     `seals_reasoning`: reasoning is given out in sealed form where the request asks for `reasoning.encrypted_content`.
@@ -37,6 +39,8 @@ class Policy:
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     reasoning_effort: Literal["pass", "map", "drop"] = "map"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    raw_tools: bool = False
+    special_tokens: bool = False
     grammar_in_description: bool = True
     compaction_trigger_prompt: str | None = None
     seals_reasoning: bool = False

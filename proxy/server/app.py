@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import compact, conversations, input_tokens, operations, relay, responses, stored, websocket
+from proxy.server import compact, conversations, input_tokens, models, operations, relay, responses, stored, websocket
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
+from proxy.server.model_table import load_model_table
 from proxy.settings import Settings
 
 
@@ -17,8 +18,9 @@ def create_app(settings: Settings) -> web.Application:
     when a client leaves."""
     app = web.Application(middlewares=[errors_as_json], client_max_size=settings.max_body_bytes)
     app[GATEWAY] = Gateway(settings)
+    app[models.MODELS] = models.Models(load_model_table(settings.model_table))
+    app.cleanup_ctx.append(input_tokens.load_tokenizer)
     app.cleanup_ctx.append(_run_gateway)
-    app.on_startup.append(input_tokens.load_tokenizer)
     app.on_response_prepare.append(name_answer)
     app[websocket.SOCKETS] = set()
     app.on_shutdown.append(websocket.close_all)
@@ -27,6 +29,8 @@ def create_app(settings: Settings) -> web.Application:
     app.router.add_route("*", "/v1/responses", responses.refuse_method)
     app.router.add_post("/v1/responses/input_tokens", input_tokens.count)
     app.router.add_route("*", "/v1/responses/input_tokens", input_tokens.refuse_method)
+    app.router.add_get("/v1/models", models.list_models)
+    app.router.add_get("/v1/models/{id:.+}", models.retrieve_model)
     app.router.add_post("/v1/responses/compact", compact.compact)
     app.router.add_route("*", "/v1/responses/compact", compact.refuse_method)
     if settings.store != "none":

@@ -108,8 +108,8 @@ class Books:
         self._client_left = True
         self._metrics.of(self._metrics.disconnects, self.phase).inc()
 
-    def close(self, translator: Translator | None, now: float) -> None:
-        """The exchange is over."""
+    def close(self, translator: Translator | None, now: float) -> str:
+        """The exchange is over; returns how it ended, in the word of the metrics."""
         self.fold()
         metrics = self._metrics
         metrics.in_flight.dec()
@@ -126,6 +126,7 @@ class Books:
             self._book_stream(translator, model)
         if self._log:
             self._write_log(translator, outcome, error, now)
+        return outcome
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -145,8 +146,12 @@ class Books:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
             metrics.of(metrics.terminals, translator.status, reason).inc()
         if lifecycle.usage is not None:
-            for kind in ("input", "cached", "output", "reasoning"):
+            for kind in ("input", "cached", "output"):
                 metrics.of(metrics.tokens, model, kind).inc(getattr(lifecycle.usage, kind) or 0)
+        for kind, tokens in translator.accounts.by_kind().items():
+            metrics.of(metrics.tokens, model, kind).inc(tokens)
+        if translator.accounts.disagrees:
+            metrics.of(metrics.disagreements, model).inc()
         metrics.add_all(metrics.items, lifecycle.pen.items)
         metrics.add_all(metrics.events, lifecycle.pen.deltas)
         metrics.add_all(metrics.repairs, translator.repairs)

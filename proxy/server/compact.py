@@ -12,7 +12,7 @@ from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
 from proxy.server.generation import Generation
-from proxy.server.preparing import backend_headers, client_of, new_translator, translated
+from proxy.server.preparing import backend_headers, new_translator, translated
 from proxy.server.tenants import tenant_of
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request, read_object
@@ -31,8 +31,8 @@ async def compact(request: web.Request) -> web.StreamResponse:
     books.request(question.model, streamed=False)
     try:
         footing = await find_footing(gateway.store, tenant, question) if gateway.store is not None else NOTHING
-        plan = translated(gateway, tenant, question, footing, gateway.policy)
-        translator = new_translator(gateway, tenant, question, plan, client_of(gateway.settings, request.headers))
+        plan = translated(gateway, tenant, question, footing, gateway.parsers.policy(question.model))
+        translator = new_translator(gateway, tenant, question, plan, request.headers)
     except BaseException as error:
         if isinstance(error, ApiError):
             books.refused(error)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from proxy.backend.client import ChatStream
-from proxy.request import ChatPlan, header_value
+from proxy.backend.tokenizers import ModelTokenizer
+from proxy.request import header_value
 from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
-from proxy.server.following import follow
+from proxy.server.following import start
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
-from proxy.server.preparing import backend_headers, client_of, new_translator, translated
+from proxy.server.preparing import backend_headers, new_translator, translated
+from proxy.server.stream_options import client_of
 from proxy.server.tenants import tenant_of
 from proxy.state import Record, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.clients import Client
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
@@ -49,6 +52,7 @@ class Exchange:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settings = gateway.settings
         self._request = request
+        self._headers = backend_headers(self._settings, request.headers, request[REQUEST_ID])  # for the backend
         self._clock = asyncio.get_running_loop().time
         self._books = Books(
             gateway.metrics,
@@ -57,10 +61,12 @@ class Exchange:
             sampling=self._settings.invariant_sampling,
             log=self._settings.access_log,
         )
+        self._recording = gateway.recorder.begin(request.headers) if gateway.recorder is not None else None
         self._translator: Translator | None = None
         self._downstream: Downstream | None = None
         self._opening: asyncio.Task[ChatStream] | None = None
         self._chat: ChatStream | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._failure: ApiError | None = None
         self._record: Record | None = None  # what is to be stored, until it is
         self._handed_over = False  # the response goes on without this exchange
@@ -80,21 +86,38 @@ class Exchange:
                 self._books.client_left()
             raise
         except ApiError as error:
-            if error.status == 400 and error.code not in _KNOWN_CODES and self._client().reads_invalid_prompt:
+            if self._recording is not None:
+                self._recording.failed(error)
+            client = client_of(self._settings, self._request.headers)
+            if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             self._books.refused(error)
             raise
         finally:
-            if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
-                self._opening.exception()  # asked for: nobody may wait for it any more
-            if self._chat is not None:
-                self._chat.close()
-            if self._downstream is not None:
-                self._downstream.close()
+            self._let_go()
             if not self._handed_over:
-                self._books.close(self._translator, self._clock())
+                self._close_books()
             self.gateway.exchanges.discard(self)
             self.ended.set_result(None)
+
+    def _let_go(self) -> None:
+        """End whatever still runs for this exchange."""
+        if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
+            self._opening.exception()  # asked for: nobody may wait for it any more
+        if self._counting is not None:
+            self._counting.cancel()
+        if self._chat is not None:
+            self._chat.close()
+        if self._downstream is not None:
+            self._downstream.close()
+
+    def _close_books(self) -> None:
+        if self._translator is not None and self._translator.lifecycle.usage is not None:
+            self.gateway.usage_reported = True
+        outcome = self._books.close(self._translator, self._clock())
+        if self._recording is not None and self.gateway.recorder is not None:
+            self._recording.outcome = outcome
+            self.gateway.recorder.keep(self._recording)
 
     def tick(self, now: float) -> None:
         """Time limits and keep-alives."""
@@ -129,24 +152,43 @@ class Exchange:
     # ---- the way down -----------------------------------------------------------------------------------------------
 
     async def _answer(self) -> web.StreamResponse:
-        request = await self._parse(await self._request.read())
+        body = await self._request.read()
+        if self._recording is not None:
+            self._recording.asked(body)
+        request = await self._parse(body)
         self._books.request(request.model, streamed=bool(request.stream))
         store, footing, tenant = self.gateway.store, NOTHING, tenant_of(self._request)
         if store is not None:
             footing = await find_footing(store, tenant, request)
-        plan = translated(self.gateway, tenant, request, footing, self.gateway.policy)
+        policy = self.gateway.parsers.policy(request.model)
+        plan = translated(self.gateway, tenant, request, footing, policy)
         self._books.losses(plan.losses)
-        translator = self._translator = new_translator(self.gateway, tenant, request, plan, self._client())
+        if self.gateway.asks_token_ids(request.model):
+            plan.body["return_token_ids"] = True
+        thinking_open = await self.gateway.parsers.thinking_open(plan.body)
+        chat, headers = msgspec.json.encode(plan.body), self._request.headers
+        translator = new_translator(self.gateway, tenant, request, plan, headers, thinking_open, self._recording, chat)
+        self._translator = translator
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
         if request.background or (self._record is not None and request.stream and self._settings.on_disconnect == "continue"):
-            return await self._detach(plan, tenant, request)
+            return await self._detach(chat, header_value(plan.losses), tenant, request)
         self._books.phase = "backend"
-        self._opening = asyncio.ensure_future(self._open(msgspec.json.encode(plan.body)))
+        self._opening = asyncio.ensure_future(self._open(chat))
+        if self.gateway.tokenizer is not None and not self.gateway.usage_reported:
+            self._counting = asyncio.ensure_future(self._count_input(translator, self.gateway.tokenizer, plan.body))
         answer = self._stream if request.stream else self._collect
         return await answer(translator, header_value(plan.losses))
 
-    async def _detach(self, plan: ChatPlan, tenant: str, request: ResponsesRequest) -> web.StreamResponse:
+    async def _count_input(self, translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
+        """For a backend that may report no usage: count the prompt while it works on it."""
+        try:
+            translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+        except ApiError as error:  # pictures, no template: then the usage stays unknown
+            fields = logs.fields(request_id=self._request[REQUEST_ID], reason=error.message)
+            logs.logger().debug("input not counted", extra=fields)
+
+    async def _detach(self, chat: bytes, losses: str, tenant: str, request: ResponsesRequest) -> web.StreamResponse:
         """Let the response run on its own; the answer is how it stands, or its stream."""
         store, translator, record = self.gateway.store, self._translator, self._record
         assert translator is not None
@@ -154,34 +196,20 @@ class Exchange:
             message = "'background' needs stored responses: leave 'store' out or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
         run = Run(store, replace(record, detached=True))
-        body, headers = msgspec.json.encode(plan.body), self._backend_headers()
-        generation = Generation(self.gateway, translator, body, headers, self._books, run.sink)
+        generation = Generation(self.gateway, translator, chat, self._headers, self._books, run.sink)
         self._handed_over = True
         self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
-        if not request.background:
-            await generation.open_within(self._settings.header_grace)
-        assert self.gateway.background is not None
-        snapshot = await asyncio.shield(self.gateway.background.start(run, generation))
-        losses = header_value(plan.losses)
-        extra = {_LOSS_HEADER: losses} if losses else {}
-        if request.stream:
-            return await follow(self._request, self.gateway, tenant, record.id, -1, extra)
-        return web.Response(text=snapshot, content_type="application/json", headers=extra)
+        headers = {_LOSS_HEADER: losses} if losses else {}
+        return await start(self._request, self.gateway, tenant, request, run, generation, headers)
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:
             return parse_request(body)
         return await asyncio.to_thread(parse_request, body)
 
-    def _backend_headers(self) -> dict[str, str]:
-        return backend_headers(self._settings, self._request.headers, self._request[REQUEST_ID])
-
-    def _client(self) -> Client:
-        return client_of(self._settings, self._request.headers)
-
     async def _open(self, body: bytes) -> ChatStream:
         """The backend's open answer. Raises `ApiError` if it is not one."""
-        chat = self._chat = await self.gateway.backend.open_chat(body, self._backend_headers())
+        chat = self._chat = await self.gateway.backend.open_chat(body, self._headers)
         if chat.status != 200:
             raise await self._refusal(chat)
         return chat
@@ -191,6 +219,8 @@ class Exchange:
             body = await chat.read()
         except ApiError:
             body = b""  # it broke off, but the status is there
+        if self._recording is not None:
+            self._recording.refused(chat.status, body, chat.retry_after)
         return read_error(chat.status, body, chat.retry_after)
 
     # ---- the way up -------------------------------------------------------------------------------------------------

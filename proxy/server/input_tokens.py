@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
-from proxy.backend.tokenizers import ModelTokenizer, Tokenizers
+from proxy.backend.tokenizers import Tokenizers
 from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
@@ -19,9 +20,6 @@ from proxy.server.tenants import tenant_of
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
 from proxy.wire.requests import parse_request
-
-#: The tokenizer of the settings, if they name one.
-TOKENIZER: web.AppKey[ModelTokenizer | None] = web.AppKey("tokenizer")
 
 #: Fields of a chat request that vLLM's `/tokenize` has as well.
 _FIELDS = (
@@ -44,21 +42,23 @@ class _Counted(msgspec.Struct):
     count: int | None = None
 
 
-async def load_tokenizer(app: web.Application) -> None:
-    """At start-up: the tokenizer of the settings. Raises `TokenizerError`."""
+async def load_tokenizer(app: web.Application) -> AsyncIterator[None]:
+    """At start-up, before anything is opened that would have to be closed again: the tokenizer of the settings. Raises
+    `TokenizerError`."""
     source = app[GATEWAY].settings.tokenizer
-    app[TOKENIZER] = await Tokenizers(os.environ).get(source) if source else None
+    app[GATEWAY].tokenizer = await Tokenizers(os.environ).get(source) if source else None
+    yield
 
 
 async def count(request: web.Request) -> web.Response:
     """`POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
     data = await request.read()
-    question = await asyncio.to_thread(parse_request, data)
+    asked = await asyncio.to_thread(parse_request, data)
     gateway = request.app[GATEWAY]
-    footing = await find_footing(gateway.store, tenant_of(request), question) if gateway.store is not None else NOTHING
-    plan = translated(gateway, tenant_of(request), question, footing, gateway.policy)
+    footing = await find_footing(gateway.store, tenant_of(request), asked) if gateway.store is not None else NOTHING
+    plan = translated(gateway, tenant_of(request), asked, footing, gateway.parsers.policy(asked.model))
     tokens = await _ask_backend(request, plan.body)
-    tokenizer = request.app[TOKENIZER]
+    tokenizer = request.app[GATEWAY].tokenizer
     if tokens is None and tokenizer is not None:
         tokens = await asyncio.to_thread(tokenizer.count_input, plan.body)
     if tokens is None:
@@ -95,7 +95,7 @@ async def _ask_backend(request: web.Request, chat: dict[str, Any]) -> int | None
         return _count_of(data)
     error = read_error(status, data)
     known = status not in _NO_ENDPOINT or error.code == "model_not_found"
-    if known and (status != 400 or request.app[TOKENIZER] is None):
+    if known and (status != 400 or request.app[GATEWAY].tokenizer is None):
         raise error
     return None
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from proxy.request import ChatPlan, Policy, translate
 from proxy.server.footing import Footing
 from proxy.server.gateway import Gateway
+from proxy.server.recorder import Recording
 from proxy.server.sealing import since_compaction
+from proxy.server.stream_options import stream_options
 from proxy.settings import Settings
-from proxy.stream import clients
-from proxy.stream.clients import Client
 from proxy.stream.compactor import Compactor
-from proxy.stream.translator import StreamOptions, Translator
+from proxy.stream.translator import Translator
 from proxy.wire.requests import ResponsesRequest
 
 
@@ -28,41 +29,31 @@ def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing
     return translate(request, policy, footing.references.get, history)
 
 
-def new_translator(gateway: Gateway, tenant: str, request: ResponsesRequest, plan: ChatPlan, client: Client) -> Translator:
-    """The translator of the answer, with a new response id."""
-    settings, seal, model = gateway.settings, gateway.seal, request.model
-    options = StreamOptions(
-        response_id=f"resp_{secrets.token_hex(16)}",
-        model=request.model,
-        echo=plan.echo,
-        tools=plan.tools,
-        allowed=plan.allowed,
-        max_calls=plan.max_calls,
-        call_ids=plan.call_ids,
-        summary=plan.summary and settings.reasoning_summary == "mirror",
-        seal=partial(seal.close, "reasoning", tenant, model) if plan.sealed_reasoning else None,
-        logprobs=plan.logprobs,
-        reasoning_event=reasoning_event(settings),
-        client=client,
-    )
+def new_translator(
+    gateway: Gateway,
+    tenant: str,
+    request: ResponsesRequest,
+    plan: ChatPlan,
+    headers: Mapping[str, str],
+    thinking_open: bool | None = None,
+    recording: Recording | None = None,
+    chat: bytes = b"",
+) -> Translator:
+    """The translator of the answer, with a new response id.
+
+    `headers` are the client's. `thinking_open`: whether the prompt ends inside reasoning, if that is known. `recording` takes
+    down what it does, and `chat`, the chat request.
+    """
+    response_id = f"resp_{secrets.token_hex(16)}"
+    options = stream_options(gateway, request, plan, headers, response_id, thinking_open)
+    close, model = gateway.seal.close, request.model
+    if plan.sealed_reasoning:
+        options = replace(options, seal=partial(close, "reasoning", tenant, model))
     if plan.compacting:
-        return Compactor(options, time.time, partial(seal.close, "compaction", tenant, model))
+        return Compactor(options, time.time, partial(close, "compaction", tenant, model))
+    if recording is not None:
+        return recording.translator(options, chat)
     return Translator(options, time.time)
-
-
-def reasoning_event(settings: Settings) -> str:
-    """The name of the reasoning events, without `.delta` and `.done`."""
-    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
-
-
-def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
-    """The client behind a request, with what the settings decide about it."""
-    client = clients.recognise(headers)
-    if settings.cut_calls != "auto":
-        client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
-    if settings.refusal != "auto":
-        client = client._replace(drops_refusals=settings.refusal == "text")
-    return client
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:

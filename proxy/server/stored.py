@@ -12,7 +12,7 @@ from aiohttp import web
 from proxy.server.background import Run, fail_lost
 from proxy.server.following import follow
 from proxy.server.gateway import GATEWAY, Gateway
-from proxy.server.preparing import reasoning_event
+from proxy.server.stream_options import reasoning_event
 from proxy.server.tenants import tenant_of
 from proxy.state import Page, PageOrder, Store, Stored
 from proxy.stream.replay import replay

@@ -22,7 +22,7 @@ from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
 from proxy.server.outbox import Outbox
-from proxy.server.preparing import backend_headers, client_of, new_translator, translated
+from proxy.server.preparing import backend_headers, new_translator, translated
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
 from proxy.stream.translator import Translator
@@ -146,7 +146,8 @@ class Session:
 
     async def _respond(self, request: ResponsesRequest, books: Books, last: tuple[str, list[Any]] | None) -> Any:
         """Answer one request; returns what the next one may build on, if it is not in the store."""
-        gateway, policy, store = self._gateway, self._gateway.policy, self._gateway.store
+        gateway, store = self._gateway, self._gateway.store
+        policy = gateway.parsers.policy(request.model)
         if last is not None and last[0] == request.previous_response_id:
             footing = Footing(history=last[1])
             policy = replace(policy, stores_responses=True)  # what is continued is here
@@ -156,7 +157,7 @@ class Session:
             footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
         plan = translated(gateway, self._tenant, request, footing, policy)
         books.losses(plan.losses)
-        translator = new_translator(gateway, self._tenant, request, plan, client_of(gateway.settings, self._headers))
+        translator = new_translator(gateway, self._tenant, request, plan, self._headers)
         record = None
         if store is not None and request.store is not False:
             record = new_record(translator, request, footing, self._tenant)

@@ -22,7 +22,7 @@ _LEAST_LOGPROB = -9999.0
 class Pen:
     """The stream being written: event texts not yet taken, the next sequence number, the JSON of the items done."""
 
-    __slots__ = ("deltas", "done", "index", "items", "out", "seq", "tokens")
+    __slots__ = ("characters", "deltas", "done", "index", "items", "out", "seq")
 
     def __init__(self) -> None:
         self.out: list[bytes] = []
@@ -31,7 +31,7 @@ class Pen:
         self.done: list[str] = []
         self.items: dict[str, int] = {}  # items closed, by type
         self.deltas: dict[str, int] = {}  # delta events written, by event type
-        self.tokens: dict[str, int] = {}  # tokens by kind, where their number is known
+        self.characters: dict[str, int] = {}  # length of the text written, by kind
 
     def write(self, event: str) -> None:
         """Append one event, which was built with `self.seq`. A lone surrogate must not break the stream."""
@@ -50,6 +50,10 @@ class Pen:
         self.write(writer.item_event("response.output_item.done", self.seq, index, item))
         self.done.append(item)
         self.items[kind] = self.items.get(kind, 0) + 1
+
+    def measure(self, kind: str, text: str) -> None:
+        """Book the length of a closed item's text."""
+        self.characters[kind] = self.characters.get(kind, 0) + len(text)
 
     def count(self, event: str, deltas: int) -> None:
         """Book the delta events of a closed item."""
@@ -111,6 +115,7 @@ class ReasoningItem:
             pen.count("response.reasoning_summary_text.delta", len(self._pieces))
             summary = f'{{"type":"summary_text","text":{quote(text)}}}'
         pen.count(f"{self._event}.delta", len(self._pieces))
+        pen.measure("reasoning", text)
         head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
         sealed = f',"encrypted_content":{quote(self._seal(text))}' if self._seal is not None else ""
         pen.finish("reasoning", index, f'{head},"summary":[{summary}],"content":[{part}]{sealed}}}')
@@ -166,6 +171,7 @@ class MessageItem:
         pen.write(writer.text_done(f"response.{kind}.done", pen.seq, item_id, index, member, text, fields))
         pen.write(writer.content_part("response.content_part.done", pen.seq, item_id, index, part))
         pen.count(f"response.{kind}.delta", len(self._pieces))
+        pen.measure("text" if kind == "output_text" else "refusal", text)
         head = f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant"'
         pen.finish("message", index, f'{head},"content":[{part}]}}')
 

@@ -125,6 +125,7 @@ class Lifecycle:
                 self._item.close(self.pen, "incomplete")
             self._item = None
         if self._call is not None:
+            self.pen.measure("tool_arguments", self._arguments.text)
             if self._options.omit_cut_calls:
                 self._repair("cut_call_omitted")
             else:
@@ -277,7 +278,9 @@ class Lifecycle:
 
     def _close_call(self) -> None:
         assert self._call is not None
-        self._call.close(self.pen, "completed", self._arguments.text)
+        arguments = self._arguments.text
+        self.pen.measure("tool_arguments", arguments)
+        self._call.close(self.pen, "completed", arguments)
         self._call = None
         self._enter("idle")
 

@@ -6,7 +6,8 @@ itself, gives the very tokens that it has in the whole. A seam is never guessed 
 between two tokens of the whole, and the rest has been encoded by itself and compared.
 
 Two things are trusted. Before the space between two words every known tokenizer ends a token (what comes later cannot
-reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it.
+reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it. This holds for BPE, the kind of
+nearly all language models; a Unigram model may be off by a token or two within a long repetition (a line of dashes).
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ _DUE = 96
 
 
 class Encoding(Protocol):
-    """The tokens of a text, as `tokenizers.Encoding` has them: ids, and where each token begins and ends in the text."""
+    """The tokens of a text, as `tokenizers.Encoding` has them: ids, where each token begins and ends in the text, and the
+    number of the word that it belongs to (words are what the tokenizer looks at one by one)."""
 
     @property
     def ids(self) -> list[int]: ...
 
     @property
     def offsets(self) -> list[tuple[int, int]]: ...
+
+    @property
+    def word_ids(self) -> list[int | None]: ...
 
     def __len__(self) -> int: ...
 
@@ -64,7 +69,7 @@ def cut(encode: Encode, text: str, *, word_lookahead: int = _LOOKAHEAD) -> Cut |
     """
     encoding = encode(text)
     ids, offsets = encoding.ids, encoding.offsets
-    for count in _boundaries(text, offsets, word_lookahead):
+    for count in _boundaries(text, encoding, offsets, word_lookahead):
         at = offsets[count - 1][1]
         if encode(text[at:]).ids == ids[count:]:
             return Cut(ids[:count], at)
@@ -81,11 +86,12 @@ def _cut_anyway(encode: Encode, text: str) -> Cut:
     return Cut(ids, len(text))
 
 
-def _boundaries(text: str, offsets: Sequence[tuple[int, int]], word_lookahead: int) -> Iterator[int]:
+def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]], word_lookahead: int) -> Iterator[int]:
     """Places worth trying, as the number of tokens before: those between words first, then the others, the last ones first."""
     end = len(text)
     edges: list[int] = []
     inner: list[int] = []
+    words: list[int | None] = []
     tries = 0
     for count in range(len(offsets) - 1, 0, -1):
         at = offsets[count - 1][1]
@@ -98,6 +104,10 @@ def _boundaries(text: str, offsets: Sequence[tuple[int, int]], word_lookahead: i
                 tries += 1
                 yield count
         elif at <= end - (_REPETITION if _repeats(text, at) else _LOOKAHEAD):
+            if text[at - 1].isdigit() and text[at].isdigit():
+                words = words or encoding.word_ids
+                if words[count] == words[count - 1]:
+                    continue  # many tokenizers take digits three by three: these would come out of step
             (edges if text[at - 1].isalnum() != text[at].isalnum() else inner).append(count)
     yield from [*edges, *inner][:_TRIES]
 

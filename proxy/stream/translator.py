@@ -16,12 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.stream import writer
+from proxy.stream.accounts import Accounts
 from proxy.stream.clients import STANDARD, Client
 from proxy.stream.deltas import Reasoning, Text
 from proxy.stream.items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import ItemOptions, Lifecycle, State
+from proxy.stream.markup import Markup, Plain
 from proxy.stream.reader import Reader
 from proxy.stream.response import ResponseObject, Status, usage_json
+from proxy.stream.tokens import Encode
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.chat_errors import read_error_chunk
 from proxy.wire.errors import ApiError, server_error
@@ -51,6 +54,8 @@ class StreamOptions:
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
     client: Client = STANDARD
+    markup: Markup | None = None  #: reads the markup in the text; one for each stream
+    encode: Encode | None = None  #: the model's tokenizer, to count where the backend does not
 
 
 class Translator:
@@ -77,6 +82,8 @@ class Translator:
             )
         )
         self._pen = self._lifecycle.pen
+        self._markup = options.markup
+        self.accounts = Accounts(options.encode)
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self.status: Status = "queued"
         self.response_json = ""
@@ -88,8 +95,11 @@ class Translator:
         self.chunks = 0
         # Usually the next chunk brings more of the open text: then these say what and where, and nothing is looked up.
         self._run: list[str] = []
+        self._counting = options.encode is not None
         self._open_text: ReasoningItem | MessageItem | None = None
         self._open_kind: State = "idle"
+        self._field: State = "idle"  # the field of a chunk in which more of it comes: "reasoning", or else the content
+        self._plain: Plain | None = None  # whether raw text has no markup in it
         self.malformed = 0
 
     @property
@@ -105,7 +115,11 @@ class Translator:
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be mended on the way, by kind."""
-        return {**self._reader.repairs, **self._lifecycle.repairs}
+        return {
+            **self._reader.repairs,
+            **self._lifecycle.repairs,
+            **(self._markup.repairs if self._markup is not None else {}),
+        }
 
     @property
     def output(self) -> list[str]:
@@ -199,17 +213,24 @@ class Translator:
         chunk = decode_chunk(payload)
         self.chunks += 1
         if self._open_text is not None:
-            text = _more_of(self._open_kind, chunk)
-            if text is not None:
+            text = _more_of(self._field, chunk)
+            if text is not None and (self._plain is None or self._plain(text, _token_ids(chunk))):
                 self._run.append(text)
+                if self._counting:
+                    self._count(text, chunk)
                 return
             self._flush()
         if chunk.error is not None or chunk.object == "error":
             self._fail(read_error_chunk(_error_of(chunk)))
             return
-        step = self._lifecycle.step
-        for delta in self._reader.read(chunk):
-            step(delta)
+        deltas, token_ids = self._reader.read(chunk), _token_ids(chunk)
+        if self._markup is not None:
+            deltas = self._markup.read(deltas, token_ids)
+        self._counting = self._counting or token_ids is not None
+        if self._counting:
+            self.accounts.book(deltas, token_ids)
+        for delta in deltas:
+            self._lifecycle.step(delta)
         self._look_ahead()
 
     def _more(self, event: bytes) -> str | None:
@@ -217,13 +238,19 @@ class Translator:
         if event[:6] != b"data: " or event.find(b"\r") >= 0:
             return None
         try:
-            text = _more_of(self._open_kind, decode_chunk(event[6:-2]))
+            chunk = decode_chunk(event[6:-2])
         except MalformedChunk:
             return None  # `feed` meets it again, and says so
-        if text is None or text[-1].isspace():
+        text = _more_of(self._field, chunk)
+        if text is None or text[-1].isspace() or (self._plain is not None and not self._plain(text, _token_ids(chunk))):
             return None
         self.chunks += 1
+        if self._counting:
+            self._count(text, chunk)
         return text
+
+    def _count(self, text: str, chunk: Chunk) -> None:
+        self.accounts.book([Reasoning(text) if self._open_kind == "reasoning" else Text(text)], _token_ids(chunk))
 
     def _flush(self) -> None:
         """Write the run of pieces that all belong to the open text."""
@@ -240,7 +267,13 @@ class Translator:
 
     def _look_ahead(self) -> None:
         self._open_text = None if self._reader.waiting else self._lifecycle.open_text
-        self._open_kind = self._lifecycle.state
+        self._open_kind = self._field = self._lifecycle.state
+        if self._markup is not None and self._open_text is not None:
+            lane = self._markup.lane(self._open_kind)
+            if lane is None:
+                self._open_text = None
+            else:
+                self._field, self._plain = lane
 
     def _read_last(self, payload: bytes) -> None:
         """An event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""
@@ -254,9 +287,12 @@ class Translator:
             return
         self._flush()
         lifecycle = self._lifecycle
-        for delta in self._reader.finish():
-            lifecycle.step(delta)
         reason = lifecycle.finish_reason
+        rest = self._reader.finish()
+        if self._markup is not None:
+            rest = self._markup.read(rest, None) + self._markup.finish(reason or "error")
+        for delta in rest:
+            lifecycle.step(delta)
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
         elif reason == "error":
@@ -281,12 +317,18 @@ class Translator:
 
     def _fail(self, error: ApiError) -> None:
         self.error = error
-        try:
-            self._flush()
-            self._lifecycle.abandon()
-        except Exception as defect:  # nothing may stand between the client and its terminal event
-            self.defect = defect
+        for step in (self._flush, self._give_out_held, self._lifecycle.abandon):
+            try:
+                step()
+            except Exception as defect:  # nothing may stand between the client and its terminal event
+                self.defect = defect
         self._terminate("failed")
+
+    def _give_out_held(self) -> None:
+        """What a parser of ours held back is as true as what the model had said before."""
+        if self._markup is not None and self.defect is None:
+            for delta in self._markup.finish("error"):
+                self._lifecycle.step(delta)
 
     def _terminate(self, status: Status) -> None:
         error = None
@@ -297,7 +339,7 @@ class Translator:
         response = self._response.json(
             status,
             self._pen.done,
-            usage=usage_json(self._lifecycle.usage),
+            usage=usage_json(self.accounts.settle(self._lifecycle.usage, self._pen.characters)),
             completed_at=int(self._clock()) if status == "completed" else None,
             incomplete_reason=self.incomplete_reason,
             error=error,
@@ -338,6 +380,10 @@ def _more_of(state: State, chunk: Chunk) -> str | None:
     if thinking or not text or text.__class__ is not str:
         return None
     return text
+
+
+def _token_ids(chunk: Chunk) -> list[int] | None:
+    return chunk.choices[0].token_ids if chunk.choices else None
 
 
 def _error_of(chunk: Chunk) -> Any:

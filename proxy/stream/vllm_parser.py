@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from proxy.stream.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
 PREFIX = "vllm:"
-VERSION = "0.32.0"  # the one that the extra pins, and that the parsers are compared with
 
+_THINKING = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled"}  # as different families have it
 _HARMONY = frozenset({"openai", "openai_gptoss"})
 _HALF_CHARACTER = "\ufffd"
 
@@ -111,17 +111,20 @@ class VllmParsers:
         tell whether it ends inside reasoning. `template_kwargs`: the request's `chat_template_kwargs`, by which some
         families know whether the model thinks.
         """
-        thinking = {"enable_thinking": True, "thinking": True} if thinking_open else {}
+        thinking = _THINKING if thinking_open else {}
+        machine, request = self.compose(schemas, {**thinking, **(template_kwargs or {})})
+        if prompt_ids is None:
+            prompt_ids = self._stand_in(machine, thinking_open)
+        return VllmParser(machine, request, self.tokenizer, prompt_ids)
+
+    def compose(self, schemas: Mapping[str, Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """A `vllm.parser.Parser` and the `ChatCompletionRequest` that its methods want."""
         tools = [{"type": "function", "function": {"name": name, "parameters": schemas[name]}} for name in schemas]
         request = self.request(
             model="", messages=[{"role": "user", "content": ""}], tools=tools or None, stream=True, skip_special_tokens=False
         )
-        machine = self.composed(
-            self.tokenizer, request.tools, chat_template_kwargs={**thinking, **(template_kwargs or {})}, model_config=None
-        )
-        if prompt_ids is None:
-            prompt_ids = self._stand_in(machine, thinking_open)
-        return VllmParser(machine, machine.adjust_request(request), self.tokenizer, prompt_ids)
+        machine = self.composed(self.tokenizer, request.tools, chat_template_kwargs=dict(template_kwargs), model_config=None)
+        return machine, machine.adjust_request(request)
 
     def _stand_in(self, machine: Any, thinking_open: bool | None) -> list[int] | None:
         """Ids in the place of an unknown prompt: vLLM looks for calls only where a prompt has told that reasoning is over."""

@@ -50,7 +50,15 @@ class Metrics:
         self.duration = histogram(
             "request_duration_seconds", "From the request's arrival to the last byte.", _DURATION_BUCKETS, "model"
         )
-        self.tokens = counter("tokens_total", "Tokens, by kind.", "model", "kind")
+        self.tokens = counter(
+            "tokens_total",
+            "Tokens: input, of it cached; output, of it reasoning, text, refusal, tool_arguments and other (markup).",
+            "model",
+            "kind",
+        )
+        self.disagreements = counter(
+            "token_disagreements_total", "Responses whose output tokens the backend counts in another way than we do.", "model"
+        )
         self.items = counter("output_items_total", "Output items closed, by type.", "type")
         self.events = counter("events_total", "Delta events sent, by type.", "type")
         self.terminals = counter("terminal_events_total", "Responses ended, by status and reason.", "status", "reason")

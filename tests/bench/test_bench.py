@@ -50,7 +50,20 @@ def one_round(relay_us: float, gateway_us: float, **changes: Any) -> Round:
 
 
 def test_a_run_counts_every_token_and_gives_a_report(client: Path, tmp_path: Path) -> None:
-    load = ["--rounds", "1", "--streams", "4", "--seconds", "0.5", "--scenario", "paced64", "--scenario", "request"]
+    load = [
+        "--rounds",
+        "1",
+        "--streams",
+        "4",
+        "--seconds",
+        "0.5",
+        "--scenario",
+        "paced64",
+        "--scenario",
+        "request",
+        "--scenario",
+        "raw64",
+    ]
     file = tmp_path / "figures.json"
     run = subprocess.run(
         [sys.executable, "-m", "bench.run", "--self-check", *load, "--json", str(file)],
@@ -63,9 +76,10 @@ def test_a_run_counts_every_token_and_gives_a_report(client: Path, tmp_path: Pat
     assert run.returncode == 0, run.stderr
     result = json.loads(file.read_text())
 
-    paced, request = result["summaries"]
+    paced, request, raw = result["summaries"]
     assert (paced["scenario"], paced["chunks"]) == ("paced64", 4 * 25)
     assert (request["scenario"], request["chunks"]) == ("request", 5 * 4 * 60)
+    assert (raw["scenario"], raw["chunks"], raw["beside"]) == ("raw64", 4 * 25, "gateway")
     for one in result["rounds"]:
         for name in ("relay", "gateway"):
             assert one[name]["outcome"]["errors"] == {}
@@ -75,8 +89,9 @@ def test_a_run_counts_every_token_and_gives_a_report(client: Path, tmp_path: Pat
     latency = paced_round["relay"]["outcome"]["latency"]
     assert 0 < latency["p50"] <= latency["p99"]
     # On a busy machine the latency may be disturbed, and then there is no verdict on it.
-    assert {one["figure"] for one in result["verdicts"]} - {"added_p99/paced64"} == {"cpu/paced64", "cpu/request"}
+    assert {one["figure"] for one in result["verdicts"]} - {"added_p99/paced64"} == {"cpu/paced64", "cpu/request", "cpu/raw64"}
     assert "| paced64" in run.stdout
+    assert "| raw64 (beside the gateway)" in run.stdout
 
 
 @pytest.mark.parametrize("model", ["burst:300", "paced:30:1ms", "mix:50:1ms", "burst:1"])

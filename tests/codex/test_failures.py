@@ -21,8 +21,9 @@ def test_a_broken_answer_is_asked_for_again(codex: Codex, stage: Stage, fault: s
     prompt = f"scenario: plain fault: {fault},once"
     run = codex.run(prompt)
     assert run.code == 0
-    assert run.answers[-1] == f"A plain answer to “{prompt}”."
+    assert run.answers == [f"A plain answer to “{prompt}”."]  # and no half of it before
     assert len(stage.chats) == 2
+    assert stage.chats[0]["messages"] == stage.chats[1]["messages"]
 
 
 @pytest.mark.parametrize("fault", ["drop=call", "error=call", "eof=call"])

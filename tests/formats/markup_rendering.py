@@ -233,7 +233,7 @@ FAMILIES: dict[str, Family] = {
     "minimax_m3": Family(
         "minimax_m3",
         "minimax_m3",
-        _tags("<think>", "</think>"),
+        _tags("<mm:think>", "</mm:think>"),
         _each(_minimax_m3, before=f"{_MARK}<tool_call>", after=f"{_MARK}</tool_call>"),
     ),
     "openai": Family(

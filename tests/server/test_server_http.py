@@ -51,7 +51,7 @@ def test_methods_and_paths_that_are_not_there() -> None:
     run(test())
 
 
-def test_a_websocket_upgrade_is_refused() -> None:
+def test_a_websocket_upgrade_can_be_refused() -> None:
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",

@@ -111,8 +111,8 @@ def test_binary_in_both_directions() -> None:
 @pytest.mark.parametrize(
     ("path", "sent"),
     [
-        ("/v1/models/org%2Fname", "/v1/models/org%2Fname"),
-        ("/v1/models?a=1&b=%2F%20+&a=2&c", "/v1/models?a=1&b=%2F%20+&a=2&c"),
+        ("/v1/files/org%2Fname", "/v1/files/org%2Fname"),
+        ("/v1/files?a=1&b=%2F%20+&a=2&c", "/v1/files?a=1&b=%2F%20+&a=2&c"),
         ("/v1/a//b/", "/v1/a//b/"),
         ("/v1//metrics", "/v1//metrics"),
         ("/v1/%252e%252e/x", "/v1/%252e%252e/x"),
@@ -154,7 +154,7 @@ def test_no_path_leads_out(path: str) -> None:
 
 def test_headers_of_the_message_pass_and_those_of_the_connection_do_not() -> None:
     head = (
-        b"GET /v1/models HTTP/1.1\r\nHost: gateway\r\nauthorization: Bearer key\r\nX-Twice: 1\r\nX-Twice: 2\r\n"
+        b"GET /v1/files HTTP/1.1\r\nHost: gateway\r\nauthorization: Bearer key\r\nX-Twice: 1\r\nX-Twice: 2\r\n"
         b"accept-encoding: br\r\nConnection: close, X-Hop\r\nX-Hop: secret\r\nKeep-Alive: 5\r\nTE: trailers\r\n"
         b"Proxy-Authorization: x\r\nUpgrade: h2c\r\n\r\n"
     )
@@ -245,7 +245,7 @@ def test_a_compressed_answer_stays_compressed() -> None:
 
     async def test() -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
-            answer = await ask(served, "GET", "/v1/models", headers={"Accept-Encoding": "gzip"})
+            answer = await ask(served, "GET", "/v1/files", headers={"Accept-Encoding": "gzip"})
             assert (answer.body, answer.headers["content-encoding"]) == (packed, "gzip")
 
     run(test())
@@ -257,7 +257,7 @@ def test_an_answer_without_body() -> None:
 
     async def test() -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
-            answer = await ask(served, "HEAD", "/v1/models")
+            answer = await ask(served, "HEAD", "/v1/files")
             assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "99")
 
     run(test())
@@ -269,11 +269,11 @@ def test_an_answer_without_body() -> None:
 def test_errors_pass_with_their_body_but_without_headers_of_the_backend() -> None:
     async def test() -> None:
         async with backend(refusing(429, b'{"a": 1}', headers=b"Retry-After: 3\r\n")) as behind, gateway(behind.url) as served:
-            answer = await ask(served, "GET", "/v1/models")
+            answer = await ask(served, "GET", "/v1/files")
             assert (answer.status, answer.body, answer.headers["retry-after"]) == (429, b'{"a": 1}', "3")
             assert [secret for secret in SECRETS if secret in repr(answer.headers).encode()] == []
         async with gateway("http://127.0.0.1:9") as served:
-            assert_error(await ask(served, "GET", "/v1/models"), 502, "server_error")
+            assert_error(await ask(served, "GET", "/v1/files"), 502, "server_error")
 
     run(test())
 

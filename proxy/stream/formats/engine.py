@@ -10,7 +10,7 @@ character is looked at a bounded number of times, however the text is cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from proxy.stream.deltas import Delta, FinishReason
 
@@ -95,6 +95,23 @@ class MarkupParser:
         else:  # the header of a channel holds no text of the model's
             self._out.repair("cut_markup")
         return self._out.take()
+
+    @property
+    def speaking(self) -> Literal["text", "reasoning"]:
+        """What free text belongs to at this point."""
+        return "reasoning" if self._speech.state is State.REASONING else "text"
+
+    def plain(self, text: str, token_ids: Sequence[int] | None = None) -> bool:
+        """A short cut for `feed`: whether all that this piece (not empty) brings is itself, with its tokens, as more of the
+        text or reasoning given out last. It has been fed if so, and has not if not."""
+        return (
+            self._source.at >= len(self._source.text)
+            and self._mode == self._free
+            and not self._out.owing
+            and self._gate.passes(token_ids)
+            and self._lexers[self._speech.state].absent(text)
+            and self._speech.goes_on(text)
+        )
 
     def _run(self) -> None:
         while self._mode():

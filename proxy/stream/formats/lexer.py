@@ -55,6 +55,12 @@ class Terminals:
             place = self._first.search(text, place.start() + 1)
         return end
 
+    def absent(self, text: str) -> bool:
+        """No marker is in `text`, nor the beginning of one at its end."""
+        if self._first.search(text) is None:  # nearly always
+            return True
+        return self._pattern.search(text) is None and self.held(text, 0) == len(text)
+
     def begins(self, text: str, start: int) -> bool:
         """True if all of `text[start:]` is the beginning of a marker (an empty rest is)."""
         return start >= len(text) or (len(text) - start < self._longest and text[start:] in self._prefixes)
@@ -93,6 +99,15 @@ class TokenGate:
     def special(self, marker: str) -> bool:
         return marker in self._special
 
+    def passes(self, token_ids: Sequence[int] | None) -> bool:
+        """Whether no marker is among these ids, and none is due; if so they have been taken, as by `see`."""
+        if not self._special:
+            return True
+        if self._waiting or not self._marker_of.keys().isdisjoint(token_ids or ()):
+            return False
+        self.strict = token_ids is not None
+        return True
+
     def admits(self, marker: str) -> bool:
         return not self.strict or marker not in self._special or marker in self._waiting
 
@@ -113,6 +128,10 @@ class Lexer:
         self._gate = gate
         self._all = terminals(known)
         self._plain = terminals(frozenset(literal for literal in known if not gate.special(literal)))
+
+    def absent(self, text: str) -> bool:
+        """No marker is in `text`, nor the beginning of one at its end."""
+        return (self._plain if self._gate.quiet else self._all).absent(text)
 
     def find(self, text: str, start: int) -> Hit | None:
         """The first marker in `text` at or after `start`."""

@@ -88,6 +88,11 @@ class Output:
         """So many tokens of model text have arrived since the last delta."""
         self._tokens = (self._tokens or 0) + tokens
 
+    @property
+    def owing(self) -> bool:
+        """Some tokens have arrived that no delta has counted yet."""
+        return bool(self._tokens)
+
     def take(self) -> list[Delta]:
         """The deltas since the last call of this method."""
         self._flush()

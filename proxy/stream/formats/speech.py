@@ -34,6 +34,13 @@ class Speech:
         """A Markdown code block is open."""
         return self._fence.open
 
+    def goes_on(self, piece: str) -> bool:
+        """Whether a piece is more of what was said last, to be given out as it is; it counts as said then."""
+        if not self.spoken or self.leading or self._gap or (self.state is State.REASONING and piece[-1] == "\n"):
+            return False
+        self._fence.follow(piece)
+        return True
+
     def say(self, piece: str) -> None:
         if self.leading:
             piece = piece.lstrip("\n")

@@ -23,7 +23,11 @@ APERTUS_CALL = Call(
 )
 APERTUS_TOOLS = Tools(calls=(APERTUS_CALL,))
 
-GIGACHAT3_CALL = Call(opens=("function call<|role_sep|>",), first=r"\{", arguments=_JSON)
+GIGACHAT3_CALL = Call(
+    opens=("function call<|role_sep|>", "<|message_sep|>\n\nfunction call<|role_sep|>", "<|function_call|>"),
+    first=r"\{",
+    arguments=_JSON,
+)
 GIGACHAT3_TOOLS = Tools(calls=(GIGACHAT3_CALL,))
 
 XLAM_TOOLS = Tools(

@@ -4,7 +4,7 @@ from proxy.stream.formats.format import Block, Call, Elements, Header, Reasoning
 
 MARK = "]<]minimax[>["
 
-REASONING = Reasoning(opens=(f"{MARK}<think>", "<think>"), closes=(f"{MARK}</think>", "</think>"))
+REASONING = Reasoning(opens=("<mm:think>", f"{MARK}<think>", "<think>"), closes=("</mm:think>", f"{MARK}</think>", "</think>"))
 CALL = Call(
     opens=(f"{MARK}<invoke name=",),
     header=Header(pattern=r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*""", ends=(">",)),

@@ -1,0 +1,169 @@
+"""`responses-proxy doctor`: examine a backend, or a running gateway, and say what to change."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proxy.backend.probing import probe
+from proxy.backend.profile import Profile
+from proxy.commands.diagnosis import Finding, findings, rows, server_name
+from proxy.commands.gateway_tour import Step, tour
+from proxy.server.adaptation import fitting_settings
+from proxy.settings import backend_url
+from proxy.wire.errors import ApiError
+
+WORKS, BROKEN, UNUSABLE = 0, 1, 2
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to examine, and how to report."""
+    parser.epilog = (
+        "Exit status: 0 it works (with the settings that are printed), 1 something is broken, 2 it could not be examined. "
+        "Some twenty small requests are sent, and one prompt that is longer than the context, to see it refused."
+    )
+    parser.add_argument("url", nargs="?", metavar="URL", help=f"a Chat Completions server (default: {_DEFAULT_URL})")
+    parser.add_argument("--gateway", metavar="URL", help="test a running gateway from end to end instead")
+    parser.add_argument("--model", help="model to ask (default: the first that the server lists)")
+    parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
+    parser.add_argument(
+        "--timeout", type=float, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that fit into a file for serve --config")
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine and report; the exit status is 0 (works), 1 (broken) or 2 (could not be examined)."""
+    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+    if args.gateway is not None and args.url is not None:
+        return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
+    try:
+        if args.gateway is not None:
+            return _examine_gateway(args, api_key)
+        return _examine_backend(args, api_key)
+    except ValueError as error:  # of `backend_url`
+        return _unusable(str(error))
+    except OSError as error:
+        return _unusable(f"cannot write {args.write}: {error.strerror}")
+
+
+def _unusable(text: str) -> int:
+    print(f"responses-proxy doctor: {_printable(text)}", file=sys.stderr)
+    return UNUSABLE
+
+
+# ---- a backend --------------------------------------------------------------------------------------------------------
+
+
+def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
+    url = backend_url(args.url or _DEFAULT_URL)
+    try:
+        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, patience=args.timeout))
+    except ApiError as error:
+        return _unusable(f"{url}: {error.message}{_way_out(error)}")
+    found = findings(profile)
+    settings = fitting_settings(profile)
+    if args.json:
+        print(json.dumps(_as_json(profile, found, settings), ensure_ascii=False, indent=2))
+    else:
+        _print(profile, found, settings, Console(highlight=False))
+    if args.write is not None and profile.refusal is None:
+        args.write.write_text(_as_yaml(profile, settings), encoding="utf-8")
+    return BROKEN if any(finding.level == "error" for finding in found) else WORKS
+
+
+def _way_out(error: ApiError) -> str:
+    if error.status in (401, 403):
+        return " (give its key with --api-key, or in OPENAI_API_KEY)"
+    return ""
+
+
+def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
+    levels = {finding.level for finding in found}
+    if "error" in levels:
+        return "broken"
+    if len(settings) > 1:  # besides the backend itself
+        return "works with the settings below"
+    return "works, with losses" if "warning" in levels else "works"
+
+
+def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "verdict": _verdict(found, settings),
+        "server": server_name(profile),
+        "findings": [finding._asdict() for finding in found],
+        "settings": settings,
+        "profile": profile.facts(),
+    }
+
+
+def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
+    head = f"# {_printable(server_name(profile))} with {_printable(profile.model)}, as `responses-proxy doctor` found it\n"
+    return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+
+
+def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], console: Console) -> None:
+    console.print(Text(f"{_printable(server_name(profile))} at {profile.url}", style="bold"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for row in rows(profile):
+        style = {True: "green", False: "red", None: ""}[row.good]
+        table.add_row(Text(row.ability), Text(_printable(row.value), style=style))
+    console.print(table)
+    for finding in found:
+        console.print()
+        console.print(Text(f"{finding.level}: {_printable(finding.text)}", style=_STYLES[finding.level]))
+        if finding.advice:
+            console.print(Text(_printable(finding.advice)))
+    console.print()
+    verdict = _verdict(found, settings)
+    console.print(Text(f"{verdict} ({profile.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
+    if profile.refusal is None:
+        print(f"\n{_as_yaml(profile, settings)}", end="")
+
+
+# ---- a gateway --------------------------------------------------------------------------------------------------------
+
+
+def _examine_gateway(args: argparse.Namespace, api_key: str | None) -> int:
+    steps = tour(args.gateway, model=args.model, api_key=api_key, patience=args.timeout)
+    unreachable = steps[0].outcome == "failed"  # without the first there are no others
+    if args.json:
+        verdict = "unreachable" if unreachable else "broken" if _any_failed(steps) else "works"
+        print(json.dumps({"verdict": verdict, "steps": [step._asdict() for step in steps]}, ensure_ascii=False, indent=2))
+    elif unreachable:
+        return _unusable(steps[0].detail)
+    else:
+        _print_steps(steps, Console(highlight=False))
+    return UNUSABLE if unreachable else BROKEN if _any_failed(steps) else WORKS
+
+
+def _any_failed(steps: list[Step]) -> bool:
+    return any(step.outcome == "failed" for step in steps)
+
+
+def _print_steps(steps: list[Step], console: Console) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    styles = {"passed": "green", "failed": "bold red", "unclear": "yellow"}
+    for step in steps:
+        table.add_row(Text(step.outcome, style=styles[step.outcome]), Text(step.name), Text(_printable(step.detail)))
+    console.print(table)
+    console.print(Text("broken", style="bold red") if _any_failed(steps) else Text("works", style="bold green"))
+
+
+def _printable(text: str) -> str:
+    """What a server sent must not drive the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,0 +1,356 @@
+"""`responses-proxy replay`: recorded exchanges through today's code, and what it does differently."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from proxy.request import translate
+from proxy.server.gateway import Gateway
+from proxy.server.recorder import FORMAT, PATTERN, error_fields
+from proxy.server.stream_options import stream_options
+from proxy.settings import Settings
+from proxy.stream.invariants import frames
+from proxy.stream.translator import Translator
+from proxy.wire.chat_errors import read_error
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import parse_request
+
+IDENTICAL, DIFFERENT, UNUSABLE = 0, 1, 2
+
+#: Of one difference the terminal shows so many lines; `--json` has them all.
+_SHOWN_LINES = 60
+#: And of one line so many characters, around the place where it differs.
+_SHOWN_WIDTH = 160
+
+_TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class Unusable(Exception):
+    """A file that cannot be replayed; the text says why."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`place`: `request`, `error`, or `events`; the lines are what a diff compares."""
+
+    place: str
+    recorded: list[str]
+    replayed: list[str]
+
+
+@dataclass
+class Replay:
+    """What became of one record. `ending` is the terminal event's type, `HTTP 400`, or `no terminal event`; `notes` say
+    what could not be compared."""
+
+    path: str
+    events: int = 0
+    ending: str = "no terminal event"
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Record:
+    """A record as its file has it; `chat` and what follows are absent where the exchange did not come so far."""
+
+    head: dict[str, Any]
+    request: bytes
+    end: dict[str, Any]
+    chat: dict[str, Any] | None = None
+    backend: dict[str, Any] | None = None
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The records, and how to report."""
+    parser.epilog = "Exit status: 0 all are identical, 1 some differ, 2 there was nothing to replay, or not all could be read."
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="FILE|FOLDER", help="records, as `serve --record FOLDER` keeps them"
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay and report; the exit status is 0 (identical), 1 (different) or 2 (unreadable)."""
+    replays: list[Replay] = []
+    failed = False
+    for path in _files(args.paths):
+        try:
+            replays.append(replay(path))
+        except Unusable as error:
+            print(f"responses-proxy replay: {path}: {error}", file=sys.stderr)
+            failed = True
+    if not replays and not failed:
+        print("responses-proxy replay: no records there", file=sys.stderr)
+    if args.json:
+        print(json.dumps([_as_json(done) for done in replays], indent=2))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for done in replays:
+            _print(done, console)
+    if any(done.differences for done in replays):
+        return DIFFERENT
+    return UNUSABLE if failed or not replays else IDENTICAL
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield from sorted(path.glob(PATTERN)) if path.is_dir() else [path]
+
+
+# ---- reading a record -------------------------------------------------------------------------------------------------
+
+
+def read_record(path: Path) -> Record:
+    """The record of a file. Raises `Unusable`."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise Unusable(str(error.strerror)) from None
+    except ValueError:
+        raise Unusable("no record: not a file of JSON lines") from None
+    if not lines or not isinstance(lines[0], dict) or "record" not in lines[0]:
+        raise Unusable("no record of an exchange")
+    if lines[0]["record"] != FORMAT:
+        raise Unusable(f"a record of format {lines[0]['record']}; this version reads format {FORMAT}")
+    named = {key: line for line in lines for key in ("request", "chat", "backend", "end") if key in line}
+    if "request" not in named:
+        raise Unusable("the request was too large to be recorded")
+    return Record(
+        head=lines[0],
+        request=_request_body(named["request"]["request"]),
+        chat=named.get("chat"),
+        backend=named.get("backend", {}).get("backend"),
+        calls=[line for line in lines if "call" in line],
+        end=named.get("end", {}).get("end", {}),
+    )
+
+
+def _request_body(value: Any) -> bytes:
+    if isinstance(value, dict) and set(value) == {"not_json"}:
+        return _bytes(value["not_json"])
+    return json.dumps(value).encode()
+
+
+def _bytes(value: str | dict[str, str]) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
+
+
+# ---- replaying it -----------------------------------------------------------------------------------------------------
+
+
+def replay(path: Path) -> Replay:
+    """Run one record through the code of today. Raises `Unusable`."""
+    record = read_record(path)
+    done = Replay(str(path))
+    gateway = Gateway(_settings(record, done))
+    headers = record.head["headers"]
+    try:
+        request = parse_request(record.request)
+        plan = translate(request, gateway.parsers.policy(request.model))
+        response_id = record.chat["response_id"] if record.chat is not None else "resp_0"
+        options = stream_options(gateway, request, plan, headers, response_id)
+    except ApiError as error:
+        _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
+        done.ending = f"HTTP {error.status}"
+        return done
+    except Exception as defect:  # what a record is for: today's code fails on it
+        _compare(done, "error", [_pretty(record.end.get("error"))], [f"{type(defect).__name__}: {defect}"])
+        return done
+    if record.chat is None:
+        if not record.end.get("truncated"):
+            _compare(done, "error", [_pretty(record.end.get("error"))], ["null (the request is accepted)"])
+        return done
+    if "return_token_ids" in record.chat["chat"]:  # asked for where the gateway found out that the backend is a vLLM
+        plan.body.setdefault("return_token_ids", True)
+    _compare(done, "request", _lines(record.chat["chat"]), _lines(json.loads(json.dumps(plan.body))))
+    if record.backend is not None:
+        told = record.backend
+        refusal = read_error(told["status"], _bytes(told["body"]), told["retry_after"])
+        if record.end.get("error") is not None:
+            _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
+    _replay_calls(record, done, _translator(options, record.chat["created"]))
+    return done
+
+
+def _settings(record: Record, done: Replay) -> Settings:
+    recorded = record.head["settings"]
+    known = {name: value for name, value in recorded.items() if name in Settings.model_fields}
+    if len(known) < len(recorded):
+        done.notes.append(f"settings that this version does not have: {', '.join(sorted(recorded.keys() - known.keys()))}")
+    try:
+        return Settings(**known)
+    except ValueError as error:  # pydantic's
+        raise Unusable(f"its settings do not fit this version: {error}") from None
+
+
+class _Clock:
+    """Gives the time that the recorded translator read."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _translator(options: Any, created: float) -> tuple[Translator, _Clock]:
+    clock = _Clock(created)
+    return Translator(options, clock), clock
+
+
+def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
+    translator, clock = playing
+    assert record.chat is not None
+    recorded, replayed = bytearray(), bytearray()
+    for call in record.calls:
+        clock.now = record.chat["created"] + call["at"]
+        recorded += _bytes(call["sent"])
+        replayed += _perform(translator, call)
+    usage = not record.head.get("tokenizer")
+    if not usage:
+        done.notes.append("usage is not compared: the gateway counted tokens with a tokenizer, which is not in the record")
+    _compare(done, "events", _event_lines(bytes(recorded), usage), _event_lines(bytes(replayed), usage))
+    if usage and recorded != replayed and not any(found.place == "events" for found in done.differences):
+        done.differences.append(Difference("bytes", [repr(bytes(recorded))], [repr(bytes(replayed))]))
+    if translator.defect is not None:
+        done.notes.append(f"the translator failed: {type(translator.defect).__name__}: {translator.defect}")
+    if record.end.get("truncated"):
+        done.notes.append("the record is cut: the exchange was longer than a record may be")
+    events = [frame.data for frame in frames(bytes(replayed)) if frame.data != "[DONE]"]
+    done.events = len(events)
+    last = json.loads(events[-1])["type"] if events else None
+    if last in _TERMINALS:
+        done.ending = last
+    if record.backend is not None and record.end.get("error") is not None:
+        done.ending = f"HTTP {record.end['error']['status']}"
+
+
+def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
+    name, data = call["call"], call.get("data", "")
+    if name == "feed":
+        return translator.feed(_bytes(data))
+    if name == "feed_completion":
+        return translator.feed_completion(_bytes(data))
+    if name == "fail":
+        fields = dict(data)
+        return translator.fail(ApiError(fields.pop("status"), fields.pop("message"), **fields))
+    if name in ("start", "finish", "keep_alive"):
+        played: bytes = getattr(translator, name)()
+        return played
+    raise Unusable(f"a call that this version does not know: {name}")
+
+
+# ---- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _compare(done: Replay, place: str, recorded: list[str], replayed: list[str]) -> None:
+    if recorded != replayed:
+        done.differences.append(Difference(place, recorded, replayed))
+
+
+def _event_lines(data: bytes, usage: bool) -> list[str]:
+    """One line for each event: its data, which names its type. The `event:` name stands in front where it disagrees."""
+    lines = []
+    for frame in frames(data):
+        agrees = frame.name is None or f'"type":"{frame.name}"' in frame.data
+        text = frame.data if usage or '"usage"' not in frame.data else _without_usage(frame.data)
+        lines.append(text if agrees else f"{frame.name}: {text}")
+    return lines
+
+
+def _without_usage(data: str) -> str:
+    event = json.loads(data)
+    if isinstance(event.get("response"), dict):
+        event["response"].pop("usage", None)
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+
+
+def _lines(value: Any) -> list[str]:
+    return json.dumps(value, indent=1, ensure_ascii=False).splitlines()
+
+
+def _pretty(error: Any) -> str:
+    return json.dumps(error, ensure_ascii=False)
+
+
+def _as_json(done: Replay) -> dict[str, Any]:
+    return {
+        "path": done.path,
+        "identical": not done.differences,
+        "events": done.events,
+        "ending": done.ending,
+        "notes": done.notes,
+        "differences": [
+            {"place": found.place, "diff": [f"{sign}{line}" for sign, line in _diff(found)]} for found in done.differences
+        ],
+    }
+
+
+def _diff(found: Difference) -> Iterator[tuple[str, str]]:
+    """Lines of a diff, each with its sign: `-` recorded, `+` replayed, blank for both, `@` for a jump."""
+    for line in list(difflib.unified_diff(found.recorded, found.replayed, lineterm="", n=1))[2:]:
+        yield line[0], line[1:]
+
+
+def _print(done: Replay, console: Console) -> None:
+    name = Path(done.path).name
+    if done.differences:
+        places = ", ".join(found.place for found in done.differences)
+        console.print(Text(f"{name}: different ({places})", style="bold red"))
+    else:
+        console.print(Text(f"{name}: identical, {done.events} events, {done.ending}", style="green"))
+    for note in done.notes:
+        console.print(Text(f"  {note}", style="yellow"))
+    for found in done.differences:
+        console.print(Text(f"  {found.place}:  - recorded  + replayed", style="dim"))
+        lines = list(_diff(found))
+        for sign, line in _abridged(lines[:_SHOWN_LINES]):
+            if sign == "@":
+                console.print(Text("  …", style="dim"))
+                continue
+            console.print(Text(f"  {sign} {_printable(line)}", style={"-": "red", "+": "green"}.get(sign, "")))
+        if len(lines) > _SHOWN_LINES:
+            console.print(Text(f"  … and {len(lines) - _SHOWN_LINES} lines more (--json has them)", style="dim"))
+
+
+def _abridged(lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Long lines cut: a removed and an added one that follow each other to the place where they part, others at their end."""
+    starts = _parting_places(lines)
+    for number, (sign, line) in enumerate(lines):
+        start = max(0, starts.get(number, 0) - _SHOWN_WIDTH // 2)
+        shown = line[start : start + _SHOWN_WIDTH]
+        yield sign, ("…" if start else "") + shown + ("…" if start + _SHOWN_WIDTH < len(line) else "")
+
+
+def _parting_places(lines: list[tuple[str, str]]) -> dict[int, int]:
+    """For the lines of a changed block: at which character the nth recorded and the nth replayed one differ."""
+    places: dict[int, int] = {}
+    removed: list[int] = []
+    for number, (sign, line) in enumerate(lines):
+        if sign == "-":
+            removed.append(number)
+        elif sign == "+" and removed:
+            other = removed.pop(0)
+            pairs = enumerate(zip(lines[other][1], line, strict=False))
+            places[number] = places[other] = next((index for index, (a, b) in pairs if a != b), 0)
+        else:
+            removed.clear()
+    return places
+
+
+def _printable(text: str) -> str:
+    """What a server sent must not drive the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

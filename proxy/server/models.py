@@ -1,0 +1,175 @@
+"""`/v1/models`: the backend's list in OpenAI's shape (`data`), and Codex's catalog of the same (`models`), in one answer.
+
+Codex fetches it at each start when its provider has `model_catalog_url`, and takes the whole catalog or nothing. An answer of
+5xx keeps it waiting for seconds, so it never gets one: while the backend is down it gets the last list known, or else an empty
+one, at which it falls back quietly. Other clients get the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from proxy.server.gateway import GATEWAY
+from proxy.server.model_table import ModelTable
+from proxy.stream import clients
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError, server_error
+
+#: Codex asks twice at once, and the windows of one user start together: in seconds.
+_KEPT = 3.0
+#: Lists kept, one for each key that clients came with.
+_LISTS = 64
+_PASSED_BACK = ("Content-Type", "Content-Encoding", "Retry-After")
+_NO_LIST: dict[str, Any] = {"object": "list", "data": []}
+
+
+class Refused(Exception):
+    """The backend answered the question for its models with an error: status, body as it came, the headers that go with it."""
+
+    def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+    def passed_on(self) -> web.Response:
+        """The same for the client."""
+        return web.Response(status=self.status, body=self.body, headers=self.headers)
+
+
+@dataclass
+class _Kept:
+    """A list and when it came. The lock makes one question of several at once."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answer: dict[str, Any] | None = None
+    at: float = 0.0
+
+
+class Models:
+    """The models of the backend, as each key may see them."""
+
+    def __init__(self, table: ModelTable) -> None:
+        self.table = table
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+
+    async def listed(self, request: web.Request) -> dict[str, Any]:
+        """The backend's answer to `GET /v1/models`, a few seconds old at most. Raises `Refused` and `ApiError`."""
+        authorization = _authorization(request)
+        kept = self._for(authorization)
+        loop = asyncio.get_running_loop()
+        async with kept.lock:
+            if kept.answer is None or loop.time() - kept.at > _KEPT:
+                kept.answer, kept.at = await _ask(request, authorization), loop.time()
+            return kept.answer
+
+    def last_known(self, request: web.Request) -> dict[str, Any]:
+        """The last answer to this key, however old; an empty list if there was none."""
+        return self._for(_authorization(request)).answer or _NO_LIST
+
+    def catalog(self, listed: dict[str, Any]) -> list[dict[str, Any]]:
+        """The entries of Codex's catalog, in the order of the list."""
+        return [self.table.catalog_entry(model) for model in listed["data"]]
+
+    def _for(self, authorization: str | None) -> _Kept:
+        key = hashlib.sha256(
+            (authorization or "").encode("utf-8", "surrogateescape")
+        ).digest()  # keys of others stay no longer than needed
+        kept = self._kept.setdefault(key, _Kept())
+        self._kept.move_to_end(key)
+        if len(self._kept) > _LISTS:
+            self._kept.popitem(last=False)
+        return kept
+
+
+MODELS: web.AppKey[Models] = web.AppKey("models", Models)
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """`GET /v1/models`. The ETag is of what matters to Codex: vLLM's list has the time of day in it."""
+    models = request.app[MODELS]
+    try:
+        listed = await _listed(request)
+    except Refused as refused:
+        return refused.passed_on()
+    catalog = models.catalog(listed)
+    etag = f'W/"{hashlib.sha256(json.dumps(catalog).encode()).hexdigest()[:32]}"'
+    if etag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers={"ETag": etag})
+    # Ours goes last: llama.cpp has a `models` of another shape, at which Codex would throw all away.
+    return web.json_response({**listed, "models": catalog}, headers={"ETag": etag})
+
+
+async def retrieve_model(request: web.Request) -> web.Response:
+    """`GET /v1/models/{id}`: one of the list, with what Codex is told about it. The id may have slashes."""
+    name = request.match_info["id"]
+    try:
+        listed = await _listed(request)
+    except Refused as refused:
+        return refused.passed_on()
+    for model in listed["data"]:
+        if model["id"] == name:
+            return web.json_response({**request.app[MODELS].table.catalog_entry(model), **model})
+    raise ApiError(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
+
+
+async def _listed(request: web.Request) -> dict[str, Any]:
+    models = request.app[MODELS]
+    try:
+        return await models.listed(request)
+    except (Refused, ApiError) as error:
+        if not _from_codex(request) or not (error.status >= 500 or error.status == 429):
+            raise
+        logs.logger().warning("no models from the backend", extra=logs.fields(status=error.status))
+        return models.last_known(request)
+
+
+async def _ask(request: web.Request, authorization: str | None) -> dict[str, Any]:
+    """The list as the backend gives it, without what is no model. Raises `Refused` for an answer that is no success, `ApiError`
+    (502, 504) for none, or one that is no list."""
+    gateway = request.app[GATEWAY]
+    headers = [] if authorization is None else [("Authorization", authorization)]
+    try:
+        async with asyncio.timeout(gateway.settings.connect_timeout):
+            async with await gateway.backend.request("GET", "models", headers=headers) as answer:
+                body = await answer.read()
+    except TimeoutError:
+        raise server_error("The backend did not list its models in time.", 504) from None
+    except aiohttp.ClientError:
+        raise server_error("The backend's answer broke off.") from None
+    if answer.status != 200:
+        passed = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+        raise Refused(answer.status, body, passed)
+    return _read(body)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The list in a body. Raises `ApiError` (502)."""
+    try:
+        listed = json.loads(body)
+    except ValueError:
+        listed = None
+    data = listed.get("data") if isinstance(listed, dict) else None
+    if not isinstance(listed, dict) or not isinstance(data, list):
+        raise server_error("The backend's list of models cannot be read.")
+    return {**listed, "data": [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]}
+
+
+def _authorization(request: web.Request) -> str | None:
+    """What the backend gets of the client's key; the backend's own key, where there is one, replaces it."""
+    settings = request.app[GATEWAY].settings
+    if settings.backend_api_key is not None or not settings.forward_authorization:
+        return None
+    return request.headers.get("Authorization")
+
+
+def _from_codex(request: web.Request) -> bool:
+    """By its header, or by the version that it puts into the query of this request alone."""
+    return clients.recognise(request.headers) is clients.CODEX or "client_version" in request.query

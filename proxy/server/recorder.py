@@ -1,0 +1,268 @@
+"""Recording exchanges, one file each: what a bug report needs, and what `responses-proxy replay` runs again.
+
+The translator is the place to listen: it is sans I/O, so the calls that it got (with the bytes of each read, and when)
+together with the request are the whole exchange, and the same calls give the same events. While a recording is off,
+nothing of this file runs.
+
+A record is a file of JSON lines:
+
+    {"record": 1, "began", "versions", "settings", "headers", "tokenizer"}    the head; whether tokens were counted here
+    {"request": …}                                                the client's body, secrets redacted
+    {"chat": …, "response_id", "created"}                         its translation, and when the translator began
+    {"backend": {"status", "body", "retry_after"}}                only if the backend refused
+    {"call", "at", "data", "sent"}                                one call of the translator, seconds after `created`
+    {"end": {"outcome", "error", "truncated"}}
+
+Bytes are a text, or `{"base64": …}` where they are no UTF-8 (a read may end inside a character).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from proxy import __version__
+from proxy.server.redaction import SHORTEST_SECRET, Redaction, as_text
+from proxy.settings import Settings
+from proxy.stream.translator import StreamOptions, Translator
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError
+
+FORMAT = 1
+PATTERN = "exchange-*.jsonl"
+#: What one exchange may hold in memory while it runs, in bytes; the rest of a longer one is not recorded.
+EXCHANGE_LIMIT = 16 * 1024 * 1024
+#: About what a call costs besides its bytes.
+_CALL_COST = 100
+#: Records that may wait for the disk; more are dropped, and that is logged.
+_WAITING = 16
+#: The only headers that are kept.
+_HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
+#: Settings that say where things are, or how to get in, and nothing about the translation.
+_PRIVATE = frozenset({"backend", "backend_api_key", "host", "port", "record", "record_limit", "tokenizer", "model_table"})
+
+
+@dataclass
+class Recording:
+    """One exchange while it runs. Bytes are kept as they are and written down when it is over."""
+
+    secrets: tuple[str, ...]  #: texts that may not be written down
+    headers: dict[str, str]
+    began: float = field(default_factory=time.time)
+    size: int = 0
+    truncated: bool = False
+    request: bytes | None = None
+    chat: bytes | None = None
+    response_id: str | None = None
+    created: float = 0.0
+    refusal: dict[str, Any] | None = None
+    calls: list[tuple[str, float, bytes | ApiError | None, bytes]] = field(default_factory=list)
+    outcome: str = "failed"
+    error: ApiError | None = None
+
+    def asked(self, body: bytes) -> None:
+        """The client's request body."""
+        if self._fits(len(body)):
+            self.request = body
+
+    def translator(self, options: StreamOptions, chat: bytes) -> Translator:
+        """A translator that writes down what is asked of it; `chat` is the body of the chat request."""
+        if self._fits(len(chat)):
+            self.chat = chat
+        self.response_id = options.response_id
+        translator = _RecordedTranslator(self, options, time.time)
+        self.created = translator.created
+        return translator
+
+    def refused(self, status: int, body: bytes, retry_after: float | None) -> None:
+        """The backend refused."""
+        if self._fits(len(body)):
+            self.refusal = {"status": status, "body": as_text(body), "retry_after": retry_after}
+
+    def failed(self, error: ApiError) -> None:
+        """The answer is an HTTP error."""
+        self.error = ApiError(
+            error.status,
+            error.message,
+            type=error.type,
+            code=error.code,
+            param=error.param,
+            retry_after=error.retry_after,
+        )
+
+    def note(self, call: str, at: float, data: bytes | ApiError | None, sent: bytes) -> None:
+        """One call of the translator."""
+        if self._fits(_CALL_COST + len(sent) + (len(data) if isinstance(data, bytes) else 0)):
+            self.calls.append((call, at, data, sent))
+
+    def _fits(self, size: int) -> bool:
+        """Count bytes; once they are too many nothing more is taken, so that a record never has holes."""
+        self.size += size
+        self.truncated = self.truncated or self.size > EXCHANGE_LIMIT
+        return not self.truncated
+
+
+class _RecordedTranslator(Translator):
+    """A translator whose calls are noted. Its clock stands still during a call, so that a replay reads the same time."""
+
+    def __init__(self, recording: Recording, options: StreamOptions, clock: Callable[[], float]) -> None:
+        self._recording = recording
+        self._wall = clock
+        self.created = self._moment = clock()
+        self._busy = False  # inside a call: what it calls in turn is part of it
+        super().__init__(options, lambda: self._moment)
+
+    def start(self) -> bytes:
+        return self._noted("start", None, super().start)
+
+    def feed(self, data: bytes) -> bytes:
+        return self._noted("feed", data, lambda: super(_RecordedTranslator, self).feed(data))
+
+    def feed_completion(self, body: bytes) -> bytes:
+        return self._noted("feed_completion", body, lambda: super(_RecordedTranslator, self).feed_completion(body))
+
+    def finish(self) -> bytes:
+        return self._noted("finish", None, super().finish)
+
+    def fail(self, error: ApiError) -> bytes:
+        return self._noted("fail", error, lambda: super(_RecordedTranslator, self).fail(error))
+
+    def keep_alive(self) -> bytes:
+        return self._noted("keep_alive", None, super().keep_alive)
+
+    def _noted(self, call: str, data: bytes | ApiError | None, perform: Callable[[], bytes]) -> bytes:
+        if self._busy:
+            return perform()
+        at = round(self._wall() - self.created, 6)
+        self._moment = self.created + at
+        self._busy = True
+        try:
+            sent = perform()
+        finally:
+            self._busy = False
+        self._recording.note(call, at, data, sent)
+        return sent
+
+
+class Recorder:
+    """Keeps recordings in a folder. Raises `OSError` if it cannot be made.
+
+    `limit` is in bytes, for all records together: the oldest are deleted. Files are written by a thread, and can be read by
+    the owner alone.
+    """
+
+    def __init__(self, folder: Path, limit: int, settings: Settings) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._limit = limit
+        self._settings = settings.model_dump(mode="json", exclude=set(_PRIVATE))
+        self._tokenizer = settings.tokenizer is not None
+        key = settings.backend_api_key
+        self._key = key.get_secret_value() if key else ""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
+        self._room = threading.BoundedSemaphore(_WAITING)
+
+    def begin(self, headers: Mapping[str, str]) -> Recording:
+        """A recording for a request with these headers."""
+        authorization = headers.get("Authorization", "")
+        found = {self._key, authorization.rpartition(" ")[2], headers.get("Cookie", "")}
+        return Recording(
+            secrets=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
+            headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
+        )
+
+    def keep(self, recording: Recording) -> None:
+        """Write a finished recording down, in the thread."""
+        if not self._room.acquire(blocking=False):
+            logs.logger().warning("exchange not recorded: the disk is too slow")
+            return
+        try:
+            self._thread.submit(self._write, recording)
+        except RuntimeError:  # closed already: this exchange ended after the gateway
+            self._room.release()
+            logs.logger().warning("exchange not recorded: the gateway has stopped")
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._thread.shutdown()
+
+    def _write(self, recording: Recording) -> None:
+        try:
+            redaction = Redaction(recording.secrets)
+            text = "".join(json.dumps(line) + "\n" for line in self._lines(recording, redaction))
+            data = redaction.text(text).encode()
+            if len(data) > self._limit:
+                logs.logger().warning(
+                    "exchange not recorded: it is larger than record_limit", extra=logs.fields(size=len(data))
+                )
+                return
+            self._make_room(len(data))
+            moment = datetime.fromtimestamp(recording.began, UTC)
+            name = f"exchange-{moment:%Y%m%dT%H%M%S.%f}-{recording.response_id or secrets.token_hex(8)}.jsonl"
+            part = self._folder / f".{name}.part"
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            part.rename(self._folder / name)
+        except Exception:
+            logs.logger().exception("exchange not recorded")
+        finally:
+            self._room.release()
+
+    def _make_room(self, size: int) -> None:
+        """Delete the oldest records until `size` bytes more are within the limit. Their names sort by age."""
+        records = [(path, path.stat().st_size) for path in sorted(self._folder.glob(PATTERN))]
+        total = size + sum(known for _, known in records)
+        for path, known in records:
+            if total <= self._limit:
+                return
+            path.unlink(missing_ok=True)
+            total -= known
+
+    def _lines(self, recording: Recording, redaction: Redaction) -> list[dict[str, Any]]:
+        versions = {
+            "responses-proxy": __version__,
+            "python": platform.python_version(),
+            "aiohttp": aiohttp.__version__,
+            "msgspec": msgspec.__version__,
+        }
+        began = datetime.fromtimestamp(recording.began, UTC).isoformat()
+        head = {"record": FORMAT, "began": began, "versions": versions, "settings": self._settings}
+        lines: list[dict[str, Any]] = [head | {"headers": recording.headers, "tokenizer": self._tokenizer}]
+        if recording.request is not None:
+            lines.append({"request": redaction.value(recording.request)})
+        if recording.chat is not None:
+            chat = {"chat": redaction.value(recording.chat), "response_id": recording.response_id, "created": recording.created}
+            lines.append(chat)
+        if recording.refusal is not None:
+            lines.append({"backend": recording.refusal})
+        lines.extend(_call_line(*call) for call in recording.calls)
+        end = {"outcome": recording.outcome, "error": error_fields(recording.error), "truncated": recording.truncated}
+        lines.append({"end": end})
+        return lines
+
+
+def error_fields(error: ApiError | None) -> dict[str, Any] | None:
+    """An error as a record has it."""
+    if error is None:
+        return None
+    return {"status": error.status, **error.body()["error"], "retry_after": error.retry_after}
+
+
+def _call_line(call: str, at: float, data: bytes | ApiError | None, sent: bytes) -> dict[str, Any]:
+    line: dict[str, Any] = {"call": call, "at": at}
+    if data is not None:
+        line["data"] = as_text(data) if isinstance(data, bytes) else error_fields(data)
+    return {**line, "sent": as_text(sent)}

@@ -1,0 +1,94 @@
+"""Where settings come from: flags, environment, a YAML file. What is wrong is named as the user wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings import SettingsError as EnvironmentSourceError
+
+from proxy.settings import CONFIG_VARIABLE, ENV_PREFIX, ModelParsers, Settings, SettingsError, flag, suggestion, variable
+
+# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
+_SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
+_SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
+
+
+def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
+    """The settings of flags, environment, file and defaults, in this order of precedence, field by field.
+
+    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a stand-in; without `config_file`
+    the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`.
+    """
+    named = environ.get(CONFIG_VARIABLE)
+    if config_file is None and named:
+        config_file = Path(named)
+    sources: list[tuple[str, dict[str, Any]]] = [
+        ("flag", dict(flags)),
+        ("environment", _from_environment(environ)),
+        (str(config_file), _from_file(config_file) if config_file else {}),
+    ]
+    values: dict[str, Any] = {}
+    for _, source in reversed(sources):
+        values.update(source)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_complaints(error, sources))) from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
+    known = [variable(field) for field in Settings.model_fields]
+    for name in ours:
+        if name.upper() not in known:
+            raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {name.lower(): value for name, value in ours.items() if value}
+    try:
+        return source()
+    except EnvironmentSourceError as error:
+        raise SettingsError(f"environment: {error}") from None
+
+
+def _is_ours(name: str, value: str) -> bool:
+    if not name.upper().startswith(ENV_PREFIX) or name.upper() == CONFIG_VARIABLE:
+        return False
+    if name.upper() == variable("port") and _SERVICE_LINK_ADDRESS.match(value):
+        return False
+    return not _SERVICE_LINK.fullmatch(name[len(ENV_PREFIX) :])
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not valid YAML: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
+    for key in content:
+        if key not in Settings.model_fields:
+            raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
+    return content
+
+
+def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        field = str(detail["loc"][0])
+        origin = next((name for name, values in sources if field in values), "")
+        label = {"flag": flag(field), "environment": variable(field)}.get(origin, f"{origin}: {field}")
+        place = [label, *(part for part in detail["loc"][1:] if isinstance(part, str))]
+        if detail["type"] == "extra_forbidden":
+            key = place.pop()
+            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, ModelParsers.model_fields)}"
+        else:
+            yield f"{': '.join(place)}: {detail['msg'].removeprefix('Value error, ')}"

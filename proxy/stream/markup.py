@@ -1,0 +1,204 @@
+"""The seat of a markup parser in a stream: text of the model goes in, deltas come out, in the right place among the others.
+
+For backends that send raw text, the parser reads all of it. For a backend that parses by itself, it can read what leaked
+through (`rescue`); every item that comes of it is counted then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from proxy.stream.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
+from proxy.stream.formats import MarkupParser
+from proxy.wire.chat import TokenLogprob
+
+#: Calls found in the text are numbered from here, apart from those that the backend itself announces.
+_FIRST_CALL = 1_000_000
+#: What the backend itself tells apart: the stretch of text before it is over.
+_OF_THE_BACKEND = (Reasoning, Refusal, ToolCall)
+#: Tokens that may wait for the rest of a text that ends inside one of them.
+_WAITING_TOKENS = 256
+
+#: Asked about a piece of text and the ids of its tokens.
+Plain = Callable[[str, Sequence[int] | None], bool]
+Lane = tuple[Literal["text", "reasoning"], Plain | None]
+
+
+class Parser(Protocol):
+    """What reads the markup of one stretch of text (`formats.MarkupParser`, or a parser of vLLM's)."""
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be forgiven, by kind."""
+
+    def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
+        """The deltas that a piece of text brings."""
+
+    def finish(self, reason: FinishReason) -> list[Delta]:
+        """The deltas that were held back."""
+
+
+class NewParser(Protocol):
+    """Makes a parser."""
+
+    def __call__(self, *, thinking_open: bool | None) -> Parser:
+        """`thinking_open`: whether the text begins inside reasoning; None for what is usual in the family."""
+
+
+class Markup:
+    """Puts a parser between the reader and the lifecycle."""
+
+    def __init__(self, new_parser: NewParser, *, thinking_open: bool | None = None, rescue: bool = False) -> None:
+        """`thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what it missed.
+
+        Where the backend itself announces an item, the text behind it is read by a new parser, from outside of reasoning.
+        """
+        self._new_parser = new_parser
+        self._rescue = rescue
+        self._parser = new_parser(thinking_open=thinking_open)
+        self._fed = False
+        self._thinking = False  # the last delta of the parser was reasoning
+        self._calls = _FIRST_CALL
+        self._numbers: dict[int, int] = {}
+        self._logprobs = _Logprobs()
+        self._repairs: dict[str, int] = {}
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be forgiven, rescued or dropped, by kind."""
+        total = dict(self._repairs)
+        for kind, count in self._parser.repairs.items():
+            total[kind] = total.get(kind, 0) + count
+        if self._logprobs.dropped:
+            total["logprobs_dropped"] = self._logprobs.dropped
+        return total
+
+    def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
+        """What becomes of the deltas of one chunk. `token_ids`: those of its text, where the backend tells them."""
+        out: list[Delta] = []
+        text_came = False
+        for delta in deltas:
+            if type(delta) is Text:
+                text_came = self._fed = True
+                out += self._read_text(delta, token_ids)
+                token_ids = token_ids and ()
+            elif type(delta) in _OF_THE_BACKEND:
+                text_came = True
+                if self._fed:
+                    out += self.finish("stop")
+                out.append(delta)
+            else:
+                out.append(delta)
+        if token_ids and not text_came:  # of text that the backend still holds back
+            out += self._told_apart(self._parser.feed("", token_ids))
+        return out
+
+    def finish(self, reason: FinishReason) -> list[Delta]:
+        """This stretch of text is over: a partial marker at its end is none."""
+        out = self._told_apart(self._parser.finish(reason))
+        self._logprobs.assign(out)
+        self._logprobs.forget()
+        self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
+        self._parser = self._new_parser(thinking_open=False)
+        self._fed = self._thinking = False
+        self._numbers = {}
+        return out
+
+    def lane(self, kind: str) -> Lane | None:
+        """How more of an open item of this kind can be told without a parser; None where it cannot.
+
+        The field of the chunk in which it comes, and what has to be asked about each piece (it counts as fed if the answer
+        is yes).
+        """
+        if not self._fed:
+            return ("reasoning", None) if kind == "reasoning" else None
+        parser = self._parser
+        if isinstance(parser, MarkupParser) and parser.speaking == kind:
+            return "text", parser.plain
+        return None
+
+    def _read_text(self, delta: Text, token_ids: Sequence[int] | None) -> list[Delta]:
+        if delta.logprobs:
+            self._logprobs.add(delta.logprobs)
+        out = self._told_apart(self._parser.feed(delta.text, token_ids))
+        self._logprobs.assign(out)
+        return out
+
+    def _told_apart(self, deltas: list[Delta]) -> list[Delta]:
+        for delta in deltas:
+            if type(delta) is ToolCall:
+                self._numbers[delta.index] = self._calls
+                delta.index = self._calls
+                self._calls += 1
+                self._rescued("call_rescued")
+            elif type(delta) is ToolArguments:
+                delta.index = self._numbers[delta.index]
+            elif type(delta) is Reasoning and not self._thinking:
+                self._rescued("reasoning_rescued")
+            self._thinking = type(delta) is Reasoning
+        return deltas
+
+    def _rescued(self, kind: str) -> None:
+        if self._rescue:
+            self._repairs[kind] = self._repairs.get(kind, 0) + 1
+
+
+class _Logprobs:
+    """Log probabilities find the text that their tokens make up; those of reasoning, calls and markers have no place.
+
+    A piece of text may end inside a token. It then waits for the rest of the token. Where text is over that is not made
+    of whole tokens, its log probabilities are dropped, and counted.
+    """
+
+    def __init__(self) -> None:
+        self.dropped = 0  # texts that lost theirs
+        self._tokens: list[TokenLogprob] = []
+        self._text = ""  # given out, and made of some of these tokens
+
+    def add(self, tokens: list[TokenLogprob]) -> None:
+        """These tokens belong to the text that is about to be parsed."""
+        self._tokens += tokens
+
+    def assign(self, deltas: list[Delta]) -> None:
+        """Give the deltas of text what is theirs."""
+        if not self._tokens:
+            return
+        for delta in deltas:
+            if type(delta) is Text:
+                self._text += delta.text
+                delta.logprobs = self._take()
+            else:
+                self._drop()
+        if deltas and type(deltas[-1]) is not Text:
+            self._tokens = []
+        if self._text and len(self._tokens) > _WAITING_TOKENS:
+            self.forget()
+
+    def forget(self) -> None:
+        """What comes next has nothing to do with these tokens."""
+        self._drop()
+        self._tokens = []
+
+    def _drop(self) -> None:
+        self.dropped += bool(self._text)
+        self._text = ""
+
+    def _take(self) -> list[TokenLogprob] | None:
+        """The last tokens in a row that make up the text; None if it has no such tokens yet."""
+        wanted = self._text.encode()
+        for end in range(len(self._tokens), 0, -1):
+            found = b""
+            for begin in range(end - 1, -1, -1):
+                found = _bytes_of(self._tokens[begin]) + found
+                if len(found) >= len(wanted):
+                    break
+            if found == wanted:
+                tokens, self._tokens = self._tokens[begin:end], self._tokens[end:]
+                self._text = ""
+                return tokens
+        return None
+
+
+def _bytes_of(token: TokenLogprob) -> bytes:
+    return bytes(token.bytes) if token.bytes else token.token.encode("utf-8", "replace")

@@ -1,0 +1,237 @@
+"""The gateway's model catalog as the client takes it, with the configuration that `responses-proxy codex-config` gives."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from proxy.commands.codex_config import PROVIDER, configuration
+from proxy.server.model_table import SHIPPED_PROMPT
+from proxy.simulator import SimulatorOptions
+from tests.codex.cli import BINARY, PLAIN, Codex
+from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.terminal import TMUX, running
+
+ROOT = Path(__file__).parents[2]
+_PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+MODELS = ("Qwen/Qwen3-8B", "openai/gpt-oss-20b", "Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-Embedding-8B")
+
+
+@pytest.fixture
+def stage(start_stage: StartStage) -> Stage:
+    return start_stage(SimulatorOptions(models=MODELS))
+
+
+def configure(codex: Codex, url: str, model: str) -> None:
+    config = configuration(url, model, None)
+    codex.provider = config.pop("model_providers")[PROVIDER]
+    codex.top.pop("model_context_window")
+    codex.top.update(config, model_provider="gateway")  # under this name the client's stand-in writes the provider
+
+
+@pytest.fixture
+def codex(tmp_path: Path, stage: Stage) -> Codex:
+    codex = Codex(tmp_path, stage.url)
+    configure(codex, stage.url, MODELS[0])
+    return codex
+
+
+def asked(stage: Stage) -> list[dict[str, Any]]:
+    """The bodies of the requests for a response."""
+    return [each.request for each in stage.exchanges if each.path == "/v1/responses"]
+
+
+def warnings(run: Any) -> list[str]:
+    """Every complaint, that about missing metadata too."""
+    return [*run.errors, *(item["message"] for item in run.items("error"))]
+
+
+def test_a_turn_without_any_warning(codex: Codex, stage: Stage) -> None:
+    run = codex.run("scenario: agent")
+    assert (run.code, warnings(run)) == (0, [])
+    assert codex.files() == {"greeting.py": GREETING}
+    lists = [each for each in stage.exchanges if each.path.startswith("/v1/models?client_version=")]
+    assert [each.status for each in lists] == [200]
+    first = asked(stage)[0]
+    [part, *_] = first["input"][0]["content"]
+    assert (first["input"][0]["role"], part["text"]) == ("developer", SHIPPED_PROMPT.read_text(encoding="utf-8"))
+    assert "apply_patch" in [tool["name"] for tool in first["tools"] if tool["type"] == "custom"]
+    assert "web_search" not in str([tool["type"] for tool in first["tools"]])
+    assert first["reasoning"]["effort"] == "medium"
+    assert {chat["reasoning_effort"] for chat in stage.chats} == {"medium"}
+
+
+def test_reasoning_is_shown_once(codex: Codex) -> None:
+    shown, errors, code = codex.execute("exec", *PLAIN, "scenario: agent")
+    assert code == 0
+    assert (shown + errors).count("A small file is enough: write it, improve it, run it.") == 1
+
+
+def test_the_levels_are_those_of_the_model(codex: Codex, stage: Stage) -> None:
+    codex.top.update(model="openai/gpt-oss-20b", model_reasoning_effort="low")
+    assert warnings(codex.run("scenario: plain")) == []
+    assert [chat["reasoning_effort"] for chat in stage.chats] == ["low"]
+
+
+@pytest.mark.parametrize(("model", "seen"), [("Qwen/Qwen3-8B", False), ("Qwen/Qwen3-VL-8B-Instruct", True)])
+def test_an_image_goes_only_to_a_model_that_sees(codex: Codex, stage: Stage, model: str, seen: bool) -> None:
+    codex.top["model"] = model
+    (codex.workspace / "pixel.png").write_bytes(_PIXEL)
+    run = codex.run("scenario: plain", "-i", "pixel.png")
+    assert (run.code, warnings(run)) == (0, [])
+    assert ("image_url" in str(stage.chats[0]["messages"])) is seen
+    assert ("image content omitted" in str(stage.chats[0]["messages"])) is not seen
+
+
+@pytest.mark.parametrize(("tokens_to_spare", "compactions"), [(-40, 1), (60, 0)])
+def test_the_window_of_the_backend_decides_when_the_history_is_compacted(
+    tokens_to_spare: int, compactions: int, tmp_path: Path, start_stage: StartStage
+) -> None:
+    """Compaction is due at 90 % of the window, which is chosen here by what the last step but one has used. The window also
+    bounds what the client says of its skills: it is measured in one of about the same size."""
+
+    def play(name: str, window: int) -> Stage:
+        stage = start_stage(SimulatorOptions(models=MODELS, max_model_len=window))
+        codex = Codex(tmp_path / name, stage.url)
+        configure(codex, stage.url, MODELS[0])
+        run = codex.run("scenario: agent")
+        assert (run.code, warnings(run)) == (0, [])
+        return stage
+
+    answers = [each.events[-1]["response"] for each in play("measure", 9500).exchanges if each.is_stream]
+    used = answers[-2]["usage"]["total_tokens"] + tokens_to_spare
+    stage = play("compact", used * 10 // 9)
+    requests = [str(chat["messages"][-1]["content"]) for chat in stage.chats]
+    assert sum("CONTEXT CHECKPOINT COMPACTION" in text for text in requests) == compactions
+
+
+def test_a_backend_that_is_down_keeps_nobody_waiting(tmp_path: Path, start_stage: StartStage) -> None:
+    stage = start_stage(backend="http://127.0.0.1:9")
+    codex = Codex(tmp_path, stage.url)
+    configure(codex, stage.url, "qwen3")
+    codex.provider |= {"request_max_retries": 0, "stream_max_retries": 0}
+    run = codex.run("hello")
+    assert run.code == 1
+    assert "failed to refresh" not in str(run.stderr)
+    assert [each.status for each in stage.exchanges if each.path.startswith("/v1/models")] == [200]
+
+
+@pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
+def test_the_picker_lists_what_is_served(codex: Codex, stage: Stage) -> None:
+    with running(codex) as terminal:
+        terminal.wait_for("Ask Codex to do anything")
+        terminal.type("/model")
+        screen = terminal.wait_for("Select Model", "gpt-oss-20b")
+        for model in MODELS[:3]:
+            assert model in screen
+        assert "Embedding" not in screen
+        assert "131,072 tokens of context" in screen
+        assert "⚠" not in screen
+        terminal.press("Down")
+        terminal.press("Enter")
+        terminal.wait_for("Select Reasoning Level for openai/gpt-oss-20b", "Low", "Medium (default)", "High")
+
+
+@pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
+def test_the_window_that_the_user_sees(codex: Codex) -> None:
+    with running(codex) as terminal:
+        terminal.wait_for("Ask Codex to do anything")
+        terminal.type("scenario: plain")
+        terminal.wait_for("A plain answer")
+        terminal.type("/status")
+        terminal.wait_for("reasoning medium", "used / 125K)")  # 95 % of 131 072
+
+
+def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
+    """The model learns the format from it; the client is also the program of that name."""
+    prompt = SHIPPED_PROMPT.read_text(encoding="utf-8")
+    patch = prompt[prompt.index("\n*** Begin Patch") + 1 : prompt.index("*** End Patch\n")] + "*** End Patch"
+    source = codex.workspace / "src"
+    source.mkdir()
+    (source / "greet.py").write_text('def greet(name):\n    print("Hi " + name)\n    return name\n', encoding="utf-8")
+    (source / "unused.py").write_text("pass\n", encoding="utf-8")
+    [native] = BINARY.parents[1].glob("@openai/codex-*/vendor/*/bin/codex")
+    subprocess.run(["apply_patch", patch], executable=native, cwd=codex.workspace, env=codex.environment, check=True)
+    assert codex.files() == {
+        "docs/notes.md": "# Notes\nEvery line of a new file begins with a plus sign.\n",
+        "src/greeting.py": 'def greet(name):\n    print(f"Hello, {name}!")\n    return name\n',
+    }
+
+
+# responses-proxy codex
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:
+    """`responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
+    environment = {
+        **codex.environment,
+        "PATH": os.pathsep.join([str(BINARY.parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "proxy", "codex", "--url", url, "--codex-home", str(codex.home), *arguments],
+        cwd=codex.workspace,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -> None:
+    port = free_port()
+    with start(codex, f"http://127.0.0.1:{port}", "--simulator", "exec", *PLAIN, "scenario: agent tps: 500") as process:
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "Hello, world!" in output
+    assert "Model metadata" not in errors
+    assert codex.files() == {"greeting.py": GREETING}
+    assert is_free(port)
+    assert "stopped" in (codex.home / "gateway.log").read_text(encoding="utf-8")
+
+
+def test_it_uses_a_gateway_that_is_there_and_passes_the_status_on(codex: Codex, stage: Stage) -> None:
+    with start(codex, stage.url, "--backend", "http://127.0.0.1:9", "exec", "--no-such-flag") as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "a gateway answers at" in errors
+    assert "unexpected argument '--no-such-flag'" in errors
+    with start(codex, stage.url, "exec", *PLAIN, "scenario: plain hi") as process:
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output.strip()) == (0, "A plain answer to “scenario: plain hi”.")
+    assert httpx.get(f"{stage.url}/models").status_code == 200  # it was not ours to stop
+
+
+def test_a_signal_reaches_codex_and_the_gateway_ends_too(codex: Codex) -> None:
+    port = free_port()
+    with start(
+        codex, f"http://127.0.0.1:{port}", "--simulator", "exec", *PLAIN, "scenario: long tokens: 5000 tps: 20"
+    ) as process:
+        assert process.stderr is not None
+        while "scenario: long" not in (line := process.stderr.readline()):  # Codex repeats what it is asked
+            assert line, "ended before it began"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert is_free(port)

@@ -1,0 +1,343 @@
+"""`responses-proxy codex-config` and what `responses-proxy codex` does before there is a Codex: the file, and the errors."""
+
+from __future__ import annotations
+
+import re
+import socket
+import tomllib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.cli import main
+from proxy.commands import codex as codex_command
+from proxy.commands.codex import split_arguments
+from proxy.commands.codex_config import configuration
+from proxy.server.model_table import ModelEntry, load_model_table
+from proxy.settings import Settings
+from proxy.simulator import SimulatorOptions, create_app, serving
+from tests.codex.stage import Background, Stage, StartStage, open_stage
+
+ROOT = Path(__file__).parents[2]
+DEFAULT = f"http://127.0.0.1:{Settings().port}/v1"
+NOWHERE = "http://127.0.0.1:9"
+FILE = """\
+# My Codex
+model = "gpt-5.5"  # the good one
+approval_policy = "on-request"
+
+[tui]
+theme = "dark"  # of course
+
+[model_providers.other]
+name = "other"
+
+[projects."/work"]
+trust_level = "trusted"
+"""
+
+
+@pytest.fixture(scope="module")
+def background() -> Iterator[Background]:
+    servers = Background()
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def start_stage(background: Background) -> Iterator[StartStage]:
+    stack = AsyncExitStack()
+
+    def start(options: SimulatorOptions | None = None, backend: str | None = None, **knobs: Any) -> Stage:
+        return background.run(stack.enter_async_context(open_stage(options or SimulatorOptions(), backend, knobs)))
+
+    yield start
+    background.run(stack.aclose())
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "codex"
+    home.mkdir()
+    monkeypatch.setenv("CODEX_HOME", str(home))
+    return home
+
+
+def configured(home: Path) -> dict[str, Any]:
+    return tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
+
+
+# What is printed
+
+
+def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    stage = start_stage(SimulatorOptions(models=("bge-m3", "qwen3", "other")))
+    assert main(["codex-config", "--url", stage.url]) == 0
+    assert tomllib.loads(capsys.readouterr().out) == {
+        "model": "qwen3",  # the first that one can talk to
+        "model_provider": "responses-proxy",
+        "web_search": "disabled",
+        "show_raw_agent_reasoning": True,
+        "model_providers": {
+            "responses-proxy": {
+                "name": "responses-proxy",
+                "base_url": stage.url,
+                "wire_api": "responses",
+                "model_catalog_url": f"{stage.url}/models",
+                "experimental_bearer_token": "none",
+            }
+        },
+    }
+    assert list(home.iterdir()) == []
+
+
+def test_no_gateway_is_needed_when_the_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codex-config", "--model", "org/m", "--env-key", "MY_KEY"]) == 0
+    config = tomllib.loads(capsys.readouterr().out)
+    assert config["model"] == "org/m"
+    provider = config["model_providers"]["responses-proxy"]
+    assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
+    assert provider["env_key"] == "MY_KEY"
+    assert "experimental_bearer_token" not in provider
+
+
+@pytest.mark.parametrize("url", ["http://gateway:9000", "http://gateway:9000/", "http://gateway:9000/v1/"])
+def test_the_url_may_be_given_with_or_without_its_version(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codex-config", "--model", "m", "--url", url]) == 0
+    assert 'base_url = "http://gateway:9000/v1"' in capsys.readouterr().out
+
+
+def test_the_key_is_used_to_ask_for_the_models(
+    start_stage: StartStage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = start_stage(SimulatorOptions(api_key="right"))
+    monkeypatch.setenv("MY_KEY", "right")
+    assert main(["codex-config", "--url", stage.url, "--env-key", "MY_KEY"]) == 0
+    said = capsys.readouterr().out
+    assert 'env_key = "MY_KEY"' in said
+    assert "right" not in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "said"),
+    [
+        (["--url", NOWHERE], 1, f"no gateway answers at {NOWHERE}/v1: start it"),
+        (["--url", "127.0.0.1:9000"], 2, "--url: "),
+        (["--env-key", "NOT_SET_ANYWHERE"], 1, "the variable NOT_SET_ANYWHERE is not set"),
+    ],
+)
+def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codex-config", *argv]) == status
+    assert capsys.readouterr().err.startswith(f"responses-proxy: {said}")
+
+
+def test_a_gateway_that_wants_a_key_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = start_stage(SimulatorOptions(api_key="right"))
+    assert main(["codex-config", "--url", stage.url]) == 1
+    assert "wants a key: name its environment variable with --env-key" in capsys.readouterr().err
+
+
+def test_a_gateway_whose_backend_is_down_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codex-config", "--url", start_stage(backend=NOWHERE).url]) == 1
+    assert "(status 502)" in capsys.readouterr().err
+
+
+# What is written
+
+
+def test_a_new_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert configured(home)["model"] == "m"
+    assert [path.name for path in home.iterdir()] == ["config.toml"]
+    assert capsys.readouterr().out == f"wrote {home / 'config.toml'}\n"
+
+
+def test_what_was_there_stays(home: Path, tmp_path: Path) -> None:
+    file = home / "config.toml"
+    file.write_text(FILE, encoding="utf-8")
+    file.chmod(0o600)
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    text = file.read_text(encoding="utf-8")
+    for kept in ("# My Codex\n", "# the good one\n", 'theme = "dark"  # of course\n', 'approval_policy = "on-request"\n'):
+        assert kept in text
+    before, after = tomllib.loads(FILE), configured(home)
+    assert {key: after[key] for key in ("tui", "projects", "approval_policy")} == {
+        key: before[key] for key in ("tui", "projects", "approval_policy")
+    }
+    assert set(after["model_providers"]) == {"other", "responses-proxy"}
+    assert (after["model"], after["model_provider"]) == ("m", "responses-proxy")
+    assert (home / "config.toml.bak").read_text(encoding="utf-8") == FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_time_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config.toml").write_text(FILE, encoding="utf-8")
+    argv = ["codex-config", "--model", "m", "--write"]
+    assert main(argv) == 0
+    text = (home / "config.toml").read_text(encoding="utf-8")
+    assert main(argv) == 0
+    assert "is as it should be" in capsys.readouterr().out
+    assert (home / "config.toml").read_text(encoding="utf-8") == text
+    assert sorted(path.name for path in home.iterdir()) == ["config.toml", "config.toml.bak"]
+
+
+@pytest.mark.parametrize(("named", "written"), [("other", "other"), ("gone", "qwen3")])
+def test_the_model_of_the_file_stays_if_it_is_served(named: str, written: str, start_stage: StartStage, home: Path) -> None:
+    (home / "config.toml").write_text(f'model = "{named}"\n', encoding="utf-8")
+    stage = start_stage(SimulatorOptions(models=("qwen3", "other")))
+    assert main(["codex-config", "--url", stage.url, "--write"]) == 0
+    assert configured(home)["model"] == written
+
+
+def test_no_backup_overwrites_another(home: Path) -> None:
+    (home / "config.toml").write_text(FILE, encoding="utf-8")
+    assert main(["codex-config", "--model", "one", "--write"]) == 0
+    assert main(["codex-config", "--model", "two", "--write"]) == 0
+    assert (home / "config.toml.bak").read_text(encoding="utf-8") == FILE
+    assert 'model = "one"' in (home / "config.toml.bak.1").read_text(encoding="utf-8")
+
+
+def test_a_key_that_the_user_has_set_stays_until_another_is_given(home: Path) -> None:
+    (home / "config.toml").write_text(
+        '[model_providers.responses-proxy]\nexperimental_bearer_token = "mine"\n', encoding="utf-8"
+    )
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert configured(home)["model_providers"]["responses-proxy"]["experimental_bearer_token"] == "mine"
+    assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
+    provider = configured(home)["model_providers"]["responses-proxy"]
+    assert provider["env_key"] == "KEY"
+    assert "experimental_bearer_token" not in provider
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert configured(home)["model_providers"]["responses-proxy"] == provider
+
+
+def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config.toml").write_text("model_context_window = 1000\n", encoding="utf-8")
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert "note: model_context_window in it goes before" in capsys.readouterr().out
+    assert configured(home)["model_context_window"] == 1000
+
+
+@pytest.mark.parametrize("text", ["model = \n", 'model_providers = "x"\n', "[model_providers]\nresponses-proxy = 1\n"])
+def test_a_file_that_cannot_be_used_is_left_alone(text: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    assert main(["codex-config", "--model", "m", "--write"]) == 1
+    assert capsys.readouterr().err.startswith("responses-proxy: ")
+    assert (home / "config.toml").read_text(encoding="utf-8") == text
+    assert [path.name for path in home.iterdir()] == ["config.toml"]
+
+
+def test_a_link_stays_a_link(home: Path, tmp_path: Path) -> None:
+    dotfile = tmp_path / "dotfiles.toml"
+    dotfile.write_text(FILE, encoding="utf-8")
+    (home / "config.toml").symlink_to(dotfile)
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert (home / "config.toml").is_symlink()
+    assert 'model = "m"' in dotfile.read_text(encoding="utf-8")
+
+
+SPREAD = '[model_providers.a]\nname = "a"\n[tui]\ntheme = "dark"\n[model_providers.b]\nname = "b"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ('model_providers = { other = { name = "o" } }\n', {"other"}),
+        ('model_providers.other = { name = "o" }\n', {"other"}),
+        ('[model_providers]\nother = { name = "o" }\n', {"other"}),
+        ('[model_providers.responses-proxy]\nname = "old"  # mine\n', set()),
+        (SPREAD, {"a", "b"}),
+    ],
+)
+def test_providers_may_be_written_in_any_way(text: str, others: set[str], home: Path) -> None:
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    config = configured(home)
+    assert set(config["model_providers"]) == {*others, "responses-proxy"}
+    assert config["model_providers"]["responses-proxy"]["name"] == "responses-proxy"
+    assert config["model"] == "m"
+
+
+# What is said of it
+
+
+def test_the_guide_shows_what_the_command_gives() -> None:
+    guide = (ROOT / "docs" / "codex.md").read_text(encoding="utf-8")
+    for document, url in ((guide, "http://gateway:9000/v1"), (ROOT.joinpath("README.md").read_text(encoding="utf-8"), DEFAULT)):
+        [block] = re.findall(r"```toml\n(.*?)```", document, re.DOTALL)
+        assert tomllib.loads(block) == configuration(url, "qwen3", None)
+
+
+def test_the_guide_names_every_field_of_the_model_table(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "codex.md").read_text(encoding="utf-8")
+    assert [name for name in ModelEntry.model_fields if f"`{name}`" not in guide] == []
+    [example] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "models.yaml").write_text(example, encoding="utf-8")
+    (tmp_path / "my-coder.md").write_text("You are a coder.", encoding="utf-8")
+    assert load_model_table(tmp_path / "models.yaml").find("my-coder-7b").display_name == "My Coder"
+
+
+# responses-proxy codex
+
+
+@pytest.mark.parametrize(
+    ("argv", "ours", "codex"),
+    [
+        ([], [], []),
+        (["exec", "--url", "x"], [], ["exec", "--url", "x"]),
+        (["--backend", "http://a", "exec", "hi"], ["--backend", "http://a"], ["exec", "hi"]),
+        (["--backend=http://a", "--simulator", "-m", "x"], ["--backend=http://a", "--simulator"], ["-m", "x"]),
+        (["--", "--help"], [], ["--help"]),
+        (["exec", "--", "x"], [], ["exec", "--", "x"]),
+        (["--model", "m"], ["--model", "m"], []),
+        (["a serve b", "serve"], [], ["a serve b", "serve"]),
+    ],
+)
+def test_the_first_argument_that_is_not_ours_is_codex_s_and_all_behind_it(
+    argv: list[str], ours: list[str], codex: list[str]
+) -> None:
+    assert split_arguments(argv) == (ours, codex)
+
+
+@pytest.fixture
+def _codex_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codex_command, "find_codex", lambda: "/bin/true")
+
+
+def test_without_codex(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(codex_command, "find_codex", lambda: None)
+    assert main(["codex", "exec", "hi"]) == 127
+    assert "npm install -g @openai/codex" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_codex_is_there")
+def test_a_gateway_elsewhere_is_not_started(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    assert main(["codex", "--url", "http://gateway.invalid:9000", "--codex-home", str(home)]) == 1
+    assert "no gateway answers at http://gateway.invalid:9000/v1" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_codex_is_there")
+def test_another_server_is_not_taken_for_a_gateway(
+    background: Background, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    stack = AsyncExitStack()
+    url = background.run(stack.enter_async_context(serving(create_app(SimulatorOptions()))))
+    assert main(["codex", "--url", url, "--codex-home", str(home)]) == 1
+    background.run(stack.aclose())
+    assert "another server listens at" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_codex_is_there")
+def test_a_gateway_that_does_not_start_says_why(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RESPONSES_PROXY_BACKEND", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert main(["codex", "--url", f"http://127.0.0.1:{port}", "--codex-home", str(home)]) == 1
+    said = capsys.readouterr().err
+    assert "the gateway did not start" in said
+    assert "no backend: give --backend URL" in said

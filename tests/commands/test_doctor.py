@@ -1,0 +1,293 @@
+"""`responses-proxy doctor` as its user sees it: the right verdict on servers of many kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from proxy.cli import main
+from proxy.settings import Settings
+from proxy.simulator import serving
+from proxy.sources import load
+from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
+from tests.server import harness
+from tests.server.harness import gateway
+
+# ---- verdicts on personalities ----------------------------------------------------------------------------------------
+
+
+def test_a_vllm_that_parses_works_as_it_is() -> None:
+    def change(body: dict[str, Any]) -> None:
+        if "1 to 2000" in body["messages"][0]["content"]:  # as long as it would be
+            body["messages"][0]["content"] += " tokens: 8000, tps: 500"
+
+    found = report(change=change)
+    assert (found.status, found.verdict, found.server) == (0, "works", "vLLM 0.32.0")
+    assert found.settings == {}
+    assert found.findings == []
+    facts = found.profile
+    assert facts["models"] == [{"id": "m", "max_length": CONTEXT}]
+    assert (facts["reasoning_field"], facts["calls"], facts["usage"]) == ("reasoning", "parsed", "last")
+    assert (facts["token_ids"], facts["tokenize"], facts["structured_output"]) == (True, "messages", True)
+    assert (facts["max_tokens_field"], facts["overflow"], facts["error_shape"]) == (
+        "max_completion_tokens",
+        "recognised",
+        "openai",
+    )
+    assert facts["tolerates"] == {"two_system": True, "late_system": True, "developer": True, "two_user": True}
+    assert facts["stops"] is True
+
+
+@pytest.mark.parametrize(
+    ("personality", "model", "parser", "reasoning"),
+    [
+        ("vllm-raw", "Qwen/Qwen3-8B", "hermes", "qwen3"),
+        ("vllm-raw", "m", "hermes", "qwen3"),
+        ("vllm-raw-xml", "m", "qwen3_coder", "qwen3"),
+        ("vllm-raw", "nvidia/nemotron-3-nano", "hermes", "nemotron_v3"),  # what was seen goes before the name
+    ],
+)
+def test_a_raw_vllm_is_told_its_flags(personality: str, model: str, parser: str, reasoning: str) -> None:
+    found = report(personality=personality, model=model)
+    assert (found.status, found.verdict) == (0, "works with the settings below")
+    flags = f"--enable-auto-tool-choice --tool-call-parser {parser} --reasoning-parser {reasoning}"
+    assert flags in found.said("warning")
+    assert found.settings == {"reasoning_parser": reasoning, "tool_call_parser": parser}
+
+
+def test_a_raw_sglang_is_told_flags_by_its_own_names() -> None:
+    found = report(personality="sglang-raw")
+    assert found.server == "SGLang 0.5.6"
+    assert "Start the server with --tool-call-parser qwen25 --reasoning-parser qwen3." in found.said("warning")
+    assert found.settings["tool_call_parser"] == "hermes"
+
+
+@pytest.mark.parametrize(
+    ("personality", "server"),
+    [("sglang", "SGLang 0.5.6"), ("llamacpp", "llama.cpp b6900-simulator"), ("deepseek", "unknown make")],
+)
+def test_reasoning_content_becomes_a_setting(personality: str, server: str) -> None:
+    found = report(personality=personality)
+    assert (found.status, found.verdict, found.server) == (0, "works with the settings below", server)
+    assert found.settings == {"reasoning_field": "reasoning_content"}
+    assert "reasoning_content" in found.said("note")
+    assert found.said("error") == ""
+
+
+def test_llamacpp_tells_its_context_elsewhere() -> None:
+    assert report(personality="llamacpp").profile["models"] == [{"id": "m", "max_length": CONTEXT}]
+
+
+def test_ollama_works_but_keeps_its_context_to_itself() -> None:
+    found = report(personality="ollama")
+    assert (found.status, found.verdict, found.server) == (0, "works", "Ollama 0.13.0")
+    assert "OLLAMA_CONTEXT_LENGTH" in found.said("note")
+    assert found.profile["overflow"] is None  # nothing is sent that could keep it busy
+
+
+def test_openai_has_no_reasoning_to_see() -> None:
+    found = report(personality="openai")
+    assert (found.status, found.verdict) == (0, "works")
+    assert "No reasoning was seen" in found.said("note")
+
+
+def test_the_old_function_call_field_is_noted() -> None:
+    found = report(personality="legacy")
+    assert found.profile["calls"] == "legacy"
+    assert "function_call" in found.said("note")
+    assert found.status == 0
+
+
+def test_interleaved_calls_are_noted() -> None:
+    found = report(personality="vllm-interleaved", model="sim-parallel")
+    assert (found.profile["parallel_calls"], found.profile["interleaved_calls"]) == (True, True)
+    assert "interleaved" in found.said("note")
+    found = report(model="sim-parallel")
+    assert (found.profile["parallel_calls"], found.profile["interleaved_calls"]) == (True, False)
+
+
+@pytest.mark.parametrize(("personality", "usage"), [("vllm-usage-none", "none"), ("vllm-usage-every", "every")])
+def test_usage_is_looked_for(personality: str, usage: str) -> None:
+    found = report(personality=personality)
+    assert found.profile["usage"] == usage
+    assert ("no usage" in found.said("warning")) is (usage == "none")
+
+
+# ---- broken servers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("sim-drop", "broke in the middle"),
+        ("sim-eof", "without a finish_reason"),
+        ("sim-no-finish", "without a finish_reason"),
+        ("sim-malformed", "not valid JSON"),
+        ("sim-error", "EngineCore"),
+        ("sim-status-500", "HTTP 500: Internal server error"),
+        ("sim-status-503", "HTTP 503"),
+        ("sim-reset", "closed the connection"),
+    ],
+)
+def test_a_broken_server_is_called_broken(model: str, said: str) -> None:
+    found = report(model=model)
+    assert (found.status, found.verdict) == (1, "broken")
+    assert said in found.said("error")
+    assert found.settings == {}  # nothing is concluded from what did not work
+
+
+def test_a_server_that_hangs_is_given_up() -> None:
+    found = report("--timeout", "0.2", model="sim-slow-headers-5")
+    assert (found.status, found.verdict) == (1, "broken")
+    assert "within 0.2 seconds" in found.said("error")
+
+
+def test_a_missing_done_marker_is_harmless() -> None:
+    found = report(model="sim-no-done")
+    assert found.status == 0
+    assert "[DONE]" in found.said("note")
+
+
+def test_a_model_that_is_not_served_is_told_which_are() -> None:
+    found = report("--model", "other", strict_models=True)
+    assert found.status == 1
+    assert "It serves m: name one with --model." in found.said("error")
+
+
+def test_a_wrong_model_is_refused_where_names_count() -> None:
+    assert report(strict_models=True).profile["unknown_model"] == "refused"
+    assert report().profile["unknown_model"] == "served"
+
+
+# ---- what the user sees -----------------------------------------------------------------------------------------------
+
+
+def test_the_report_ends_with_settings_that_serve_accepts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert examine(personality="vllm-raw", model="qwen3") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("vLLM 0.32.0 at http://127.0.0.1:")
+    assert "raw (hermes)" in out
+    assert "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3" in out
+    path = tmp_path / "gateway.yaml"
+    path.write_text(out[out.index("# vLLM") :])
+    settings = load({}, path, {})
+    assert (settings.reasoning_parser, settings.tool_call_parser) == ("qwen3", "hermes")
+    assert settings.backend[0].endswith("/v1")
+
+
+def test_the_settings_may_be_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gateway.yaml"
+    assert examine("--write", str(path), personality="llamacpp") == 0
+    assert load({}, path, {}).reasoning_field == "reasoning_content"
+    assert examine("--write", str(tmp_path / "no" / "where.yaml")) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_the_gateway_works_with_what_the_doctor_prescribes(tmp_path: Path) -> None:
+    """The cure is tried: raw markup comes out as items."""
+    path = tmp_path / "gateway.yaml"
+
+    async def test() -> None:
+        async with server("vllm-raw", model="m") as url:
+            assert await asyncio.to_thread(run, url, "--write", str(path)) == 0
+            settings = load({}, path, {})
+            names = ("reasoning_parser", "tool_call_parser")
+            async with gateway(url, **{name: getattr(settings, name) for name in names}) as served:
+                assert await asyncio.to_thread(run, "--gateway", served.url) == 0
+
+    harness.run(test())
+
+
+class Serve:
+    """Stands in for `proxy.server.serve`; keeps the settings that it was called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings: list[Settings] = []
+        monkeypatch.setattr("proxy.server.serve", self.serve)
+
+    def serve(self, settings: Settings) -> int:
+        self.settings.append(settings)
+        return 0
+
+
+def test_the_gateway_adapts_by_itself_if_told_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    served = Serve(monkeypatch)
+
+    async def test() -> None:
+        async with server("llamacpp") as url:
+            arguments = ["serve", "--backend", url]
+            await asyncio.to_thread(main, [*arguments, "--adapt"])
+            await asyncio.to_thread(main, [*arguments, "--adapt", "--reasoning-field", "none"])
+            await asyncio.to_thread(main, arguments)
+        await asyncio.to_thread(main, [*arguments, "--adapt"])
+
+    asyncio.run(test())
+    assert [settings.reasoning_field for settings in served.settings] == [
+        "reasoning_content",  # as it fits
+        "none",  # as it was said
+        "reasoning",  # as it is without being told to
+        "reasoning",  # as nobody was there to examine
+    ]
+    err = capsys.readouterr().err
+    assert "fits the backend: reasoning_field: reasoning_content" in err
+    assert "cannot be examined" in err
+
+
+def test_a_broken_server_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine(model="sim-drop") == 1
+    out = capsys.readouterr().out
+    assert "error: Answers break: The connection to the backend broke" in out
+    assert "broken (" in out
+
+
+def test_control_characters_of_a_server_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine("--model", "m", change=lambda body: bad_request("\x1b[31mred")) == 1
+    assert "\x1b[31m" not in capsys.readouterr().out
+
+
+# ---- who cannot be examined -------------------------------------------------------------------------------------------
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    assert run(url) == 2
+    assert "cannot be reached" in capsys.readouterr().err
+    assert run("--gateway", url) == 2
+    assert "no answer" in capsys.readouterr().err
+
+
+def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine(api_key="the-right-key") == 2
+    assert "--api-key" in capsys.readouterr().err
+    assert examine("--api-key", "the-right-key", api_key="the-right-key") == 0
+    assert examine(api_key="the-right-key", environ={"OPENAI_API_KEY": "the-right-key"}) == 0
+    assert "the-right-key" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://user:password@x"])
+def test_a_url_that_is_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(url) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("responses-proxy doctor: ")
+    assert "password@" not in err
+
+
+def test_a_web_server_of_another_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> int:
+        async with serving(web.Application()) as url:
+            return await asyncio.to_thread(run, url)
+
+    assert asyncio.run(test()) == 2
+    assert "lists no model (HTTP 404)" in capsys.readouterr().err
+
+
+def test_a_backend_or_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("http://x", "--gateway", "http://y") == 2
+    assert "--gateway" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""`responses-proxy doctor --gateway`: a walk through a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.commands.doctoring import run
+from tests.server import harness
+from tests.server.harness import simulated
+
+
+def tour_of(*argv: str, **settings: Any) -> int:
+    statuses: list[int] = []
+
+    async def test() -> None:
+        async with simulated(**settings) as served:
+            statuses.append(await asyncio.to_thread(run, "--gateway", served.url, *argv))
+
+    harness.run(test())
+    return statuses[0]
+
+
+def test_a_running_gateway_is_walked_through(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tour_of() == 0
+    out = capsys.readouterr().out
+    assert "failed" not in out
+    assert out.count("passed") == 8
+    assert out.endswith("works\n")
+    assert 'get_weather({"city": "Paris"})' in out
+
+
+def test_the_walk_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tour_of("--json", "--model", "sim-plain") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"] == "works"
+    steps = {step["name"]: step["outcome"] for step in report["steps"]}
+    assert steps["tool call"] == "unclear"
+    assert steps["stream of text"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("sim-drop", "failed: The connection to the backend broke"),
+        ("sim-status-500", "HTTP 502"),
+        ("sim-empty", "without text"),
+    ],
+)
+def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tour_of("--model", model) == 1
+    out = capsys.readouterr().out
+    assert said in out
+    assert out.endswith("broken\n")
+
+
+def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from proxy.stream import writer  # noqa: PLC0415
+
+    original = writer.response_event
+    monkeypatch.setattr(writer, "response_event", lambda kind, number, response: original(kind, number + 1, response))
+    assert tour_of() == 1
+    assert "the stream breaks" in capsys.readouterr().out

@@ -1,0 +1,182 @@
+"""`responses-proxy doctor` on servers with tastes of their own: what it finds, and what it prescribes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.commands.doctoring import bad_request, report, roles, stream
+
+
+def test_a_template_that_insists_on_turns() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        told = [role for role in roles(body) if role != "system"]
+        in_turns = all(one != other for one, other in pairwise(told))
+        return None if in_turns else bad_request("Conversation roles must alternate user/assistant")
+
+    found = report(change=change)
+    assert found.profile["tolerates"]["two_user"] is False
+    assert found.settings == {"user_messages": "merge"}
+
+
+def test_a_template_with_room_for_one_system_message() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("System message must be at the beginning", 500) if "system" in roles(body)[1:] else None
+
+    found = report(change=change)
+    assert found.profile["tolerates"] == {"two_system": False, "late_system": False, "developer": True, "two_user": True}
+    assert "system_messages: merge" in found.said("note")
+    assert found.settings == {}  # the defaults do
+
+
+def test_reasoning_of_earlier_turns_may_be_refused() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("unknown field") if any("reasoning" in message for message in body["messages"]) else None
+
+    assert report(change=change).settings == {"reasoning_field": "none"}
+
+
+def test_a_server_that_knows_max_tokens_alone() -> None:
+    def ignoring(body: dict[str, Any]) -> web.Response | None:
+        body.pop("max_completion_tokens", None)
+        return None
+
+    def refusing(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("extra fields not permitted", 422) if "max_completion_tokens" in body else None
+
+    for change in (ignoring, refusing):
+        assert report(change=change).settings == {"max_tokens_field": "max_tokens"}
+
+
+def test_a_server_without_limits() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        body.pop("max_completion_tokens", None)
+        body.pop("max_tokens", None)
+        return None
+
+    found = report(change=change)
+    assert "max_output_tokens has no effect" in found.said("warning")
+    assert found.settings == {}
+
+
+def test_a_server_that_ignores_schemas() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        body.pop("response_format", None)
+        return None
+
+    found = report(change=change)
+    assert found.profile["structured_output"] is False
+    assert "JSON schema" in found.said("warning")
+
+
+def test_a_model_that_cannot_call() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        for name in ("tools", "tool_choice"):
+            body.pop(name, None)
+        return None
+
+    found = report(change=change)
+    assert found.profile["calls"] == "none"
+    assert "made no tool call" in found.said("warning")
+
+
+def test_a_model_that_calls_only_if_it_must() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        if body.get("tool_choice") != "required":
+            body.pop("tools", None)
+            body.pop("tool_choice", None)
+        return None
+
+    found = report(change=change)
+    assert found.profile["calls"] == "forced"
+    assert "only when it was forced" in found.said("warning")
+    assert found.settings == {}
+
+
+def test_a_raw_server_whose_model_makes_no_call_to_look_at() -> None:
+    for model, parser in (("glm-4.6", "glm45"), ("m", "auto")):
+        found = report(personality="vllm-raw", model=model, change=_say_hello)
+        assert found.settings == {"tool_call_parser": parser}
+        assert f"--tool-call-parser {'NAME' if parser == 'auto' else parser}" in found.said("warning")
+
+
+def _say_hello(body: dict[str, Any]) -> web.Response | None:
+    return None if body.get("tool_choice") == "auto" else stream("Hello.")
+
+
+def test_a_thought_that_never_becomes_an_answer() -> None:
+    found = report(model="sim-reasoning-only")
+    assert "came as reasoning, without any text" in found.said("warning")
+    assert found.profile["structured_output"] is None
+
+
+def test_tools_that_nobody_can_read_are_an_error() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("m does not support tools") if "tools" in body else None
+
+    found = report(change=change)
+    assert found.status == 1
+    assert "m does not support tools" in found.said("error")
+    assert "--tool-call-parser NAME" in found.said("error")
+
+
+def test_markup_that_leaks_through_parsers_is_rescued() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        if "step by step" not in body["messages"][0]["content"]:
+            return None
+        return stream("hm</think>391")
+
+    found = report(change=change)
+    assert found.settings == {"rescue": True}
+    assert "gets through" in found.said("warning")
+
+
+def test_reasoning_that_the_template_opens() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return stream("Let me see.</think>391")
+
+    found = report(change=change)
+    assert found.settings["reasoning_parser"] == "qwen3"
+    assert found.settings["opened_thinking"] == "yes"
+
+
+def test_a_prompt_that_is_cut_without_a_word() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        body["messages"][-1]["content"] = body["messages"][-1]["content"][-1000:]
+        return None
+
+    found = report(change=change, max_model_len=4096)
+    assert found.profile["overflow"] == "accepted"
+    assert "forget" in found.said("warning")
+
+
+def test_an_answer_in_one_piece_where_a_stream_was_asked() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        body.pop("stream", None)
+        body.pop("stream_options", None)
+        return None
+
+    found = report(change=change)
+    assert "in one piece" in found.said("warning")
+    assert found.status == 0
+
+
+def test_a_server_that_works_on_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.backend.probing._STOPS_WITHIN", 0.1)
+    busy = {"running": 0.0}
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(text=f'vllm:num_requests_running{{model="m"}} {busy["running"]}\n')
+
+    def change(body: dict[str, Any]) -> web.Response | None:
+        busy["running"] += "1 to 2000" in body["messages"][0]["content"]
+        return None
+
+    monkeypatch.setattr("proxy.simulator.endpoints.metrics", metrics)
+    found = report(change=change)
+    assert found.profile["stops"] is False
+    assert found.status == 1
+    assert "goes on after the client has left" in found.said("error")

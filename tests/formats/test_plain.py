@@ -1,0 +1,58 @@
+"""The short cut for plain pieces: a parser that is asked first gives what one gives that reads everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from markup_outcome import HERE, TOOLS, Piece, at_random, characters, read_items
+
+from proxy.stream.deltas import Delta, Reasoning, Text
+from proxy.stream.formats import MarkupParser, parser
+
+FILES = sorted((HERE / "vectors").glob("*.yaml"))
+IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
+
+
+def read_all(subject: MarkupParser, pieces: list[Piece], short: bool) -> tuple[list[Delta], int]:
+    """The deltas, and how many pieces went the short way."""
+    deltas: list[Delta] = []
+    shortened = 0
+    for text, ids in pieces:
+        if short and subject.plain(text, ids):
+            deltas.append(Reasoning(text) if subject.speaking == "reasoning" else Text(text))
+            shortened += 1
+        else:
+            deltas += subject.feed(text, ids)
+    return deltas + subject.finish("stop"), shortened
+
+
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_nothing_changes(file: Path, auto: bool) -> None:
+    family = yaml.safe_load(file.read_text(encoding="utf-8"))
+    names = ("auto", "auto") if auto else (family.get("reasoning"), family.get("tools"))
+    shortened = 0
+    for vector in family["vectors"]:
+        markup = vector["markup"]
+        for pieces in (characters(markup), at_random(markup, 1, 4), at_random(markup, 2)):
+            subjects = [parser(*names, schemas=TOOLS, thinking_open=vector.get("open", False)) for _ in range(2)]
+            (whole, _), (short, count) = (
+                read_all(subject, pieces, short) for subject, short in zip(subjects, (False, True), strict=True)
+            )
+            assert read_items(short) == read_items(whole)
+            assert subjects[1].repairs == subjects[0].repairs
+            shortened += count
+    assert shortened > 50
+
+
+def test_it_is_asked_with_the_ids_where_markers_are_known_by_them() -> None:
+    subject = parser("qwen3", "hermes", schemas=TOOLS, thinking_open=False, marker_ids=IDS)
+    assert not subject.plain("a", [9])  # nothing has been said yet
+    assert subject.feed("a", [9]) == [Text("a", tokens=1)]
+    assert subject.plain(" <think> b", [9, 9])  # spelled with ordinary tokens
+    assert not subject.plain(" <think> c")
+    assert not subject.plain("d", [3])
+    assert subject.feed("", [3, 9]) == []
+    assert not subject.plain("e", [9])  # a marker is due

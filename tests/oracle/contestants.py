@@ -1,0 +1,108 @@
+"""The two parsers of a case: ours, and vLLM's through the plug-in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from proxy.stream import formats
+from proxy.stream.vllm_parser import VllmParser, VllmParsers, load
+from tests.oracle.cases import Case, recorded_tokenizer, tokenizer
+from tests.oracle.families import FAMILIES
+from tests.oracle.verdicts import Item, play, same, trimmed, without_order
+
+_THINKS = ("enable_thinking", "thinking")
+
+
+def tokenizer_of(case: Case) -> PreTrainedTokenizerFast:
+    return recorded_tokenizer() if case.recorded else tokenizer(case.family)
+
+
+def ours(case: Case) -> formats.MarkupParser:
+    family = FAMILIES[case.family]
+    vocabulary = tokenizer_of(case).get_added_vocab()
+    known = formats.markers(family.reasoning, family.tools) & vocabulary.keys()
+    return formats.parser(
+        family.reasoning,
+        family.tools,
+        schemas=case.schemas,
+        thinking_open=case.opened,
+        marker_ids={marker: vocabulary[marker] for marker in known},
+    )
+
+
+def theirs(case: Case) -> VllmParser:
+    """vLLM is told what its server would know: whether the request asks for thinking, and how the prompt ends."""
+    return _loaded(case.family, case.recorded).parser(
+        schemas=case.schemas,
+        thinking_open=case.opened,
+        prompt_ids=None if case.thinking else _closed_prompt(case),
+        template_kwargs=_template_kwargs(case),
+    )
+
+
+def theirs_whole(case: Case) -> tuple[str, str, list[Item]]:
+    """vLLM's answer when it is not asked to stream: reasoning, text and calls, without an order."""
+    machine, request = _loaded(case.family, case.recorded).compose(case.schemas, _template_kwargs(case))
+    ids = [token for _, its_ids in case.pieces for token in its_ids]
+    reasoning, text, calls = machine.parse(case.text, request, enable_auto_tools=True, model_output_token_ids=ids)
+    return trimmed(reasoning or ""), trimmed(text or ""), [_call(call) for call in calls or ()]
+
+
+@cache
+def _loaded(name: str, recorded: bool) -> VllmParsers:
+    family = FAMILIES[name]
+    reasoning = f"vllm:{family.reasoning}" if family.reasoning else None
+    return load(reasoning, f"vllm:{family.tools}", recorded_tokenizer() if recorded else tokenizer(name))
+
+
+def _template_kwargs(case: Case) -> dict[str, bool]:
+    return dict.fromkeys(_THINKS, case.thinking)
+
+
+def _closed_prompt(case: Case) -> list[int]:
+    """The end of a prompt that asks for an answer without thoughts: an empty block of them, if there is such a thing."""
+    machine, _ = _loaded(case.family, case.recorded).compose({}, _template_kwargs(case))
+    reader = machine.reasoning_parser
+    if reader is None or not (reader.reasoning_start_str and reader.reasoning_end_str):
+        return []
+    ids: list[int] = tokenizer_of(case).encode(reader.reasoning_start_str + reader.reasoning_end_str, add_special_tokens=False)
+    return ids
+
+
+def _call(call: Any) -> Item:
+    try:
+        return {"call": call.name, "arguments": json.loads(call.arguments)}
+    except ValueError:
+        return {"call": call.name, "begun": call.arguments.strip()}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`whole`: what ours gives is what vLLM answers when it does not stream."""
+
+    ours: list[Item]
+    theirs: list[Item]
+    agree: bool
+    whole: bool
+
+
+@cache
+def judge(case: Case) -> Judgement:
+    """Both parsers over the whole case, a token at a time. An exception of vLLM's is an item of its own."""
+    mine = play(ours(case), case.pieces, case.reason)
+    try:
+        other = play(theirs(case), case.pieces, case.reason)
+    except Exception as error:
+        other = [{"raises": f"{type(error).__name__}: {error}"}]
+    if same(mine, other):
+        return Judgement(mine, other, agree=True, whole=True)
+    try:
+        whole = same(without_order(mine), theirs_whole(case))
+    except Exception:  # then vLLM has no answer to agree with
+        whole = False
+    return Judgement(mine, other, agree=False, whole=whole)

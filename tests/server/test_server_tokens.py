@@ -1,0 +1,129 @@
+"""Tokens through the front door: ids asked of servers that send them, usage and metrics where the backend reports none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.request import Policy
+from proxy.server import parsers as server_parsers
+from proxy.settings import Settings
+from proxy.stream import formats, vllm_parser
+from tests.server.backends import backend, streaming, text_stream
+from tests.server.harness import gateway, post, run, until
+from tests.server.test_server_raw import RAW, WEATHER, received, served
+from tests.stream.vocabularies import vocabulary
+
+OPENING = "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
+PLAIN = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+
+
+def model_folder(folder: Path, template: str) -> str:
+    """A model's tokenizer and chat template."""
+    (folder / "tokenizer.json").write_text(vocabulary("llama3").to_str(), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return str(folder)
+
+
+def test_a_raw_vllm_is_asked_for_token_ids_and_each_kind_is_counted() -> None:
+    async def test() -> None:
+        async with served("vllm-raw", **RAW["vllm-raw"]) as (running, simulator):
+            await until(lambda: running.gateway.asks_token_ids("simulator"), "the backend says that it is a vLLM")
+            final = (await post(running, model="simulator", input="scenario: demo", tools=[WEATHER])).final
+            assert received(simulator)["return_token_ids"] is True
+            kinds = ("reasoning", "text", "tool_arguments", "other")
+            counted = {kind: running.metric("tokens_total", model="simulator", kind=kind) for kind in kinds}
+            assert all(counted.values())
+            assert sum(counted.values()) == final["usage"]["output_tokens"]
+            assert final["usage"]["output_tokens_details"]["reasoning_tokens"] == counted["reasoning"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm", "sglang-raw"])
+def test_others_are_not_asked(personality: str) -> None:
+    async def test() -> None:
+        async with served(personality, **RAW.get(personality, {})) as (running, simulator):
+            await post(running, model="simulator", input="hello")
+            assert "return_token_ids" not in received(simulator)
+
+    run(test())
+
+
+def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path) -> None:
+    async def test() -> None:
+        folder = model_folder(tmp_path, PLAIN)
+        async with (
+            backend(streaming(*text_stream("I am", " well, thank you."))) as behind,
+            gateway(behind.url, tokenizer=folder) as running,
+        ):
+            final = (await post(running, model="m", input="How are you?")).final
+            usage = final["usage"]
+            assert usage["input_tokens"] > 2
+            assert usage["output_tokens"] > 0
+            assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+            assert running.metric("tokens_total", model="m", kind="text") == usage["output_tokens"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(("template", "kinds"), [(OPENING, ["reasoning", "message"]), (PLAIN, ["message"])])
+def test_the_chat_template_tells_whether_thinking_is_open(tmp_path: Path, template: str, kinds: list[str]) -> None:
+    """The same text: behind an opened block it begins with reasoning."""
+    text = "Think first.</think>Then answer." if len(kinds) == 2 else "Only an answer."
+
+    async def test() -> None:
+        settings = {"reasoning_parser": "qwen3", "tokenizer": model_folder(tmp_path, template)}
+        async with backend(streaming(*text_stream(text))) as behind, gateway(behind.url, **settings) as running:
+            final = (await post(running, model="m", input="How are you?")).final
+            assert [item["type"] for item in final["output"]] == kinds
+
+    run(test())
+
+
+class StandIn:
+    """What `vllm_parser.load` gives, without vLLM."""
+
+    def parser(
+        self,
+        *,
+        schemas: Mapping[str, Mapping[str, Any]],
+        thinking_open: bool | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> formats.MarkupParser:
+        return formats.parser("qwen3", "hermes", schemas=schemas, thinking_open=bool(thinking_open))
+
+
+def test_parsers_of_vllm_take_the_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def load(*names: Any) -> StandIn:
+        asked.append(names)
+        return StandIn()
+
+    monkeypatch.setattr(vllm_parser, "load", load)
+
+    async def test() -> None:
+        settings = {"reasoning_parser": "vllm:qwen3", "tool_call_parser": "vllm:hermes"}
+        choice = server_parsers.Parsers(*_settings(**settings))
+        choice.load_vllm("some/model")
+        assert asked == [("vllm:qwen3", "vllm:hermes", "some/model")]
+        markup = choice.markup({"model": "m", "tools": [{"function": {"name": "get_weather"}}]})
+        assert markup is not None
+        assert choice.policy("m").raw_tools
+
+    run(test())
+
+
+def test_parsers_of_vllm_need_a_tokenizer_and_each_other() -> None:
+    with pytest.raises(ValueError, match="need the model's tokenizer"):
+        server_parsers.Parsers(*_settings(reasoning_parser="vllm:qwen3")).load_vllm(None)
+    with pytest.raises(ValueError, match="do not go together"):
+        server_parsers.Parsers(*_settings(reasoning_parser="vllm:qwen3", tool_call_parser="hermes"))
+
+
+def _settings(**fields: Any) -> tuple[Settings, Policy]:
+    return Settings(backend=["http://127.0.0.1:9"], **fields), Policy()

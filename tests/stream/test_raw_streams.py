@@ -1,0 +1,207 @@
+"""Recorded streams of a real vLLM without parsers, or with one of the two: the gateway finds what the model said, however the
+bytes were cut, with the ids of tokens and without, and the same as where the server itself parsed it right.
+
+Eight streams cannot come out right: the server had a parser for reasoning, and it took for reasoning what was none, or let a
+second thought pass as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.stream import formats
+from proxy.stream.clients import CODEX
+from proxy.stream.markup import Markup
+from tests.stream.play import Play, Said, play, substance, translate
+from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
+
+STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+TOKENIZER = STREAMS.parent / "tinymodel" / "model" / "tokenizer.json"
+pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
+
+#: Markup of the recording -> names of the parsers for reasoning and calls.
+PARSERS: dict[str, tuple[str | None, str | None]] = {
+    "hermes": ("qwen3", "hermes"),
+    "xml": ("qwen3", "qwen3_coder"),
+    "r1": ("deepseek_r1", "hermes"),
+    "deepseek_v31": ("deepseek_r1", "deepseek_v31"),
+    "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
+    "gemma4": ("gemma4", "gemma4"),
+    "glm": ("glm45", "glm45"),
+    "kimi": ("kimi_k2", "kimi_k2"),
+    "llama3": (None, "llama3_json"),
+    "minimax": ("minimax_m2", "minimax_m2"),
+    "mistral": ("mistral", "mistral"),
+    "pythonic": (None, "pythonic"),
+    "seed": ("seed_oss", "seed_oss"),
+}
+#: Setting -> which of the two the gateway parses.
+SETTINGS = {"raw": (True, True), "raw_interval": (True, True), "tools_only": (True, False), "reasoning_only": (False, True)}
+#: Answers without a thought that the server took for one, and a second thought that it took for text.
+MISLABELLED = {
+    "hello.0",
+    "json.0",
+    "parallel.0",
+    "parallel.0.cut-second_call",
+    "parallel.1",
+    "rethink.0",
+    "think_text_tool.1",
+    "write_file.0",
+}
+
+
+@cache
+def raw_recordings() -> list[Recording]:
+    if not STREAMS.exists():
+        return []
+    found = []
+    for setting in SETTINGS:
+        folder = STREAMS / setting
+        for entry in json.loads((folder / "manifest.json").read_bytes())["streams"]:
+            file = folder / entry["file"]
+            found.append(Recording(setting, file.stem, file.read_bytes(), entry))
+    return found
+
+
+def every_recording(condition: Callable[[Recording], object] = lambda _: True) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("recording", [one for one in raw_recordings() if condition(one)], ids=ident)
+
+
+def mislabelled(recording: Recording) -> bool:
+    return recording.setting == "reasoning_only" and recording.name in MISLABELLED
+
+
+def cut_calls(recording: Recording) -> bool:
+    """The stream was cut, and inside a call."""
+    items = recording.entry["expected"]["items"]
+    return bool(items) and items[-1]["kind"] == "call" and bool(items[-1].get("incomplete"))
+
+
+@cache
+def marker_ids() -> dict[str, int]:
+    tokens = json.loads(TOKENIZER.read_text(encoding="utf-8"))["added_tokens"]
+    return {token["content"]: token["id"] for token in tokens}
+
+
+def markup_for(recording: Recording, *, names: tuple[str | None, str | None] | None = None, ids: bool = False) -> Markup:
+    """A parser for one playing of the stream. `ids`: it knows which markers are single tokens."""
+    parses, (reasoning, tools) = SETTINGS[recording.setting], names or PARSERS[recording.entry["format"]]
+    reasoning, tools = reasoning if parses[0] else None, tools if parses[1] else None
+    functions = [tool["function"] for tool in recording.entry["request"].get("tools", ())]
+    known = {marker: marker_ids()[marker] for marker in formats.markers(reasoning, tools) if marker in marker_ids()}
+    return Markup(
+        partial(
+            formats.parser,
+            reasoning,
+            tools,
+            schemas={function["name"]: function["parameters"] for function in functions},
+            marker_ids=known if ids else None,
+        ),
+        thinking_open=recording.entry["prompt_tail"].rstrip().endswith("<think>"),
+    )
+
+
+def parsed(recording: Recording, pieces: Iterable[bytes] | None = None, **options: Any) -> Play:
+    client = {"client": options.pop("client")} if "client" in options else {}
+    whole = [recording.data] if pieces is None else pieces
+    return play(*whole, done=False, tools={}, markup=markup_for(recording, **options), **client)
+
+
+def chunks(recording: Recording) -> list[bytes]:
+    return [event + b"\n\n" for event in recording.data.split(b"\n\n")[:-1]]
+
+
+def twin(recording: Recording) -> Recording | None:
+    """The same stream of a server that parsed it, and parsed it right."""
+    setting = recording.entry["format"] + ("_interval" if recording.setting == "raw_interval" else "")
+    name = recording.name.replace(f".{recording.entry['format']}", "")
+    return parsed_right().get(f"{setting}/{name}")
+
+
+@cache
+def parsed_right() -> dict[str, Recording]:
+    return {ident(recording): recording for recording in recordings() if not recording.mislabelled}
+
+
+# ---- the tests ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_recording_is_left_out() -> None:
+    """345 streams of four settings; the list of those that cannot come out right names only what is there."""
+    assert len(raw_recordings()) == 345
+    assert {recording.name for recording in raw_recordings() if mislabelled(recording)} == MISLABELLED
+    assert {recording.entry["format"] for recording in raw_recordings()} == set(PARSERS)
+    assert sum(twin(recording) is not None for recording in raw_recordings()) > 100
+
+
+@every_recording()
+def test_what_the_model_said_comes_out(recording: Recording) -> None:
+    playing = parsed(recording)
+    assert is_true(output_of(playing), recording) is not mislabelled(recording)
+    response = playing.response
+    statuses = [item["status"] for item in response["output"]]
+    if recording.cut:
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert statuses == ["completed"] * (len(statuses) - 1) + ["incomplete"]
+    else:
+        assert response["status"] == "completed"
+        assert set(statuses) <= {"completed"}
+    assert response["usage"]["output_tokens"] == recording.entry["server"]["usage"]["completion_tokens"]
+
+
+@every_recording()
+def test_every_chunk_and_every_byte_alone_gives_the_same_stream(recording: Recording) -> None:
+    def translated(pieces: Iterable[bytes]) -> list[dict[str, Any]]:
+        return substance(translate(pieces, markup=markup_for(recording)))
+
+    data = recording.data
+    whole = translated([data])
+    assert translated(chunks(recording)) == whole
+    assert translated(data[at : at + 1] for at in range(len(data))) == whole
+
+
+@every_recording(lambda recording: ".ids" in recording.name)
+def test_the_ids_of_tokens_change_nothing_of_it(recording: Recording) -> None:
+    for pieces in (None, chunks(recording)):
+        assert is_true(output_of(parsed(recording, pieces, ids=True)), recording)
+
+
+@every_recording(lambda recording: recording.setting in {"raw", "raw_interval"})
+def test_the_names_may_be_auto(recording: Recording) -> None:
+    assert is_true(output_of(parsed(recording, names=("auto", "auto"))), recording)
+
+
+@every_recording(twin)
+def test_a_server_that_parses_right_gives_the_same_items(recording: Recording) -> None:
+    of_the_server = twin(recording)
+    assert of_the_server is not None
+    ours, theirs = output_of(parsed(recording)), output_of(played(ident(of_the_server)))
+    if recording.cut:  # how much of a cut item is out depends on who held what back
+        assert [shape(said) for said in ours] == [shape(said) for said in theirs]
+        ours, theirs = ours[:-1], theirs[:-1]
+    assert ours == theirs
+
+
+def shape(said: Said) -> Said:
+    return (said[0], said[-1] == "incomplete")
+
+
+@every_recording(cut_calls)
+def test_codex_is_never_handed_a_cut_call(recording: Recording) -> None:
+    codex = parsed(recording, client=CODEX)
+    assert codex.response["status"] == "incomplete"
+    assert codex.said == [said for said in parsed(recording).said if said[0] != "call" or said[-1] != "incomplete"]
+    done = [event["item"]["status"] for event in codex.events if event["type"] == "response.output_item.done"]
+    assert "incomplete" not in [item["status"] for item in codex.response["output"] if item["type"] == "function_call"]
+    assert done == [item["status"] for item in codex.response["output"]]
+
+
+@every_recording(lambda recording: recording.setting == "raw")
+def test_nothing_has_to_be_forgiven(recording: Recording) -> None:
+    assert parsed(recording).translator.repairs == {}
