@@ -40,8 +40,9 @@ ITEMS: list[dict[str, Any]] = [
 
 
 def response(status: str, items: list[dict[str, Any]]) -> str:
-    times = {"created_at": 1, "completed_at": 2 if status == "completed" else None}
-    return json.dumps({"id": "resp_1", "object": "response", **times, "model": "m", "status": status, "output": items})
+    incomplete = {"reason": "max_output_tokens"} if status == "incomplete" else None
+    fields = {"incomplete_details": incomplete, "created_at": 1, "completed_at": 2 if status == "completed" else None}
+    return json.dumps({"id": "resp_1", "object": "response", **fields, "model": "m", "status": status, "output": items})
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
