@@ -30,6 +30,9 @@ CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 
+#: A password in the URL of a database.
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
+
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 #: YAML 1.1 reads a bare `yes` and `no` as true and false.
 _FROM_YAML = BeforeValidator(lambda value: ("no", "yes")[value] if isinstance(value, bool) else value)
@@ -105,6 +108,11 @@ class Settings(BaseSettings):
         default=30, gt=0, description="How many days a response is kept, and a conversation that nobody continues."
     )
 
+    on_disconnect: Literal["abort", "continue"] = Field(
+        default="abort",
+        description="What happens to a streamed response when its client leaves: `abort` frees the backend at once, `continue` "
+        "lets stored ones run on, to be taken up for an hour with `GET /v1/responses/{id}?stream=true&starting_after=N`.",
+    )
     seal_key: SecretStr | None = Field(
         default=None,
         description="Secret with which compacted histories and encrypted reasoning are sealed, the same for all replicas. "
@@ -316,7 +324,9 @@ def backend_url(text: str) -> str:
 
 def describe(settings: Settings) -> str:
     """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    values = settings.model_dump(mode="json")
+    values["store"] = _PASSWORD.sub(r"\1**********@", values["store"])
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -279,3 +279,9 @@ def test_the_policy_of_the_translation_has_the_same_defaults() -> None:
     shared = settings.keys() & policy.keys()
     assert {"system_messages", "late_developer", "reasoning_field", "reasoning_effort", "strict"} <= shared
     assert [name for name in shared if type(policy[name])(settings[name]) != policy[name]] == []
+
+
+def test_the_password_of_a_database_is_not_printed() -> None:
+    printed = describe(Settings(store="postgresql://user:pass:w0rd@host/name"))
+    assert "pass" not in printed
+    assert "postgresql://user:**********@host/name" in printed

@@ -72,13 +72,13 @@ class Run:
         """Write that it is there; returns the response as it stands. Raises `StoreUnavailable`."""
         self._generation = generation
         translator = generation.translator
-        events = translator.queue()
+        events = translator.queue() if self.record.background else translator.start()
         self._written = translator.next_number
-        record = begun(self.record, translator.queued_json)
+        record = begun(self.record, translator)
         row = EventRow(0, self._written, events)
         await self._store.save(record, Running(worker, time.time() + SILENCE), row)
         self._stored = self._written
-        return translator.queued_json
+        return translator.first_json
 
     async def run(self) -> None:
         """Take it to its end, and write what came of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -16,13 +17,15 @@ from proxy.wire.errors import ApiError
 _LOOK = 0.25
 
 
-async def follow(request: web.Request, gateway: Gateway, tenant: str, response_id: str, after: int) -> web.StreamResponse:
+async def follow(
+    request: web.Request, gateway: Gateway, tenant: str, response_id: str, after: int, headers: Mapping[str, str] | None = None
+) -> web.StreamResponse:
     """Send the events behind number `after`, up to the terminal one. Raises `ApiError` 404."""
     store, background = gateway.store, gateway.background
     assert store is not None
     assert background is not None
     loop_time, keepalive = asyncio.get_running_loop().time, gateway.settings.keepalive_comment
-    response = web.StreamResponse(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+    response = web.StreamResponse(headers={**(headers or {}), "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
     response.content_type, response.charset = "text/event-stream", "utf-8"
     sent_at = loop_time()
     while True:

@@ -70,10 +70,26 @@ class Generation:
             raise self._failure
         self._chat = opening.result()
 
+    async def open_within(self, seconds: float) -> None:
+        """As `open`, for one that is not entered yet: what fails within the time is raised, the rest is left to `run`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.open()
+        except TimeoutError:
+            return
+        except BaseException as error:
+            with self:
+                if isinstance(error, ApiError):
+                    self.refused(error)
+                else:
+                    self._books.client_left()
+            raise
+
     async def run(self) -> bytes:
         """Take the answer to its end, whatever that is; returns the terminal event and `[DONE]`."""
         translator = self.translator
-        self._emit(translator.start())
+        if translator.status == "queued":
+            self._emit(translator.start())
         try:
             if self._chat is None:
                 await self.open()

@@ -29,13 +29,14 @@ def new_record(translator: Translator, request: ResponsesRequest, footing: Footi
         input=own_items(request, footing),
         conversation=footing.conversation,
         background=bool(request.background),
+        detached=bool(request.background),
     )
 
 
-def begun(record: Record, queued_json: str) -> Record:
-    """The record of a response that waits for its turn, from its first snapshot."""
-    head, tail = _around(queued_json, [])
-    return replace(record, status="queued", head=head, tail=tail)
+def begun(record: Record, translator: Translator) -> Record:
+    """The record of a response that has only begun, from its first snapshot."""
+    head, tail = _around(translator.first_json, [])
+    return replace(record, status=translator.status, head=head, tail=tail)
 
 
 def ended(record: Record, translator: Translator) -> Record:

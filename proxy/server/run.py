@@ -12,6 +12,7 @@ from proxy.backend.tokenizers import TokenizerError
 from proxy.server.app import create_app
 from proxy.server.gateway import GATEWAY
 from proxy.settings import Settings
+from proxy.state import StoreUnavailable
 from proxy.stream.vllm_parser import VllmMissing
 from proxy.telemetry import logs
 
@@ -30,6 +31,9 @@ def serve(settings: Settings) -> int:
     except (TokenizerError, VllmMissing, ValueError) as error:  # a setting that only its use could try
         logs.logger().error(str(error))
         return 2
+    except StoreUnavailable as error:
+        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
+        return 1
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=_address(settings), error=error.strerror))
         return 1

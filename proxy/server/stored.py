@@ -12,8 +12,10 @@ from aiohttp import web
 from proxy.server.background import Run, fail_lost
 from proxy.server.following import follow
 from proxy.server.gateway import GATEWAY, Gateway
+from proxy.server.stream_options import reasoning_event
 from proxy.server.tenants import tenant_of
 from proxy.state import Page, PageOrder, Store, Stored
+from proxy.stream.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
 _DEFAULT_LIMIT = 20
@@ -69,9 +71,11 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     if not after.removeprefix("-").isdecimal() or not after.isascii():
         raise invalid_request("Invalid value for 'starting_after': a number is expected.", "starting_after", "invalid_value")
     stored = await find(request)
-    if not stored.has_events:
-        raise invalid_request("Only responses that were created with 'background' can be streamed.", "stream", "not_streamable")
-    return await follow(request, request.app[GATEWAY], tenant_of(request), stored.id, int(after))
+    gateway = request.app[GATEWAY]
+    if stored.has_events:
+        return await follow(request, gateway, tenant_of(request), stored.id, int(after))
+    events = replay(stored.json, reasoning_event(gateway.settings), int(after))
+    return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers={"Cache-Control": "no-cache"})
 
 
 def _runs(request: web.Request) -> dict[str, Run]:

@@ -39,11 +39,16 @@ def stream_options(
         call_ids=plan.call_ids,
         summary=plan.summary and settings.reasoning_summary == "mirror",
         logprobs=plan.logprobs,
-        reasoning_event="response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text",
+        reasoning_event=reasoning_event(settings),
         client=client_of(settings, headers),
         encode=gateway.tokenizer.encode if gateway.tokenizer is not None else None,
         markup=gateway.parsers.markup(plan.body, thinking_open),
     )
+
+
+def reasoning_event(settings: Settings) -> str:
+    """The name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
 
 
 def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:

@@ -34,11 +34,15 @@ from proxy.wire.requests import ResponsesRequest, parse_request, read_object
 _PING = 30.0
 #: How long a connection may last, in seconds (as OpenAI's).
 _LIFETIME = 3600.0
+#: How long the other side may take to say goodbye, in seconds.
+_GOODBYE = 2.0
 #: Messages that may wait for their turn.
 _WAITING = 16
 
 _NOTHING_SAID = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
+#: Messages larger than this are parsed in a thread, so that no other stream waits for them.
+_LARGE = 256 * 1024
 #: A cancellation is no longer than this, in bytes.
 _SHORT = 512
 
@@ -48,7 +52,9 @@ SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("sockets")
 
 async def serve(gateway: Gateway, request: web.Request) -> web.WebSocketResponse:
     """Hold the conversation until either side ends it."""
-    socket = web.WebSocketResponse(heartbeat=_PING, max_msg_size=gateway.settings.max_body_bytes)
+    # Not compressed: zlib would cost more for a frame than the whole translation.
+    limit = gateway.settings.max_body_bytes
+    socket = web.WebSocketResponse(heartbeat=_PING, timeout=_GOODBYE, max_msg_size=limit, compress=False)
     await socket.prepare(request)
     sockets = request.app[SOCKETS]
     sockets.add(socket)
@@ -62,8 +68,8 @@ async def serve(gateway: Gateway, request: web.Request) -> web.WebSocketResponse
 async def close_all(app: web.Application) -> None:
     """The application stops: say so to all."""
     sockets = app[SOCKETS]
-    for socket in tuple(sockets):
-        await socket.close(code=WSCloseCode.GOING_AWAY, message=b"The gateway is shutting down.")
+    going = (socket.close(code=WSCloseCode.GOING_AWAY, message=b"The gateway is shutting down.") for socket in tuple(sockets))
+    await asyncio.gather(*going)
 
 
 class Session:
@@ -122,16 +128,10 @@ class Session:
                 await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
 
     async def _answer(self, data: bytes) -> None:
-        body = read_object(data)
-        kind = body.pop("type", None)
-        if kind != "response.create":
-            raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
-        if body.get("background"):
-            raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
+        request = _parse(data) if len(data) < _LARGE else await asyncio.to_thread(_parse, data)
         if self._gateway.draining:
             raise server_error("The gateway is shutting down. Please try again.", 503)
         last, self._last = self._last, None  # what is continued without success is forgotten
-        request = parse_request(body)
         books = self._books(request)
         self._books_open = books
         try:
@@ -224,6 +224,16 @@ class Session:
     def _resume(self) -> None:
         if self._generation is not None:
             self._generation.resume()
+
+
+def _parse(data: bytes) -> ResponsesRequest:
+    """The request in a message. Raises `ApiError` 400."""
+    body = read_object(data)
+    if body.pop("type", None) != "response.create":
+        raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
+    if body.get("background"):
+        raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
+    return parse_request(body)
 
 
 def _is_cancel(data: bytes) -> bool:

@@ -21,6 +21,7 @@ class Record:
     """A response to be stored. Times are Unix times in seconds.
 
     `head` and `tail` are the JSON of the response before and behind the items of its `output`.
+    `background`: the client asked for it to run in the background. `detached`: it does so, asked for or not.
     `context`: the place in the history that the request built on; `input` are the items that it added. `history` are the
     items up to `context`, for the case that it is deleted while the response runs.
     """
@@ -37,6 +38,7 @@ class Record:
     output: Sequence[NewItem] = field(default=())
     conversation: str | None = None
     background: bool = False
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from proxy.state import chains
 from proxy.state.database import Sql
 from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
 
+#: What a conversation remembers: after a failure the client will ask again.
+_CONTINUED = frozenset({"completed", "incomplete"})
 _COLUMNS = "id, status, head, tail, background, conversation, input_end, output_end"
 
 
@@ -19,7 +21,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
     ends = _ends(sql, record)
     state = (record.status, record.head, record.tail, *ends)
     worker = (running.worker, running.until) if running is not None else (None, None)
-    if record.background and running is None:  # it was written when it began
+    if record.detached and running is None:  # it was written when it began
         old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
         done = sql.execute(
             "UPDATE responses SET status = ?, head = ?, tail = ?, input_end = ?, output_end = ?, worker = NULL, "
@@ -46,7 +48,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
                 *worker,
             ),
         )
-    if record.conversation is not None and running is None:
+    if record.conversation is not None and running is None and record.status in _CONTINUED:
         _continue_conversation(sql, record, ends[1], expires_at)
     return True
 
@@ -83,6 +85,15 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
         sql.execute("DELETE FROM responses WHERE id = ?", (key,))
         _forget(sql, key, ends)
     return len(rows)
+
+
+def delete_logs(sql: Sql, before: float) -> None:
+    """Take away the event logs of responses that ended, were not asked for in the background, and began before then."""
+    sql.execute(
+        "DELETE FROM events WHERE response IN "
+        "(SELECT id FROM responses WHERE background = 0 AND alive_until IS NULL AND created_at < ?)",
+        (before,),
+    )
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> None:

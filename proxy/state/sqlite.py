@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 #: How long a transaction waits for that of another process, in seconds.
 _BUSY_TIMEOUT = 10
+_RETRY = 0.02
 #: Memory for pages, in KiB.
 _CACHE = 16 * 1024
 
@@ -49,9 +51,11 @@ class Sqlite:
             connection = sqlite3.connect(self._path or ":memory:", timeout=_BUSY_TIMEOUT, isolation_level=None)
             if self._path is not None:
                 self._path.chmod(0o600)
-                connection.execute("PRAGMA journal_mode = WAL")
+                _switch_to_wal(connection)
             # With WAL, a crash of the process loses nothing; a power cut may lose the last moments, never consistency.
             connection.execute("PRAGMA synchronous = NORMAL")
+            # What is deleted is overwritten.
+            connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
             self._connection = connection
             self._run(lambda sql: migrate(sql, SQLITE))
@@ -80,6 +84,19 @@ class Sqlite:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait by itself here, when another process switches the new file at the same moment."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY)
 
 
 class _Transaction:

@@ -18,6 +18,10 @@ from proxy.state.records import Conversation, EventRow, NewItem, Page, PageOrder
 _BATCH = 100
 
 
+#: How long the log of a stream is kept that was not asked for in the background, in seconds.
+_LOG_KEPT = 3600.0
+
+
 class Store:
     """Responses, conversations and event logs. Times are Unix times in seconds."""
 
@@ -142,8 +146,10 @@ class Store:
     # ---- upkeep -----------------------------------------------------------------------------------------------------
 
     async def clean_up(self) -> int:
-        """Take away what is older than the retention. Returns how many responses and conversations."""
+        """Take away what is older than the retention, and the logs of streams that nobody will take up any more. Returns how
+        many responses and conversations went."""
         now, total = self._clock(), 0
+        await self._database.run(lambda sql: responses.delete_logs(sql, now - _LOG_KEPT))
         while removed := await self._database.run(lambda sql: responses.delete_expired(sql, now, _BATCH)):
             total += removed
         while removed := await self._database.run(lambda sql: conversations.delete_expired(sql, now, _BATCH)):

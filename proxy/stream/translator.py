@@ -87,7 +87,7 @@ class Translator:
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self.status: Status = "queued"
         self.response_json = ""
-        self.queued_json = ""
+        self.first_json = ""  # the response as the first event had it
         self.error: ApiError | None = None
         self.incomplete_reason: str | None = None
         self.defect: Exception | None = None
@@ -133,16 +133,17 @@ class Translator:
 
     def queue(self) -> bytes:
         """`response.created` and `response.queued`, for a response that runs in the background; `start` follows."""
-        self.queued_json = self._response.json("queued", [])
+        self.first_json = self._response.json("queued", [])
         for kind in ("response.created", "response.queued"):
-            self._pen.write(writer.response_event(kind, self._pen.seq, self.queued_json))
+            self._pen.write(writer.response_event(kind, self._pen.seq, self.first_json))
         return self._take()
 
     def start(self) -> bytes:
         """`response.created` and `response.in_progress`."""
         self.status = "in_progress"
         snapshot = self._response.json("in_progress", [])
-        for kind in ("response.in_progress",) if self.queued_json else ("response.created", "response.in_progress"):
+        was_queued, self.first_json = self.first_json != "", self.first_json or snapshot
+        for kind in ("response.in_progress",) if was_queued else ("response.created", "response.in_progress"):
             self._pen.write(writer.response_event(kind, self._pen.seq, snapshot))
         return self._take()
 

@@ -24,7 +24,7 @@ def told(stage: Stage) -> list[list[tuple[str, int]]]:
 
 
 def outcome(run: Run) -> Any:
-    return run.code, run.errors, run.answers, [(each["command"], each["exit_code"]) for each in run.commands]
+    return run.code, run.errors, run.answers, sorted((each["command"], each["exit_code"]) for each in run.commands)
 
 
 @pytest.mark.parametrize("prompt", ["scenario: plain", "scenario: agent", "scenario: parallel", "scenario: patch"])

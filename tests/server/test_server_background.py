@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,20 @@ import pytest
 
 from proxy.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
-from tests.server.harness import TERMINALS, Answer, Served, ask, assert_error, events_of, gateway, post, run, simulated, until
+from tests.server.harness import (
+    TERMINALS,
+    Answer,
+    RawClient,
+    Served,
+    ask,
+    assert_error,
+    events_of,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
 from tests.server.test_server_shutdown import program
 
 KEY = {"Authorization": "Bearer key-a"}
@@ -149,7 +163,6 @@ def test_what_cannot_be_done() -> None:
             assert_error(await post(served, background=True, store=False), 400, "unsupported_parameter")
             foreground = (await post(served)).final["id"]
             assert_error(await cancel(served, foreground), 400, "not_cancellable")
-            assert_error(await get(served, foreground, "?stream=true"), 400, "not_streamable")
             assert_error(await cancel(served, "resp_x"), 404)
             name = (await start(served, ENDLESS))["id"]
             assert_error(await post(served, previous_response_id=name), 400, "previous_response_not_ready")
@@ -214,5 +227,38 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(tmp_path: Path) -> None
             assert [event["sequence_number"] for event in events] == list(range(len(events)))
             assert events[-1]["type"] == "response.failed"
             assert json.loads(json.dumps(events[-1]["response"])) == response
+
+    run(test())
+
+
+def test_a_broken_stream_can_be_taken_up_where_it_broke() -> None:
+    """`on_disconnect: continue`: a foreground stream outlives its connection."""
+
+    async def test() -> None:
+        async with simulated(store="memory", on_disconnect="continue") as served:
+            whole = await post(served, input="scenario: reasoning")
+            assert [event["type"] for event in whole.events][:2] == ["response.created", "response.in_progress"]
+            assert (whole.final["background"], whole.final["status"]) == (False, "completed")
+            client = await RawClient.connect(served)
+            await client.post(input="tokens: 60 tps: 200")
+            await client.read_until(b'"sequence_number":20,')
+            client.close()
+            name = re.search(rb'"id":"(resp_\w+)"', client.received)
+            assert name is not None
+            rest = await get(served, name[1].decode(), "?stream=true&starting_after=20")
+            assert [event["sequence_number"] for event in rest.events] == list(range(21, 21 + len(rest.events)))
+            assert rest.events[-1]["type"] == "response.completed"
+            assert rest.events[-1]["response"] == (await get(served, name[1].decode())).json
+            assert_error(await cancel(served, name[1].decode()), 400, "not_cancellable")
+
+    run(test())
+
+
+def test_errors_stay_http_errors_when_streams_outlive_their_clients() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", on_disconnect="continue") as served:
+            assert_error(await post(served, input="scenario: plain fault: status=429"), 429)
+            assert (await post(served, input="scenario: plain fault: drop=text")).final["status"] == "failed"
+            assert (await post(served, store=False)).final["status"] == "completed"
 
     run(test())

@@ -63,7 +63,8 @@ def test_responses_add_to_their_conversation() -> None:
             assert told == ["one", said[0], "two"]
             assert await texts(served, name) == ["one", said[0], "two", said[1]]
             await post(served, input="three", conversation=name, store=False)
-            assert len(await texts(served, name)) == 4  # the third was not to be stored
+            await post(served, input="scenario: plain fault: drop=text", conversation=name)
+            assert len(await texts(served, name)) == 4  # one was not to be stored, one failed
 
     run(test())
 

@@ -16,6 +16,7 @@ from proxy.simulator import RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from proxy.state import StoreUnavailable
 from proxy.stream.invariants import frames
+from tests.judges import judge_stream
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
@@ -268,3 +269,25 @@ def test_any_text_is_stored_as_it_was_streamed(said: list[str], thought: list[st
             assert ",".join(raw_items(streamed.body)) in stored.body.decode()
 
     run(test())
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "plain fault: drop=text"])
+@pytest.mark.parametrize("names", ["openai", "spec"])
+def test_a_stored_response_can_be_streamed_again(scenario: str, names: str) -> None:
+    async def test() -> None:
+        async with simulated(store="memory", reasoning_events=names) as served:
+            asked = {"tools": [TOOL], "reasoning": {"summary": "auto"}, "include": ["message.output_text.logprobs"]}
+            first = await post(served, input=f"scenario: {scenario}", **asked)
+            again = await get(served, f"responses/{first.events[-1]['response']['id']}?stream=true")
+            assert judge(again.body) == judge(first.body)
+            assert again.events[-1]["response"] == first.events[-1]["response"]
+            assert raw_items(again.body) == raw_items(first.body)
+            rest = await get(served, f"responses/{first.events[-1]['response']['id']}?stream=true&starting_after=7")
+            (only,) = rest.events
+            assert (only["sequence_number"], only["response"]) == (8, first.events[-1]["response"])
+
+    run(test())
+
+
+def judge(body: bytes) -> list[str]:
+    return judge_stream(body, unfinished_allowed=True)

@@ -255,3 +255,11 @@ def test_a_gateway_that_stops_says_so() -> None:
             assert (await leaving).data == aiohttp.WSCloseCode.GOING_AWAY
 
     run(test())
+
+
+def test_a_large_message_is_answered_like_any_other() -> None:
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            assert (await socket.ask("scenario: plain" + " " * 300_000))["status"] == "completed"
+
+    run(test())

@@ -218,7 +218,7 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
 
 def test_the_log_of_a_running_response(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
-        begun = record("resp_1", status="queued", background=True, input=[USER])
+        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
         await store.append_events("resp_1", EventRow(2, 5, b"b"))
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
@@ -242,7 +242,7 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
 
 def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
-        begun = record("resp_1", status="queued", background=True, input=[USER])
+        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
         await store.append_events("resp_1", EventRow(1, 2, done.encode()))
