@@ -12,7 +12,7 @@ RUN /opt/venv/bin/python -m compileall -q /app/proxy
 
 FROM python:${PYTHON}-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy \
-    && install --directory --owner=10001 --mode=0700 /data
+    && install -d -o 10001 -m 700 /data
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 WORKDIR /app
@@ -21,7 +21,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     RESPONSES_PROXY_HOST=0.0.0.0 \
-    RESPONSES_PROXY_STORE=/data/responses.sqlite3
+    XDG_STATE_HOME=/data
 VOLUME /data
 USER 10001
 EXPOSE 9000

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from proxy.backend.client import ChatStream
-from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import header_value
 from proxy.server.background import Run
 from proxy.server.books import Books
@@ -22,7 +19,7 @@ from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation
 from proxy.server.keeping import ended, new_record, not_stored
-from proxy.server.preparing import backend_headers, new_translator, translated
+from proxy.server.preparing import backend_headers, count_input, new_translator, translated
 from proxy.server.stream_options import client_of
 from proxy.server.tenants import tenant_of
 from proxy.state import Record, StoreUnavailable
@@ -172,24 +169,16 @@ class Exchange:
         if store is not None and request.store is not False:
             self._record = new_record(translator, request, footing, tenant)
         if request.background or (self._record is not None and request.stream and self._settings.on_disconnect == "continue"):
-            return await self._detach(chat, header_value(plan.losses), tenant, request)
+            return await self._detach(chat, tenant, request, header_value(plan.losses))
         self._books.phase = "backend"
         self._opening = asyncio.ensure_future(self._open(chat))
         if self.gateway.tokenizer is not None and not self.gateway.usage_reported:
-            self._counting = asyncio.ensure_future(self._count_input(translator, self.gateway.tokenizer, plan.body))
+            self._counting = asyncio.ensure_future(count_input(translator, self.gateway.tokenizer, plan.body))
         answer = self._stream if request.stream else self._collect
         return await answer(translator, header_value(plan.losses))
 
-    async def _count_input(self, translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
-        """For a backend that may report no usage: count the prompt while it works on it."""
-        try:
-            translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
-        except ApiError as error:  # pictures, no template: then the usage stays unknown
-            fields = logs.fields(request_id=self._request[REQUEST_ID], reason=error.message)
-            logs.logger().debug("input not counted", extra=fields)
-
-    async def _detach(self, chat: bytes, losses: str, tenant: str, request: ResponsesRequest) -> web.StreamResponse:
-        """Let the response run on its own; the answer is how it stands, or its stream."""
+    async def _detach(self, chat: bytes, tenant: str, request: ResponsesRequest, losses: str) -> web.StreamResponse:
+        """Let the response run on its own; the answer is how it stands, or its stream. `chat` is the chat request."""
         store, translator, record = self.gateway.store, self._translator, self._record
         assert translator is not None
         if store is None or record is None:
@@ -199,8 +188,14 @@ class Exchange:
         generation = Generation(self.gateway, translator, chat, self._headers, self._books, run.sink)
         self._handed_over = True
         self.gateway.exchanges.discard(self)  # time limits and the end of the gateway are its own matter now
-        headers = {_LOSS_HEADER: losses} if losses else {}
-        return await start(self._request, self.gateway, tenant, request, run, generation, headers)
+        if not request.background:
+            await generation.open_within(self._settings.header_grace)
+        assert self.gateway.background is not None
+        snapshot = await asyncio.shield(self.gateway.background.start(run, generation))
+        extra = {_LOSS_HEADER: losses} if losses else {}
+        if request.stream:
+            return await follow(self._request, self.gateway, tenant, record.id, -1, extra)
+        return web.Response(text=snapshot, content_type="application/json", headers=extra)
 
     async def _parse(self, body: bytes) -> ResponsesRequest:
         if len(body) < _LARGE_BODY:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import ChatPlan, Policy, translate
 from proxy.server.footing import Footing
 from proxy.server.gateway import Gateway
@@ -17,6 +20,8 @@ from proxy.server.stream_options import stream_options
 from proxy.settings import Settings
 from proxy.stream.compactor import Compactor
 from proxy.stream.translator import Translator
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
 
@@ -63,3 +68,12 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
     if authorization is not None and settings.forward_authorization:
         sent["Authorization"] = authorization
     return sent
+
+
+async def count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
+    """For a backend that may report no usage: count the tokens of a chat request while it works on it."""
+    try:
+        translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+    except ApiError as error:  # pictures, no template: then the usage stays unknown
+        fields = logs.fields(response_id=translator.response_id, reason=error.message)
+        logs.logger().debug("input not counted", extra=fields)

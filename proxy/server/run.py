@@ -28,12 +28,12 @@ def serve(settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
             runner.run(_serve(settings))
-    except StoreUnavailable as error:
-        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
-        return 1
     except (TokenizerError, VllmMissing, ValueError) as error:  # a setting that only its use could try
         logs.logger().error(str(error))
         return 2
+    except StoreUnavailable as error:
+        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
+        return 1
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=_address(settings), error=error.strerror))
         return 1

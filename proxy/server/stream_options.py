@@ -46,6 +46,11 @@ def stream_options(
     )
 
 
+def reasoning_event(settings: Settings) -> str:
+    """The name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
+
+
 def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
     """The client behind a request, with what the settings say against the table of clients."""
     client = clients.recognise(headers)
