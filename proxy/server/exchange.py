@@ -14,7 +14,7 @@ from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
 from proxy.server.errors import REQUEST_ID
-from proxy.server.following import start
+from proxy.server.following import follow
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
 from proxy.server.generation import Generation

@@ -7,38 +7,14 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from proxy.server.background import Run, fail_lost
+from proxy.server.background import fail_lost
 from proxy.server.gateway import Gateway
-from proxy.server.generation import Generation
 from proxy.state import EventRow
 from proxy.stream import writer
 from proxy.wire.errors import ApiError
-from proxy.wire.requests import ResponsesRequest
 
 #: How often the log of a response that runs in another process is looked at, in seconds.
 _LOOK = 0.25
-
-
-async def start(
-    request: web.Request,
-    gateway: Gateway,
-    tenant: str,
-    question: ResponsesRequest,
-    run: Run,
-    generation: Generation,
-    headers: Mapping[str, str],
-) -> web.StreamResponse:
-    """Let a response run on its own, and answer with how it stands, or with its stream. `headers` are those of the answer.
-
-    Raises `ApiError` for what the backend refuses at once, unless the response was asked for in the background.
-    """
-    if not question.background:
-        await generation.open_within(gateway.settings.header_grace)
-    assert gateway.background is not None
-    snapshot = await asyncio.shield(gateway.background.start(run, generation))
-    if question.stream:
-        return await follow(request, gateway, tenant, run.record.id, -1, headers)
-    return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 
 async def follow(

@@ -59,8 +59,3 @@ def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
     if settings.refusal != "auto":
         client = client._replace(drops_refusals=settings.refusal == "text")
     return client
-
-
-def reasoning_event(settings: Settings) -> str:
-    """The name of the reasoning events, without `.delta` and `.done`."""
-    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
