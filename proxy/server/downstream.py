@@ -9,6 +9,12 @@ from aiohttp import HttpVersion11, web
 
 #: Bytes that may wait in the transport before its protocol counts as paused; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
+#: nginx would hold events back, but for the last of these.
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
 
 
 class _EventStream(web.StreamResponse):
@@ -31,11 +37,7 @@ class Downstream:
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Task[None] | None = None
         self._held: list[bytes] | None = []  # what is written before `flush`
-        self.response = _EventStream()
-        self.response.content_type = "text/event-stream"
-        self.response.charset = "utf-8"
-        self.response.headers["Cache-Control"] = "no-cache"
-        self.response.headers["X-Accel-Buffering"] = "no"  # nginx would hold events back
+        self.response = _EventStream(headers=_HEADERS)
         if self._chunked:
             self.response.enable_chunked_encoding()
 

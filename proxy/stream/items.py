@@ -13,6 +13,9 @@ from proxy.stream import writer
 from proxy.stream.writer import quote
 from proxy.wire.chat import TokenLogprob
 
+#: Pieces of a text that are kept apart at most.
+_FOLD = 512
+
 ItemStatus = Literal["completed", "incomplete"]
 
 #: What OpenAI writes for a token that was out of the question; JSON has no -Infinity.
@@ -64,7 +67,7 @@ class Pen:
 class ReasoningItem:
     """`reasoning`: the text as content, and the same text once more as a summary part where one was asked for."""
 
-    __slots__ = ("_event", "_head", "_id", "_index", "_pieces", "_seal", "_summary_head")
+    __slots__ = ("_event", "_folded", "_head", "_id", "_index", "_pieces", "_seal", "_summary_head")
 
     def __init__(self, pen: Pen, item_id: str, *, mirror: bool, event: str, seal: Callable[[str], str] | None) -> None:
         """`event` is the event name without `.delta`/`.done` (`response.reasoning_text`, or the specification's); `seal` makes
@@ -73,6 +76,7 @@ class ReasoningItem:
         self._id = item_id
         self._event = event
         self._pieces: list[str] = []
+        self._folded = 0  # pieces that were joined with others since
         self._index = index = pen.add(
             f'{{"type":"reasoning","id":"{item_id}","status":"in_progress","summary":[],"content":[]}}'
         )
@@ -88,7 +92,11 @@ class ReasoningItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of thinking."""
+        self._fold()
         pen.out.append(self.more(pen, text))
+
+    def _fold(self) -> None:
+        self._pieces, self._folded = folded(self._pieces, self._folded)
 
     def more(self, pen: Pen, text: str) -> bytes:
         """The events for a piece of thinking, for the caller to send."""
@@ -112,9 +120,9 @@ class ReasoningItem:
             kind = "response.reasoning_summary_text.done"
             pen.write(writer.text_done(kind, pen.seq, item_id, index, "text", text, ',"summary_index":0'))
             pen.write(writer.summary_part("response.reasoning_summary_part.done", pen.seq, item_id, index, text))
-            pen.count("response.reasoning_summary_text.delta", len(self._pieces))
+            pen.count("response.reasoning_summary_text.delta", self._folded + len(self._pieces))
             summary = f'{{"type":"summary_text","text":{quote(text)}}}'
-        pen.count(f"{self._event}.delta", len(self._pieces))
+        pen.count(f"{self._event}.delta", self._folded + len(self._pieces))
         pen.measure("reasoning", text)
         head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
         sealed = f',"encrypted_content":{quote(self._seal(text))}' if self._seal is not None else ""
@@ -124,12 +132,13 @@ class ReasoningItem:
 class MessageItem:
     """`message` with one part: `output_text` or `refusal`."""
 
-    __slots__ = ("_head", "_id", "_index", "_logprobs", "_part", "_pieces")
+    __slots__ = ("_folded", "_head", "_id", "_index", "_logprobs", "_part", "_pieces")
 
     def __init__(self, pen: Pen, item_id: str, part: Literal["output_text", "refusal"]) -> None:
         self._id = item_id
         self._part = part
         self._pieces: list[str] = []
+        self._folded = 0  # pieces that were joined with others since
         self._logprobs: list[TokenLogprob] = []
         self._index = index = pen.add(
             f'{{"type":"message","id":"{item_id}","status":"in_progress","role":"assistant","content":[]}}'
@@ -143,6 +152,7 @@ class MessageItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of the text."""
+        self._fold()
         if logprobs:
             self._pieces.append(text)
             self._logprobs += logprobs
@@ -151,6 +161,9 @@ class MessageItem:
             pen.seq += 1
         else:
             pen.out.append(self.more(pen, text))
+
+    def _fold(self) -> None:
+        self._pieces, self._folded = folded(self._pieces, self._folded)
 
     def more(self, pen: Pen, text: str) -> bytes:
         """The event for a piece of the text, for the caller to send."""
@@ -170,7 +183,7 @@ class MessageItem:
             member, fields = "text", f',"content_index":0,"logprobs":{logprobs}'
         pen.write(writer.text_done(f"response.{kind}.done", pen.seq, item_id, index, member, text, fields))
         pen.write(writer.content_part("response.content_part.done", pen.seq, item_id, index, part))
-        pen.count(f"response.{kind}.delta", len(self._pieces))
+        pen.count(f"response.{kind}.delta", self._folded + len(self._pieces))
         pen.measure("text" if kind == "output_text" else "refusal", text)
         head = f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant"'
         pen.finish("message", index, f'{head},"content":[{part}]}}')
@@ -179,6 +192,13 @@ class MessageItem:
         if self._part == "refusal":
             return f'{{"type":"refusal","refusal":{quote(text)}}}'
         return f'{{"type":"output_text","text":{quote(text)},"annotations":[],"logprobs":{logprobs}}}'
+
+
+def folded(pieces: list[str], before: int) -> tuple[list[str], int]:
+    """Many small strings take far more memory than one: join them now and then. Also how many have been joined away."""
+    if len(pieces) < _FOLD:
+        return pieces, before
+    return ["".join(pieces)], before + len(pieces) - 1
 
 
 def _reasoning_part(text: str) -> str:

@@ -313,3 +313,12 @@ def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
 def test_unknown_fields_and_chunks_without_choices_are_passed_over() -> None:
     odd = event({"choices": [{"delta": {"content": "a", "audio": {"x": [1]}}, "extra": 1}], "prompt_text": None})
     assert play(event({"choices": []}), event({}), odd, event({"choices": [{"index": 0}]}), finish()).said == [("text", "a")]
+
+
+def test_a_long_text_is_kept_in_few_pieces_and_every_delta_is_counted() -> None:
+    words = [f"word{number}\n" for number in range(3000)]
+    played = play(*(think(word) for word in words), *(text(word) for word in words), finish())
+    assert played.said == [("reasoning", "".join(words).strip()), ("text", "".join(words))]
+    counted = played.translator.lifecycle.pen.deltas
+    assert counted["response.reasoning_text.delta"] == len(played.deltas("reasoning_text")) >= 2999
+    assert counted["response.output_text.delta"] == len(played.deltas("output_text")) >= 3000
