@@ -170,7 +170,8 @@ async def backend(play: Play) -> AsyncIterator[Backend]:
         for task in list(tasks):
             task.cancel()
         for connection in running.connections:
-            connection.transport.abort()
+            if not connection.lost.done():  # a transport that is gone has no loop any more
+                connection.transport.abort()
 
 
 def answering(head: bytes, body: bytes = b"") -> Play:
