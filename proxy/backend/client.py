@@ -13,7 +13,7 @@ from yarl import URL
 
 from proxy.backend import push
 from proxy.backend.push import BodyBroken, PushHandler, Sink
-from proxy.wire.errors import server_error
+from proxy.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _READ_SIZE = 256 * 1024
@@ -167,6 +167,13 @@ class ChatStream:
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         return b"".join(pieces)
+
+    async def read_refusal(self) -> bytes:
+        """The body of a refusal, or nothing if it breaks off: the status is there, and says enough."""
+        try:
+            return await self.read()
+        except ApiError:
+            return b""
 
     def pause(self) -> None:
         """Stop reading, so that the backend feels the client's pace."""

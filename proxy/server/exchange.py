@@ -17,7 +17,7 @@ from proxy.server.errors import REQUEST_ID
 from proxy.server.following import follow
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
-from proxy.server.generation import Generation
+from proxy.server.generation import COMPLETION_LIMIT, LINGER, Generation
 from proxy.server.keeping import ended, new_record, not_stored
 from proxy.server.preparing import backend_headers, count_input, new_translator, translated
 from proxy.server.stream_options import client_of
@@ -32,10 +32,6 @@ from proxy.wire.requests import ResponsesRequest, parse_request
 
 #: Bodies larger than this are parsed in a thread, so that no other stream waits for them.
 _LARGE_BODY = 256 * 1024
-#: How long a backend may keep the connection open after its last event.
-_LINGER = 1.0
-#: Largest body of a backend that answers with one JSON object, in bytes.
-_COMPLETION_LIMIT = 64 * 1024 * 1024
 #: The codes of a 400 that say more to a client than `invalid_prompt`.
 _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
 _LOSS_HEADER = "x-responses-proxy-losses"
@@ -122,7 +118,7 @@ class Exchange:
         translator, downstream = self._translator, self._downstream
         if translator is None:
             return
-        if self._ended_at is not None and self._chat is not None and now - self._ended_at > _LINGER:
+        if self._ended_at is not None and self._chat is not None and now - self._ended_at > LINGER:
             self._chat.close()
         if downstream is not None and downstream.slow:
             if now - self._last_event > self._settings.idle_timeout:
@@ -160,8 +156,6 @@ class Exchange:
         policy = self.gateway.parsers.policy(request.model)
         plan = translated(self.gateway, tenant, request, footing, policy)
         self._books.losses(plan.losses)
-        if self.gateway.asks_token_ids(request.model):
-            plan.body["return_token_ids"] = True
         thinking_open = await self.gateway.parsers.thinking_open(plan.body)
         chat, headers = msgspec.json.encode(plan.body), self._request.headers
         translator = new_translator(self.gateway, tenant, request, plan, headers, thinking_open, self._recording, chat)
@@ -210,10 +204,7 @@ class Exchange:
         return chat
 
     async def _refusal(self, chat: ChatStream) -> ApiError:
-        try:
-            body = await chat.read()
-        except ApiError:
-            body = b""  # it broke off, but the status is there
+        body = await chat.read_refusal()
         if self._recording is not None:
             self._recording.refused(chat.status, body, chat.retry_after)
         return read_error(chat.status, body, chat.retry_after)
@@ -284,7 +275,7 @@ class Exchange:
             await chat.finish()
             self._send(translator.finish(), self._clock())
         else:
-            self._receive_completion(await chat.read(_COMPLETION_LIMIT))
+            self._receive_completion(await chat.read(COMPLETION_LIMIT))
 
     def _receive(self, data: bytes) -> None:
         """What one read brought: translated and sent on in one go."""

@@ -14,9 +14,9 @@ from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError, server_error
 
 #: How long a backend may keep the connection open after its last event, in seconds.
-_LINGER = 1.0
+LINGER = 1.0
 #: Largest body of a backend that answers with one JSON object, in bytes.
-_COMPLETION_LIMIT = 64 * 1024 * 1024
+COMPLETION_LIMIT = 64 * 1024 * 1024
 
 Sink = Callable[[bytes], None]
 
@@ -119,7 +119,7 @@ class Generation:
         self._books.fold()
         limit = self._gateway.settings.idle_timeout
         if self._ended_at is not None:
-            if self._chat is not None and now - self._ended_at > _LINGER:
+            if self._chat is not None and now - self._ended_at > LINGER:
                 self._chat.close()
         elif now - self._last_read > limit:
             self.fail(server_error(f"The backend sent nothing for {limit:g} seconds.", 504))
@@ -146,18 +146,14 @@ class Generation:
         chat = self._chat = await self._gateway.backend.open_chat(*self._request)
         if chat.status == 200:
             return chat
-        try:
-            body = await chat.read()
-        except ApiError:
-            body = b""  # it broke off, but the status is there
-        raise read_error(chat.status, body, chat.retry_after)
+        raise read_error(chat.status, await chat.read_refusal(), chat.retry_after)
 
     async def _take(self) -> None:
         chat, translator = self._chat, self.translator
         assert chat is not None
         self._books.phase = "stream"
         if not chat.is_event_stream:
-            self._emit(translator.feed_completion(await chat.read(_COMPLETION_LIMIT)))
+            self._emit(translator.feed_completion(await chat.read(COMPLETION_LIMIT)))
             return
         chat.attach(self._receive)
         await chat.finish()

@@ -31,7 +31,10 @@ def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing
     history = seal.open_items(since_compaction(list(footing.history)), tenant, request.model, "history")
     if isinstance(request.input, list):
         request = request.model_copy(update={"input": seal.open_items(request.input, tenant, request.model, "input")})
-    return translate(request, policy, footing.references.get, history)
+    plan = translate(request, policy, footing.references.get, history)
+    if gateway.asks_token_ids(request.model):
+        plan.body["return_token_ids"] = True
+    return plan
 
 
 def new_translator(
