@@ -1,14 +1,17 @@
 ARG PYTHON=3.11
 
-# The lock's packages in a virtual environment, and our own code, compiled. Nothing to build with goes further than here.
+# The lock's packages (the gateway's, and those of its small extras) in a virtual environment, and our own code, compiled. Nothing to build with goes further than here.
 FROM python:${PYTHON}-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/venv
-COPY requirements.lock /build/
-RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements.lock
+COPY requirements-image.lock /build/
+RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements-image.lock
 COPY proxy /app/proxy
-RUN /opt/venv/bin/python -m compileall -q /app/proxy
+# What `--version` names: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
+ARG COMMIT=
+RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > /app/proxy/commit.txt; fi \
+    && /opt/venv/bin/python -m compileall -q /app/proxy
 
 FROM python:${PYTHON}-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy \

@@ -11,7 +11,7 @@ BACKEND ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench oracle lock clean
+.PHONY: help run demo test lint types docs bench load oracle lock clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,9 +46,13 @@ types: $(VENV)/.stamp ## static types
 docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/lifecycle_diagram.py --write
+	$(BIN)/python scripts/grafana_dashboards.py --write
 
 bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
 	$(BIN)/python -m bench.run $(ARGS)
+
+load: $(VENV)/.stamp ## a thousand streams at once, every answer looked at (ARGS="--scenario kill" kills a backend meanwhile)
+	$(BIN)/python -m bench.load $(ARGS)
 
 # torch comes first, so that its CPU build is taken; torchvision and others of their own builds are not needed, and may not fit.
 .cache/oracle/.vllm-$(VLLM):
@@ -59,12 +63,15 @@ bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here
 	.cache/oracle/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-oracle: .cache/oracle/.vllm-$(VLLM) ## our parsers against those of vLLM itself, which it installs (large)
+oracle: .cache/oracle/.vllm-$(VLLM) $(VENV)/.stamp ## our parsers, doctor and gateway against vLLM itself, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
+	REAL_VLLM=1 $(BIN)/pytest tests/commands/test_real_vllm.py $(ARGS)
 
-lock: $(VENV)/.stamp ## resolve the dependencies anew and write both lock files
+lock: $(VENV)/.stamp ## resolve the dependencies anew and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
 	$(COMPILE) --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
+		--extra grammars --extra otel pyproject.toml
 	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
 
 clean: ## remove what the verbs made

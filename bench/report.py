@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -122,7 +123,7 @@ def verdicts(summaries: list[dict[str, Any]], memory: dict[str, float] | None) -
     ]
 
 
-def tables(summaries: list[dict[str, Any]], memory: dict[str, float] | None) -> str:
+def tables(summaries: list[dict[str, Any]], memory: dict[str, float] | None, turns: Sequence[dict[str, Any]] = ()) -> str:
     """The report for people, as Markdown tables."""
     parts = [_cpu_table(summaries), _latency_table([one for one in summaries if "pace" in one])]
     if memory:
@@ -131,6 +132,7 @@ def tables(summaries: list[dict[str, Any]], memory: dict[str, float] | None) -> 
             f"gateway {memory['gateway_kb']:.0f} KB. Idle: relay {memory['relay_idle_mb']:.0f} MB, "
             f"gateway {memory['gateway_idle_mb']:.0f} MB."
         )
+    parts.append(_turns_table(turns))
     parts.append(_verdict_table(verdicts(summaries, memory)))
     flaws = [f"- {one['scenario']}: {flaw}" for one in summaries for flaw in one["flaws"]]
     parts.append("\n".join(["Rounds that are not clean:", *flaws]) if flaws else "")
@@ -177,6 +179,15 @@ def _latency_table(summaries: list[dict[str, Any]]) -> str:
         + [f"{one[name]['p50'] / 1000:.2f} / {one[name]['p99'] / 1000:.2f}" for name in ("direct", *_BOTH)]
         + [f"{one['added_p99_ratio']:.2f}x" if one["added_p99_ratio"] else "disturbed"]
         for one in summaries
+    ]
+    return _table(head, rows)
+
+
+def _turns_table(turns: Sequence[dict[str, Any]]) -> str:
+    head = ["turns stored", "rows", "KB", "read the last, ms", "CPU of a turn, ms"]
+    rows = [
+        [str(one["turns"]), str(one["rows"]), f"{one['kilobytes']:.0f}", f"{one['read_ms']:.2f}", f"{one['cpu_ms']:.2f}"]
+        for one in turns
     ]
     return _table(head, rows)
 

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench import processes, programs
+from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
@@ -150,10 +150,10 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     elif options.self_check:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
-        gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none"])
+        gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none", "--no-adapt"])
     variants = {}
     for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
-        serve = ["proxy", "serve", "--store", "none", *VARIANTS[name]()]
+        serve = ["proxy", "serve", "--store", "none", "--no-adapt", *VARIANTS[name]()]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         variants[name] = start_target(name, protocol, module)
     return Bench(relay, gateway, variants, upstream_port, client)
@@ -163,11 +163,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """All that was asked for, as one JSON value: `summaries`, `memory`, `verdicts`, `rounds`."""
     rounds: list[Round] = []
     memory: dict[str, float] | None = None
+    conversation: list[turns.Turns] = []
     with ExitStack() as stack:
         bench = start(stack, options)
         warm_up(bench)
         if MEMORY.name in options.scenario:
             memory = measure_memory(bench)
+        if turns.NAME in options.scenario and not options.self_check:
+            conversation = turns.measure(f"http://127.0.0.1:{bench.upstream_port}")
         scenarios = [_fit(SCENARIOS[name], options) for name in options.scenario if name in SCENARIOS]
         direct = {scenario.name: measure_direct(bench, scenario) for scenario in scenarios}
         for number in range(options.rounds):
@@ -179,6 +182,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "summaries": summaries,
         "memory": memory,
+        "turns": [asdict(one) for one in conversation],
         "verdicts": verdicts(summaries, memory),
         "rounds": [asdict(one) for one in rounds],
     }
@@ -205,7 +209,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*SCENARIOS, MEMORY.name]
+    names = [*SCENARIOS, MEMORY.name, turns.NAME]
     parser.add_argument("--scenario", action="append", choices=names, help="only this one; may be given several times")
     parser.add_argument("--rounds", type=int, help=f"rounds of each scenario (5; with --quick {QUICK_ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="two rounds of half the length")
@@ -235,7 +239,7 @@ def main(arguments: list[str]) -> int:
     except HarnessError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    print(tables(result["summaries"], result["memory"]))
+    print(tables(result["summaries"], result["memory"], result["turns"]))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 1 if any(one[name]["outcome"]["errors"] for one in result["rounds"] for name in ("relay", "gateway")) else 0

@@ -6,6 +6,7 @@ As a library: `from proxy import StreamOptions, Translator` turns the bytes of a
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -13,17 +14,16 @@ __all__ = ["StreamOptions", "Translator", "__version__", "check_stream"]
 
 if TYPE_CHECKING:
     from proxy.stream.invariants import check_stream
-    from proxy.stream.translator import StreamOptions, Translator
+    from proxy.stream.options import StreamOptions
+    from proxy.stream.translator import Translator
+
+
+#: Where the names of the library are.
+_MODULES = {"StreamOptions": "options", "Translator": "translator", "check_stream": "invariants"}
 
 
 def __getattr__(name: str) -> Any:
     """The library is imported when it is asked for: the command line need not wait for it."""
-    if name in {"StreamOptions", "Translator"}:
-        from proxy.stream import translator  # noqa: PLC0415
-
-        return getattr(translator, name)
-    if name == "check_stream":
-        from proxy.stream.invariants import check_stream  # noqa: PLC0415
-
-        return check_stream
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"proxy.stream.{_MODULES[name]}"), name)

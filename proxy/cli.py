@@ -13,8 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-
-from proxy import __version__
+from typing import Any
 
 #: Command -> what it does, in one line.
 COMMANDS = {
@@ -25,6 +24,7 @@ COMMANDS = {
     "codex": "run Codex on the model behind a gateway, which is started if there is none",
     "codex-config": "print or write the configuration with which Codex uses a gateway",
     "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
+    "key": "make an API key for a client of the gateway",
     "replay": "run recorded exchanges through this version, and show what it does differently",
 }
 
@@ -53,7 +53,7 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         description="OpenAI's Responses API in front of any Chat Completions server.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"responses-proxy {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and end")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     speaking = parser
     for known, line in COMMANDS.items():
@@ -70,8 +70,23 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     return command, args
 
 
-def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
-    from proxy.settings import suggestion
+class _Version(argparse.Action):
+    """The commit may have to be asked for: that is done for who wants to know, not for every command."""
 
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
+        from proxy.version import version_line
+
+        print(f"responses-proxy {version_line()}")
+        parser.exit()
+
+
+def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
+    from proxy.settings import Settings, suggestion
+    from proxy.settings.retired import what_became_of
+
+    name = argument.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    retired = what_became_of(name, Settings.model_fields)
+    if retired is not None:
+        return f"unknown argument {argument}: {retired}"
     flags = re.findall(r"--[a-z][a-z-]*", parser.format_help())
     return f"unknown argument {argument}{suggestion(argument.partition('=')[0], flags)}"

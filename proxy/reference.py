@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ByteSize, SecretStr
 
-from proxy.settings import ModelParsers, Settings
+from proxy.settings import SECTIONS, ApiKey, BackendDetails, ModelParsers
 
 
 class Knob(NamedTuple):
@@ -25,23 +25,17 @@ class Knob(NamedTuple):
     repeated: bool
 
 
-_SECTIONS = {  # by the field that begins each
-    "backend": "Backend",
-    "store": "Stored responses",
-    "host": "Listening",
-    "connect_timeout": "Time limits, in seconds",
-    "system_messages": "Requests to the backend",
-    "reasoning_summary": "Responses to the client",
-    "log_level": "Operation",
-}
 _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
     dict[str, ModelParsers]: "MAPPING",
+    dict[str, ApiKey]: "MAPPING",
+    dict[str, BackendDetails]: "MAPPING",
     SecretStr | None: "KEY",
     bool: "true|false",
     str: "TEXT",
     str | None: "TEXT",
     int: "NUMBER",
+    int | None: "NUMBER",
     float: "NUMBER",
     ByteSize: "BYTES",
     Path | None: "PATH",
@@ -50,12 +44,11 @@ _KINDS: dict[Any, str] = {
 
 def reference() -> Iterator[Knob]:
     """Every setting in the order of the reference, for `--help` and for `docs/configuration.md`."""
-    section = ""
-    for name, field in Settings.model_fields.items():
-        section = _SECTIONS.get(name, section)
-        kind = _KINDS.get(field.annotation) or "|".join(get_args(field.annotation))
-        repeated = field.annotation == list[str]
-        yield Knob(section, name, kind, _default_text(field.default), field.description or "", repeated)
+    for section in SECTIONS:
+        for name, field in section.model_fields.items():
+            kind = _KINDS.get(field.annotation) or "|".join(get_args(field.annotation))
+            repeated = field.annotation == list[str]
+            yield Knob(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
 
 
 def _default_text(value: object) -> str:

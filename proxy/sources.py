@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as EnvironmentSourceError
 
-from proxy.settings import CONFIG_VARIABLE, ENV_PREFIX, ModelParsers, Settings, SettingsError, flag, suggestion, variable
+from proxy.settings import (
+    CONFIG_VARIABLE,
+    ENV_PREFIX,
+    ApiKey,
+    BackendDetails,
+    ModelParsers,
+    Settings,
+    SettingsError,
+    flag,
+    suggestion,
+    variable,
+)
+from proxy.settings.retired import what_became_of
+from proxy.settings.yaml_file import read_yaml
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
+#: Settings that are mappings, and what stands in one entry of them.
+_ENTRIES: dict[str, type[BaseModel]] = {"models": ModelParsers, "api_keys": ApiKey, "backends": BackendDetails}
+
 
 def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings of flags, environment, file and defaults, in this order of precedence, field by field.
+    """The settings of flags, environment, file, OpenTelemetry's own variables and defaults, in this order of precedence, field
+    by field.
 
     `flags` maps field names to values (text or typed); `environ` is `os.environ` or a stand-in; without `config_file`
     the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`.
@@ -32,6 +49,7 @@ def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[st
         ("flag", dict(flags)),
         ("environment", _from_environment(environ)),
         (str(config_file), _from_file(config_file) if config_file else {}),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", _from_opentelemetry(environ)),
     ]
     values: dict[str, Any] = {}
     for _, source in reversed(sources):
@@ -46,6 +64,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
     known = [variable(field) for field in Settings.model_fields]
     for name in ours:
+        retired = what_became_of(name[len(ENV_PREFIX) :].lower(), Settings.model_fields)
+        if retired is not None:
+            raise SettingsError(f"environment variable {name}: {retired}")
         if name.upper() not in known:
             raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
     source = EnvSettingsSource(Settings)
@@ -53,7 +74,20 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         return source()
     except EnvironmentSourceError as error:
-        raise SettingsError(f"environment: {error}") from None
+        field = next((name for name in _ENTRIES if f'"{name}"' in str(error)), None)
+        raise SettingsError(f"{variable(field)}: a mapping in JSON is expected" if field else f"environment: {error}") from None
+
+
+def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The collector of the standard variables. Clusters set them for all they run: without the extra they mean nothing."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not endpoint or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
+        return {}
+    try:
+        distribution("opentelemetry-exporter-otlp-proto-http")
+    except PackageNotFoundError:
+        return {}
+    return {"otel_endpoint": endpoint}
 
 
 def _is_ours(name: str, value: str) -> bool:
@@ -65,17 +99,15 @@ def _is_ours(name: str, value: str) -> bool:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not valid YAML: {error}") from None
+    content = read_yaml(path)
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
     for key in content:
+        retired = what_became_of(str(key), Settings.model_fields)
+        if retired is not None:
+            raise SettingsError(f"{path}: {retired}")
         if key not in Settings.model_fields:
             raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
     return content
@@ -89,6 +121,6 @@ def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]
         place = [label, *(part for part in detail["loc"][1:] if isinstance(part, str))]
         if detail["type"] == "extra_forbidden":
             key = place.pop()
-            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, ModelParsers.model_fields)}"
+            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
         else:
             yield f"{': '.join(place)}: {detail['msg'].removeprefix('Value error, ')}"

@@ -1,5 +1,6 @@
-"""Write `docs/configuration.md` from the settings and the table of names in `docs/parsers.md` from the formats, so that they
-cannot go stale (`make docs`)."""
+"""Write what would go stale in docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
+the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
+New settings are added to the list of all that ever were."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from prometheus_client.metrics import MetricWrapperBase
+
 from proxy.reference import Knob, reference
+from proxy.request.losses import Loss
+from proxy.request.parameters import SAMPLING
+from proxy.request.support import support
 from proxy.settings import CONFIG_VARIABLE, flag, variable
 from proxy.stream.formats import REASONING, TOOLS
 from proxy.stream.formats.format import (
@@ -20,11 +26,18 @@ from proxy.stream.formats.format import (
     Reasoning,
     Tools,
 )
+from proxy.stream.laws import SHAPES
+from proxy.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
 BEGIN = "<!-- names: written by `make docs` from proxy/stream/formats/names.py -->"
 END = "<!-- /names -->"
+OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
+METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/telemetry/metrics.py -->"
+METRICS_END = "<!-- /metrics -->"
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
+RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
+TRANSLATION = Path(__file__).parents[1] / "docs" / "translation.md"
 
 #: How the arguments of a call are written.
 _NOTATIONS: dict[type, str] = {
@@ -37,7 +50,7 @@ _NOTATIONS: dict[type, str] = {
 }
 
 INTRODUCTION = f"""\
-<!-- Written by `make docs` from proxy/settings.py; edit that. -->
+<!-- Written by `make docs` from proxy/settings/; edit that. -->
 
 # Configuration
 
@@ -84,11 +97,35 @@ def _row(knob: Knob) -> str:
     return f"| `{knob.name}` | {values} | {default} | {knob.description} |\n"
 
 
+def with_new_settings(released: str) -> str:
+    """The list of all settings that ever were, with those of today at its end. Nothing is ever taken out."""
+    known = released.split()
+    return released + "".join(f"{knob.name}\n" for knob in reference() if knob.name not in known)
+
+
 def with_names(document: str) -> str:
     """`docs/parsers.md` with the table of names as it should be. Raises `ValueError` where a marker comment is missing."""
     before, rest = document.split(BEGIN)
     _, after = rest.split(END)
     return before + "\n".join([BEGIN, "", *_names(), "", END]) + after
+
+
+def with_metrics(document: str) -> str:
+    """`docs/observability.md` with the table of metrics as it should be. Raises `ValueError` where a marker is missing."""
+    before, rest = document.split(METRICS_BEGIN)
+    _, after = rest.split(METRICS_END)
+    return before + "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]) + after
+
+
+def _metrics() -> list[str]:
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for metric in vars(Metrics()).values():
+        if isinstance(metric, MetricWrapperBase):
+            (family,) = metric.describe()
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+            lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    return lines
 
 
 def _names() -> list[str]:
@@ -123,7 +160,100 @@ def _codes(markers: Iterable[str]) -> str:
     return " ".join(shown).replace("|", "\\|")
 
 
+TRANSLATED = """\
+<!-- Written by `make docs` from proxy/request/support.py and proxy/stream/laws.py; edit those. -->
+
+# What becomes of a request, and of the answer
+
+A Responses request says more than a chat server can be told. Each of its parts has one of these outcomes:
+
+| outcome | |
+|---|---|
+| preserved | carried over with its meaning |
+| adapted | carried over in another form |
+| ignored | not carried over |
+| rejected | answered with an error 400 |
+
+What was adapted or ignored of a request is in the header `x-responses-proxy-losses` of its answer
+(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`) and in the metric `responses_proxy_losses_total`. With the
+setting `strict`, what would be ignored and could matter to the answer is rejected. The settings `forward` and `forward_unknown`
+send parameters on that would be ignored, to a server that knows them.
+"""
+
+EVENTS = """
+## Events
+
+In the order in which they come, with the fields that each has beside `type` and `sequence_number`. One item is open at a time:
+`output_item.added`, its parts and deltas, `output_item.done`, and then the next. The stream ends with exactly one of
+`response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
+
+| event | when | fields |
+|---|---|---|
+"""
+
+_HEADINGS = {
+    "parameter": "Parameters",
+    "item": "Items of the input",
+    "tool": "Tools",
+    "content": "Parts of messages, and what else is in items",
+}
+#: In the order of a stream: what the gateway sends.
+_WHEN = {
+    "response.created": "first, as soon as the server has begun to answer",
+    "response.queued": "after it, for a background response",
+    "response.in_progress": "then",
+    "response.output_item.added": "an item begins; it is empty, and `in_progress`",
+    "response.content_part.added": "a part of a message, or the text of reasoning, begins",
+    "response.output_text.delta": "more text",
+    "response.output_text.done": "all of it",
+    "response.refusal.delta": "more of a refusal",
+    "response.refusal.done": "all of it",
+    "response.reasoning_text.delta": "more reasoning; `response.reasoning.delta` with `reasoning_events: spec`",
+    "response.reasoning_text.done": "all of it",
+    "response.content_part.done": "the part ends",
+    "response.reasoning_summary_part.added": "the reasoning again, for clients that asked for a summary",
+    "response.reasoning_summary_text.delta": "more of it",
+    "response.reasoning_summary_text.done": "all of it",
+    "response.reasoning_summary_part.done": "the part ends",
+    "response.function_call_arguments.delta": "more JSON of a function call",
+    "response.function_call_arguments.done": "all of it",
+    "response.custom_tool_call_input.delta": "more input of a custom tool, without the JSON around it",
+    "response.custom_tool_call_input.done": "all of it",
+    "response.output_item.done": "the item ends, `completed` or `incomplete`",
+    "response.completed": "the end of an answer that is whole",
+    "response.incomplete": "the end of one that was cut, at the token limit or by a content filter",
+    "response.failed": "the end of one that broke: `response.error` says why",
+}
+
+
+def translation() -> str:
+    """`docs/translation.md`."""
+    parts = [TRANSLATED]
+    for kind, title in _HEADINGS.items():
+        losses = [loss for loss in support() if loss.kind == kind and loss.name not in SAMPLING]
+        parts.append(f"\n## {title}\n\n| {kind} | outcome | |\n|---|---|---|\n")
+        parts.extend(_loss(loss) for loss in sorted(losses, key=lambda loss: loss.name))
+        if kind == "parameter":
+            names = ", ".join(f"`{name}`" for name in SAMPLING)
+            parts.append(f"\nParameters that the Responses API does not have, and chat servers know, are preserved: {names}.\n")
+    parts.append(EVENTS)
+    parts.extend(f"| `{name}` | {when} | {_fields(name)} |\n" for name, when in _WHEN.items())
+    return "".join(parts)
+
+
+def _loss(loss: Loss) -> str:
+    name = "any other" if loss.name == "unknown" else f"`{loss.name}`"
+    return f"| {name} | {loss.outcome} | {loss.reason} |\n"
+
+
+def _fields(event: str) -> str:
+    return ", ".join(f"`{field}`" for field in SHAPES[event])
+
+
 if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(render(), encoding="utf-8")
+    RELEASED.write_text(with_new_settings(RELEASED.read_text(encoding="utf-8")), encoding="utf-8")
+    TRANSLATION.write_text(translation(), encoding="utf-8")
+    OBSERVABILITY.write_text(with_metrics(OBSERVABILITY.read_text(encoding="utf-8")), encoding="utf-8")
     PARSERS.write_text(with_names(PARSERS.read_text(encoding="utf-8")), encoding="utf-8")

@@ -25,10 +25,11 @@ ROOMS: dict[str, set[str]] = {
     "simulator": {"wire"},
     "hosted": {"wire", "backend"},
     "settings": set(),
+    "version": {"__init__"},
     "sources": {"settings"},
     "reference": {"settings"},
-    "server": {"wire", "telemetry", "request", "stream", "backend", "state", "hosted", "settings"},
-    "cli": {"settings", "commands"},
+    "server": {"wire", "telemetry", "request", "stream", "backend", "state", "hosted", "settings", "version"},
+    "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},
     "__init__": {"wire", "request", "stream"},
 }

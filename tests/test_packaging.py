@@ -27,11 +27,19 @@ from proxy.server.parsers import Parsers
 from proxy.settings import ENV_PREFIX, Settings, variable
 from proxy.sources import load
 from proxy.stream.formats import REPAIRS
+from proxy.stream.laws import SHAPES, STATUSES
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
+#: What the image has beside the gateway: the drivers of the stores that replicas share.
+IMAGE: list[str] = [line for extra in ("postgres", "redis") for line in PROJECT["project"]["optional-dependencies"][extra]]
+LOCKS = {
+    "requirements.lock": RUNTIME,
+    "requirements-image.lock": RUNTIME + IMAGE,
+    "requirements-dev.lock": RUNTIME + DEVELOPMENT,
+}
 
 
 def text(name: str) -> str:
@@ -47,7 +55,7 @@ def pins(lock: str) -> dict[str, str]:
 # Locks
 
 
-@pytest.mark.parametrize(("lock", "wanted"), [("requirements.lock", RUNTIME), ("requirements-dev.lock", RUNTIME + DEVELOPMENT)])
+@pytest.mark.parametrize(("lock", "wanted"), LOCKS.items())
 def test_a_lock_pins_every_dependency_within_its_bounds(lock: str, wanted: list[str]) -> None:
     pinned = pins(lock)
     requirements = [Requirement(line) for line in wanted]
@@ -60,11 +68,12 @@ def test_the_runtime_lock_has_nothing_of_development() -> None:
     assert development & pins("requirements.lock").keys() == set()
 
 
-def test_both_locks_pin_the_same_versions() -> None:
-    assert pins("requirements.lock").items() <= pins("requirements-dev.lock").items()
+@pytest.mark.parametrize("lock", ["requirements-image.lock", "requirements-dev.lock"])
+def test_the_locks_pin_the_same_versions(lock: str) -> None:
+    assert pins("requirements.lock").items() <= pins(lock).items()
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_has_hashes_and_no_addresses(lock: str) -> None:
     lines = [line.strip() for line in text(lock).splitlines() if line.strip() and not line.startswith("#")]
     assert "://" not in text(lock)
@@ -89,7 +98,7 @@ def test_the_image_listens_where_it_says() -> None:
 
 def test_the_image_has_the_lock_and_no_more_and_is_not_root() -> None:
     dockerfile = text("Dockerfile")
-    assert "--require-hashes --only-binary :all: -r /build/requirements.lock" in dockerfile
+    assert "--require-hashes --only-binary :all: -r /build/requirements-image.lock" in dockerfile
     assert "requirements-dev" not in dockerfile
     final = dockerfile.rpartition("\nFROM ")[2]
     assert re.search(r"^USER 10001$", final, re.MULTILINE)
@@ -178,6 +187,14 @@ def test_the_demo_profile_adds_a_simulated_backend() -> None:
 def test_the_configuration_reference_is_up_to_date() -> None:
     render = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["render"]
     assert text("docs/configuration.md") == render(), "run `make docs`"
+
+
+def test_the_tables_of_the_translation_are_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))
+    assert text("docs/translation.md") == page["translation"](), "run `make docs`"
+    foreign = {"response.mcp_call_arguments", "response.reasoning"}  # of hosted tools; another name of one that is there
+    ours = {event for event in SHAPES if event.rpartition(".")[0] not in foreign or event in STATUSES}
+    assert set(page["_WHEN"]) == ours
 
 
 def test_the_names_of_parsers_are_up_to_date_and_every_counter_is_explained() -> None:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from proxy.request.policy import Policy
+from proxy.server.backends import specs_of
 from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
 from proxy.sources import load
 
@@ -168,8 +169,29 @@ def test_an_unknown_key_of_the_file_is_an_error_with_the_closest_name(tmp_path: 
 
 
 def test_an_unknown_variable_is_an_error_with_the_closest_name() -> None:
+    said = complaint(environ={"RESPONSES_PROXY_BACKEND_URL": "http://a"})
+    assert said == "unknown environment variable RESPONSES_PROXY_BACKEND_URL (did you mean RESPONSES_PROXY_BACKEND?)"
+
+
+def test_a_variable_that_is_no_mapping_is_named() -> None:
     said = complaint(environ={"RESPONSES_PROXY_BACKENDS": "http://a"})
-    assert said == "unknown environment variable RESPONSES_PROXY_BACKENDS (did you mean RESPONSES_PROXY_BACKEND?)"
+    assert said == "RESPONSES_PROXY_BACKENDS: a mapping in JSON is expected"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('port: 1\nbackend_api_key: "sk-secret\nhost: a\n', "at line 4, column 1, in what begins at line 2"),
+        ("backend_api_key: *sk-secret\n", "at line 1, column 18"),
+        ("backend_api_key: !sk-secret a\n", "at line 1, column 18"),
+        ("port: 2020-99-99\n", ""),
+        ("[" * 5000, ""),
+    ],
+)
+def test_a_mistake_in_the_file_is_placed_and_no_key_repeated(tmp_path: Path, text: str, place: str) -> None:
+    said = complaint(file=write(tmp_path, text))
+    assert said.endswith(f"not valid YAML {place}".rstrip())
+    assert "sk-secret" not in said
 
 
 @pytest.mark.parametrize("text", ["- port\n", "port\n", "port: [\n", "port: \x00\n"])
@@ -234,6 +256,52 @@ def test_the_description_reads_back_and_hides_the_key(tmp_path: Path) -> None:
     assert again == settings
 
 
+def test_backends_have_names_and_details(tmp_path: Path) -> None:
+    text = (
+        "backends:\n  gpu-1:\n    url: http://gpu-1:8000\n    models: qwen*\n    aliases: {gpt-5: Qwen/Qwen3}\n    weight: 2\n"
+    )
+    settings = load({}, write(tmp_path, text), {})
+    details = settings.backends["gpu-1"]
+    assert (details.url, details.models, details.aliases) == ("http://gpu-1:8000/v1", ["qwen*"], {"gpt-5": "Qwen/Qwen3"})
+    assert load({}, write(tmp_path, describe(settings)), {}) == settings
+    environ = {"RESPONSES_PROXY_BACKENDS": '{"gpu-1": {"url": "http://gpu-1:8000", "api_key": "hunter2"}}'}
+    settings = load({}, None, environ)
+    assert "hunter2" not in describe(settings) + repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu: {}", "gpu: url: Field required"),
+        ("gpu: {url: 'gpu:8000'}", "gpu: url: a backend is a URL: did you mean http://gpu:8000 ?"),
+        ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: no user, password"),
+        ("gpu: {url: 'http://a', alias: {}}", "gpu: unknown key alias (did you mean aliases?)"),
+        ("gpu: {url: 'http://a', max_concurrency: 0}", "gpu: max_concurrency: Input should be greater than or equal to 1"),
+        ("a/b: {url: 'http://a'}", "a backend's name is made of letters"),
+        ("gpu: http://a", "gpu: Input should be a valid dictionary"),
+    ],
+)
+def test_what_is_wrong_with_a_backend_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = write(tmp_path, f"backends: {{{text}}}\n")
+    message = complaint(file=file)
+    assert message.startswith(f"{file}: backends: {said}")
+    assert "hunter2" not in message
+
+
+def test_a_key_that_could_be_guessed_is_refused() -> None:
+    said = complaint({"admin_key": "short"})
+    assert said.startswith("--admin-key: ")
+    assert "short" not in said.replace("shorter", "")
+
+
+def test_urls_alone_are_named_by_host_and_port() -> None:
+    urls = ["http://a:1", "http://b:2/openai/v1", "https://a:1", "http://[::1]:8000"]
+    settings = Settings(backend=urls, backends={"b": {"url": "http://b"}}, backend_api_key="key", max_concurrency=4)
+    specs = specs_of(settings)
+    assert [spec.name for spec in specs] == ["a:1", "b:2:openai", "a:1-2", "[::1]:8000", "b"]
+    assert {(spec.api_key, spec.max_concurrency) for spec in specs} == {("key", 4)}
+
+
 # Settings for some models
 
 
@@ -283,5 +351,17 @@ def test_the_policy_of_the_translation_has_the_same_defaults() -> None:
 
 def test_the_password_of_a_database_is_not_printed() -> None:
     printed = describe(Settings(store="postgresql://user:pass:w0rd@host/name"))
-    assert "pass" not in printed
+    assert "w0rd" not in printed
+    assert "user:pass" not in printed
     assert "postgresql://user:**********@host/name" in printed
+    printed = describe(Settings(events="rediss://:pass:w0rd@host:6379/1"))
+    assert "w0rd" not in printed
+    assert "rediss://:**********@host:6379/1" in printed
+
+
+def test_events_are_in_the_store_or_in_redis() -> None:
+    assert Settings().events == "store"
+    for url in ("redis://host", "rediss://host", "valkey://host", "valkeys://host", "unix:///run/redis.sock"):
+        assert Settings(events=url).events == url
+    with pytest.raises(ValidationError, match="events"):
+        Settings(events="http://host:6379")

@@ -3,60 +3,104 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
+from typing import Literal
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from proxy.backend import push
+from proxy.backend.posting import Posting
 from proxy.backend.push import BodyBroken, PushHandler, Sink
+from proxy.backend.sockets import open_socket
 from proxy.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _READ_SIZE = 256 * 1024
-#: Bodies larger than this are written in pieces, so that other streams get their turn in between.
-_WRITE_SIZE = 256 * 1024
+#: Bodies larger than this, in bytes, are what many a server hangs up on.
+_LARGE = 256 * 1024
 #: A request body.
-Body = bytes | io.BytesIO | aiohttp.StreamReader | None
-#: Longest time that an idle connection is kept, in seconds. vLLM closes its own after five: a request that is sent while
-#: the server closes is lost, so we go first.
-_KEEP_ALIVE = 4
+Body = bytes | aiohttp.StreamReader | None
+#: Longest time that an idle connection is kept, in seconds. vLLM closes its own after five. A chat request that meets such
+#: an end is sent again (`posting.py`), any other is lost: so connections for those are closed before.
+_KEEP_CHATS = 15
+_KEEP_OTHERS = 4
+_CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+#: How long a backend may take to end the body behind its last event, in seconds.
+_LINGER = 1.0
+
+
+class Unreachable(ApiError):
+    """No answer came: the connection could not be made (in time), or it was dropped before the first byte.
+
+    `body_may_be_why`: the body was large, and many a server hangs up on one that is too large.
+    """
+
+    def __init__(
+        self,
+        reason: Literal["connect", "connect_timeout", "dropped"],
+        message: str,
+        status: int = 502,
+        *,
+        body_may_be_why: bool = False,
+    ) -> None:
+        super().__init__(status, message, type="server_error", code="server_error")
+        self.reason = reason
+        self.body_may_be_why = body_may_be_why
 
 
 class Backend:
     """A chat server at `url` (which ends in `/v1`). Errors of the connection become `ApiError`s; nothing is retried."""
 
-    def __init__(self, url: str, *, api_key: str | None, connect_timeout: float) -> None:
-        """`connect_timeout` is in seconds. Create it inside the running event loop."""
+    def __init__(self, url: str, *, api_key: str | None, connect_timeout: float, forward_authorization: bool = True) -> None:
+        """`connect_timeout` is in seconds. Without `forward_authorization` this backend never gets a client's `Authorization`.
+        Create it inside the running event loop."""
         self.url = URL(url)
-        self._chat = self.url / "chat" / "completions"
         self._api_key = api_key
+        self._forward_authorization = forward_authorization
         # Two pools: on the connections of the first, bodies of event streams are pushed and nobody else can read them.
-        # Some servers compress whatever they are told, and the translation needs text; the relay passes on what it gets.
-        connector = _connector()
-        push.install(connector)
-        self._chats = _session(connector, connect_timeout, decompress=True)
-        self._others = _session(_connector(), connect_timeout, decompress=False)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._chats = _connector(_KEEP_CHATS)
+        push.install(self._chats)
+        self._posting = Posting(self.url / "chat" / "completions", self._chats, timeout, _CHAT_HEADERS)
+        self._others = aiohttp.ClientSession(
+            connector=_connector(_KEEP_OTHERS),
+            timeout=timeout,
+            auto_decompress=False,  # the relay passes on what it gets
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent",),
+        )
+        self._lingering: set[aiohttp.ClientResponse] = set()  # whose end may still come
 
     @property
     def root(self) -> URL:
         """Where the endpoints are that have no version in their path (vLLM's `/tokenize`)."""
         return self.url.parent
 
+    @property
+    def closed(self) -> bool:
+        """It is gone: every request fails."""
+        return self._others.closed
+
     async def close(self) -> None:
         """Close all connections."""
+        for answer in self._lingering:
+            answer.close()
         await self._chats.close()
         await self._others.close()
 
     async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        """Send a chat request; returns when the status line and headers are there. Raises `ApiError` (502)."""
-        sent = CIMultiDict(headers)
-        sent.update({"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"})
-        large = len(body) > _WRITE_SIZE
-        return ChatStream(await self._send(self._chats, "POST", self._chat, io.BytesIO(body) if large else body, sent))
+        """Send a chat request; returns when the status line and headers are there. Raises `Unreachable` (502, 504)."""
+        self._require_open()
+        sent = headers
+        if self._api_key is not None:
+            sent = {**headers, "Authorization": f"Bearer {self._api_key}"}
+        elif not self._forward_authorization:
+            sent = {name: value for name, value in headers.items() if name != "Authorization"}
+        answer = await _answered(self._posting.post(body, sent), len(body) > _LARGE)
+        return ChatStream(answer, self._lingering)
 
     async def request(
         self,
@@ -69,53 +113,58 @@ class Backend:
         headers: Iterable[tuple[str, str]] = (),
     ) -> aiohttp.ClientResponse:
         """Any other request, its answer unread and as it came. Path and query are encoded already; the path is relative to
-        `url`, or to `below`. Raises `ApiError` (502)."""
+        `url`, or to `below`. Raises `Unreachable` (502, 504)."""
+        self._require_open()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
         sent = CIMultiDict(headers)
         sent.setdefault("Accept-Encoding", "identity")
-        return await self._send(self._others, method, url, body, sent)
-
-    async def _send(
-        self, session: aiohttp.ClientSession, method: str, url: URL, body: Body, headers: CIMultiDict[str]
-    ) -> aiohttp.ClientResponse:
         if self._api_key is not None:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        try:
-            return await session.request(method, url, data=body, headers=headers, allow_redirects=False)
-        except aiohttp.ConnectionTimeoutError:
-            raise server_error("The backend did not accept the connection in time.", 504) from None
-        except aiohttp.ClientConnectorError:
-            raise server_error("The backend cannot be reached: is it running, and is its URL right?") from None
-        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-            raise server_error(f"The backend closed the connection without an answer ({type(error).__name__}).") from None
+            sent["Authorization"] = f"Bearer {self._api_key}"
+        elif not self._forward_authorization:
+            sent.popall("Authorization", None)
+        large = isinstance(body, aiohttp.StreamReader) or (isinstance(body, bytes) and len(body) > _LARGE)
+        return await _answered(self._others.request(method, url, data=body, headers=sent, allow_redirects=False), large)
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise Unreachable("connect", "The backend was taken out of the gateway.")
 
 
-def _connector() -> aiohttp.TCPConnector:
-    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEP_ALIVE)
+async def _answered(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aiohttp.ClientResponse:
+    """The answer to a request, whose body was perhaps a large one. Raises `Unreachable` where there is none."""
+    try:
+        return await answer
+    except aiohttp.ConnectionTimeoutError:
+        raise Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504) from None
+    except aiohttp.ClientConnectorError:
+        raise Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?") from None
+    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        message = f"The backend closed the connection without an answer ({type(error).__name__})."
+        raise Unreachable("dropped", message, body_may_be_why=large) from None
 
 
-def _session(connector: aiohttp.TCPConnector, connect_timeout: float, *, decompress: bool) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout),
-        auto_decompress=decompress,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent",),
-    )
+def _connector(kept: float) -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=kept, socket_factory=open_socket)
 
 
 class ChatStream:
     """The answer to a chat request: status and headers are there, the body is not read yet."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse]) -> None:
+        """`lingering` holds the answers that were left before their end."""
+        self.backend = ""  # the name of the one that answers
+        #: Called once, when the answer is read or dropped: whether it broke off.
+        self.on_end: Callable[[bool], None] | None = None
         self._response = response
+        self._lingering = lingering
         protocol = response._protocol
         self._push = protocol if isinstance(protocol, PushHandler) and protocol.pushing else None
         self._sink: Sink = _no_sink
         self._finished: asyncio.Future[None] | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._left = False
 
     @property
     def status(self) -> int:
@@ -138,6 +187,9 @@ class ChatStream:
         self._sink = sink
         if self._push is not None:
             self._finished = self._push.attach(sink)
+            self._finished.add_done_callback(_seen)
+            if self._left and not self._finished.done():  # what was there already was all that is wanted
+                self._finished.set_result(None)
             if not self._flowing.is_set():  # the client was slow before the answer came
                 self._push.pause()
 
@@ -148,13 +200,16 @@ class ChatStream:
                 await self._finished
                 return
             content = self._response.content
-            while data := await content.readany():
+            while not self._left and (data := await content.readany()):
                 self._sink(data)
                 await self._flowing.wait()
         except (aiohttp.ClientError, BodyBroken, ConnectionError, TimeoutError):
+            self._end(broke=True)
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         finally:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not touch it
+            self._sink = _no_sink  # it knows this stream, and neither would be freed
+            self._end(broke=False)  # unless it broke: that was told already
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
         """The body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
@@ -187,9 +242,31 @@ class ChatStream:
             self._push.resume()
         self._flowing.set()
 
+    def leave(self) -> None:
+        """Nothing more is wanted. `finish` returns; the connection is kept if the body ends within a second."""
+        if self._response.connection is None:
+            return  # it has ended
+        self._left = True
+        self.resume()
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
+        self._lingering.add(self._response)
+        asyncio.get_running_loop().call_later(_LINGER, self._give_up)
+
+    def _give_up(self) -> None:
+        self._lingering.discard(self._response)
+        self._response.close()
+
     def close(self) -> None:
         """Drop the connection unless the body was read to its end: a backend takes that as the client's leaving."""
-        self._response.close()
+        if not self._left:
+            self._response.close()
+        self._end(broke=False)
+
+    def _end(self, *, broke: bool) -> None:
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end(broke)
 
     async def __aenter__(self) -> ChatStream:
         return self
@@ -198,6 +275,12 @@ class ChatStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _seen(finished: asyncio.Future[None]) -> None:
+    """A body may break when nobody waits for its end any more: its client left before `finish`."""
+    if not finished.cancelled():
+        finished.exception()
 
 
 def _no_sink(data: bytes) -> None:

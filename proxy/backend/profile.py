@@ -28,6 +28,8 @@ class Profile:
     "none" (the model made no call that was parsed), "refused" (the server takes no tools; `calls_refusal` is what it said).
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: conversation → whether the
     template takes it. `overflow`: an overlong prompt is "recognised" by its error, "unclear" or "accepted".
+    `pattern_reading`: the pattern of an argument of a strict function is enforced, and matched with its JSON as written or
+    with its text; None if it is not enforced.
     `stops`: generation ends when the client leaves. `problems`: answers that broke, with what happened.
     """
 
@@ -54,6 +56,7 @@ class Profile:
     done_marker: bool | None = None
     tokenize: Literal["messages", "prompt", "none"] | None = None
     structured_output: bool | None = None
+    pattern_reading: Literal["json", "text"] | None = None
     max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
     tolerates: dict[str, bool] = field(default_factory=dict)
     reasoning_history: bool | None = None

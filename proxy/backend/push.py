@@ -36,6 +36,7 @@ class PushHandler(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._expects_head = False
+        self._requests = 0
         self._reset_body(pushing=False)
 
     def _reset_body(self, *, pushing: bool) -> None:
@@ -52,6 +53,11 @@ class PushHandler(ResponseHandler):
     def pushing(self) -> bool:
         """The current response is an event stream whose body has to be taken with `attach`."""
         return self._pushing
+
+    @property
+    def outlived(self) -> bool:
+        """The connection had served a request before, and brought nothing at all for the last one."""
+        return self._requests > 1 and self._expects_head
 
     def attach(self, sink: Sink) -> asyncio.Future[None]:
         """Push the body to `sink` from now on. The future ends with the body, or with `BodyBroken`."""
@@ -79,6 +85,7 @@ class PushHandler(ResponseHandler):
     def set_response_params(self, **params: Any) -> None:
         """Called by aiohttp when a request is about to be sent."""
         self._expects_head = True
+        self._requests += 1
         self._reset_body(pushing=False)
         super().set_response_params(**params)
 
@@ -125,8 +132,10 @@ class PushHandler(ResponseHandler):
         self._ready = sink if self._pushing and not self._left and not self._line else None
         if body:
             sink(body)
-        if not self._pushing and self._finished is not None and not self._finished.done():
-            self._finished.set_result(None)
+        if not self._pushing:
+            self._sink = None  # the connection may wait long for its next request
+            if self._finished is not None and not self._finished.done():
+                self._finished.set_result(None)
 
     def _unchunk(self, data: bytes) -> bytes:
         """The payload in `data`; chunks may be cut anywhere. Hands what is behind the last chunk to aiohttp."""
@@ -135,7 +144,7 @@ class PushHandler(ResponseHandler):
         out: list[bytes] = []
         at, length, left = 0, len(data), self._left
         while at < length:
-            if left:
+            if left:  # the rest of a chunk, as much of it as is here
                 end = at + left - 2
                 out.append(data[at : max(at, end)])
                 at, left = min(length, end + 2), max(0, end + 2 - length)
@@ -144,12 +153,21 @@ class PushHandler(ResponseHandler):
             if end < 0 and length - at < _SIZE_LINE_LIMIT:
                 self._line = data[at:]
                 break
-            left = _size(data[at:end]) + 2 if end >= 0 else 0
-            if left <= 2:  # the last chunk, or nothing that is a chunk: aiohttp's parser knows what to do
-                self._pushing, left = False, 0
+            line = data[at:end]
+            try:
+                size = int(line, 16)
+            except ValueError:
+                size = _size(line) if end >= 0 else -1
+            if size <= 0:  # the last chunk, or nothing that is a chunk: aiohttp's parser knows what to do
+                self._pushing = False
                 super().data_received(data[at:])
                 break
-            at = end + 2
+            at = end + 2 + size
+            if at + 2 <= length:
+                out.append(data[end + 2 : at])  # a whole chunk
+                at += 2
+            else:
+                at, left = end + 2, size + 2
         self._left = left
         return b"".join(out)
 
@@ -176,8 +194,9 @@ def _is_pushable(head: bytes) -> bool:
 
 
 def _size(line: bytes) -> int:
-    """The size that a chunk's first line gives; -1 if it gives none."""
+    """The size that a chunk's first line gives, if it has extensions; -1 if it gives none."""
+    size, mark, _ = line.partition(b";")
     try:
-        return int(line if b";" not in line else line.split(b";", 1)[0], 16)
+        return int(size, 16) if mark else -1
     except ValueError:
         return -1

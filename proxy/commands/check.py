@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.stream.invariants import WARNINGS, Violation, check_stream, frames
+from proxy.stream.frames import frames
+from proxy.stream.invariants import WARNINGS, Violation, check_stream
 
 KEPT, BROKEN, UNUSABLE = 0, 1, 2
 

@@ -29,7 +29,7 @@ from proxy.commands.codex_config import (
 )
 
 _NO_CODEX = 127
-_START_TIMEOUT, _STOP_TIMEOUT, _INTERVAL = 30.0, 10.0, 0.05
+_START_TIMEOUT, _STOP_TIMEOUT, _EXAMINED_WITHIN, _INTERVAL = 30.0, 10.0, 10.0, 0.05
 _LOG_LINES = 10
 _VALUED = ("--url", "--backend", "--config", "--model", "--env-key", "--codex-home")
 _SWITCHES = ("--simulator", "-h", "--help")
@@ -182,6 +182,19 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             said = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
             raise Unusable(f"the gateway did not start:\n{said}")
         time.sleep(_INTERVAL)
+    # Codex asks at once, and should be answered as the backend wants it.
+    deadline = time.monotonic() + _EXAMINED_WITHIN
+    while _is_examining(url) and time.monotonic() < deadline:
+        time.sleep(_INTERVAL)
+
+
+def _is_examining(url: str) -> bool:
+    """The gateway is still finding out what its backend wants."""
+    try:
+        answer = httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_INTERVAL * 100, trust_env=not is_loopback(url))
+        return answer.json().get("examining") is True
+    except (httpx.HTTPError, ValueError):
+        return False
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:

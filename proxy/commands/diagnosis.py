@@ -35,6 +35,7 @@ _CONVERSATIONS = {
     "developer": "developer message",
     "two_user": "two user messages in a row",
 }
+_PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
 _SHAPES = {
     "openai": "OpenAI's",
     "flat": "flat object",
@@ -240,6 +241,7 @@ def rows(profile: Profile) -> Iterator[Row]:
     yield Row("token ids", _said(profile.token_ids), None)
     yield Row("tokenize", profile.tokenize or "not known", None)
     yield Row("structured output", _said(profile.structured_output), profile.structured_output is not False)
+    yield Row("patterns of arguments", _PATTERNS.get(profile.pattern_reading or "", "not enforced"), None)
     limit = profile.max_tokens_field
     yield Row("limit of an answer", limit or "not known", limit not in ("none", None))
     for name, accepted in profile.tolerates.items():

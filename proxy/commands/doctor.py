@@ -89,6 +89,8 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
 def _way_out(error: ApiError) -> str:
     if error.status in (401, 403):
         return " (give its key with --api-key, or in OPENAI_API_KEY)"
+    if error.code == "no_model":
+        return " (name one with --model)"
     return ""
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from proxy.stream.invariants import WARNINGS, check_stream, frames
+from proxy.stream.frames import frames
+from proxy.stream.invariants import WARNINGS, check_stream
 
 _TOOL = {
     "type": "function",

@@ -20,7 +20,8 @@ from proxy.server.gateway import Gateway
 from proxy.server.recorder import FORMAT, PATTERN, error_fields
 from proxy.server.stream_options import stream_options
 from proxy.settings import Settings
-from proxy.stream.invariants import frames
+from proxy.stream.frames import frames
+from proxy.stream.judged import JudgedTranslator
 from proxy.stream.translator import Translator
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError
@@ -208,7 +209,7 @@ class _Clock:
 
 def _translator(options: Any, created: float) -> tuple[Translator, _Clock]:
     clock = _Clock(created)
-    return Translator(options, clock), clock
+    return JudgedTranslator(options, clock), clock
 
 
 def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
@@ -247,6 +248,8 @@ def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
     if name == "fail":
         fields = dict(data)
         return translator.fail(ApiError(fields.pop("status"), fields.pop("message"), **fields))
+    if name == "judge" and isinstance(translator, JudgedTranslator):
+        return translator.judge(_bytes(data).decode() if "data" in call else None)
     if name in ("start", "finish", "keep_alive"):
         played: bytes = getattr(translator, name)()
         return played

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
+import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from proxy.reference import Knob, reference
-from proxy.settings import CONFIG_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
+from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
 from proxy.sources import load
 
+_MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
@@ -37,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flag(group: argparse._ArgumentGroup, knob: Knob) -> None:
-    text = f"{knob.description} (default: {knob.default})".replace("`", "").replace("%", "%%")
+    description = _MARKDOWN_LINK.sub(r"\1", knob.description).replace("`", "")
+    text = f"{description} (default: {knob.default})".replace("%", "%%")
     if knob.kind == "true|false":
         group.add_argument(flag(knob.name), action=argparse.BooleanOptionalAction, default=None, help=text)
     else:
@@ -47,56 +52,83 @@ def _add_flag(group: argparse._ArgumentGroup, knob: Knob) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; the exit status is the server's, or 2 for settings that are wrong."""
-    flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
     try:
-        settings = load(flags, args.config, os.environ)
-        if not args.print_config:
-            _require_one_backend(settings, args.simulator)
-            _require_folder(settings.record)
-            _require_parsers(settings)
-            _require_model_table(settings.model_table)
+        if SUPERVISED_VARIABLE in os.environ:
+            return _work(args)
+        settings = _settings(args, {}, args.simulator)
+        if args.print_config:
+            print(describe(settings), end="")
+            return 0
+        if not args.simulator:
+            return _serve(args, settings, {})
+        with _simulator() as url:
+            print(f"simulated backend at {url}", file=sys.stderr)
+            told = {"backend": [backend_url(url)]}
+            return _serve(args, settings.model_copy(update=told), told)
     except SettingsError as error:
         print(f"responses-proxy: {error}", file=sys.stderr)
         return 2
-    if args.print_config:
-        print(describe(settings), end="")
-        return 0
+
+
+def _settings(args: argparse.Namespace, told: Mapping[str, Any], simulator: bool) -> Settings:
+    """The settings of the command line, environment and file, after those that were `told`; raises `SettingsError`."""
+    flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
+    settings = load({**flags, **told}, args.config, os.environ)
+    if not args.print_config:
+        _require_backend(settings, simulator)
+        _require_folder(settings.record)
+        _require_parsers(settings)
+        _require_model_table(settings.model_table)
+        _require_a_store_for_all(settings)
+    return settings
+
+
+def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]) -> int:
+    """Serve here, or with several workers, which are `told` what the command line does not say."""
+    if settings.workers == 1:
+        from proxy.server import serve
+
+        return serve(settings, _reload(args, told))
+    from proxy.server.workers import supervise
+
+    # Without a store there is no place for a key that all could find.
+    made = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
+
+    def prepare() -> dict[str, Any]:
+        _settings(args, told, simulator=False)  # what is wrong by now stops a rolling restart before it begins
+        return {**made, **told}
+
+    return supervise(settings, prepare)
+
+
+def _work(args: argparse.Namespace) -> int:
+    """Serve as one of several workers."""
     from proxy.server import serve
+    from proxy.server.supervised import Link
 
-    if not args.simulator:
-        return serve(_adapted(settings))
-    with _simulator() as url:
-        print(f"simulated backend at {url}", file=sys.stderr)
-        return serve(_adapted(settings.model_copy(update={"backend": [backend_url(url)]})))
-
-
-def _adapted(settings: Settings) -> Settings:
-    """The settings with what fits the backend, where nothing was said; as they are if nobody answers there."""
-    if not settings.adapt:
-        return settings
-    from proxy.backend.probing import probe
-    from proxy.server.adaptation import fitting_settings
-    from proxy.wire.errors import ApiError
-
-    key = settings.backend_api_key
-    try:
-        profile = asyncio.run(probe(settings.backend[0], api_key=key.get_secret_value() if key else None))
-    except ApiError as error:
-        print(f"the backend cannot be examined: {error.message}", file=sys.stderr)
-        return settings
-    fitting = {name: value for name, value in fitting_settings(profile).items() if name not in settings.model_fields_set}
-    for name, value in fitting.items():
-        print(f"fits the backend: {name}: {value}", file=sys.stderr)
-    return settings.model_copy(update=fitting)
+    link = Link.of_environment(os.environ)
+    told = link.settings
+    return serve(_settings(args, told, simulator=False), _reload(args, told), link)
 
 
-def _require_one_backend(settings: Settings, simulator: bool) -> None:
-    if simulator and settings.backend:
+def _require_backend(settings: Settings, simulator: bool) -> None:
+    given = settings.backend or settings.backends
+    if simulator and given:
         raise SettingsError("--simulator brings a backend of its own: leave --backend out")
-    if not simulator and not settings.backend:
+    if not simulator and not given:
         raise SettingsError("no backend: give --backend URL, or try --simulator")
-    if len(settings.backend) > 1:
-        raise SettingsError("several backends: the gateway serves one, for now")
+
+
+def _reload(args: argparse.Namespace, told: Mapping[str, Any]) -> Callable[[], Settings] | None:
+    """What SIGHUP does where there is a file to be read again; without one it ends the program, as it does by default."""
+    if args.config is None and not os.environ.get(CONFIG_VARIABLE):
+        return None
+    return lambda: _settings(args, told, simulator=False)
+
+
+def _require_a_store_for_all(settings: Settings) -> None:
+    if settings.workers > 1 and settings.store == "memory":
+        raise SettingsError(f"{flag('store')} memory is the memory of one process: several workers need a file, or `none`")
 
 
 def _require_folder(record: Path | None) -> None:

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from proxy.request.declarations import Declaration
 from proxy.request.fields import Object
 from proxy.request.names import BARE_NAMESPACE, chat_names, lone_chat_name
-from proxy.wire.tools import ToolKind, ToolTable, ToolTarget
+from proxy.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget
 
 
 class Catalog:
     """Chat name ↔ the client's tool.
 
     `functions` are the chat tools in the order of their first declaration (a tool declared again counts once, as it was
-    declared first: what follows in the prompt then keeps its place). `table` is the way back.
+    declared first: what follows in the prompt then keeps its place). `table` is the way back. `grammars` are those of the
+    custom tools that have one.
     """
 
     def __init__(self, lists: Mapping[str, Sequence[Declaration]]) -> None:
@@ -28,6 +29,9 @@ class Catalog:
         self.table: ToolTable = {self._names[target]: target for target in first}
         self.functions: dict[str, Object] = {
             self._names[target]: _function(self._names[target], declaration) for target, declaration in first.items()
+        }
+        self.grammars: dict[str, Grammar] = {
+            self._names[target]: declaration.grammar for target, declaration in first.items() if declaration.grammar is not None
         }
         self._kindless: dict[tuple[str, str | None], str] = {}
         for target in first:

@@ -63,10 +63,11 @@ def assistant_text(content: object, path: str, ledger: Ledger) -> str:
         return content
     texts = []
     for part, param in _parts(content, path):
-        if part.get("type") == "refusal":
+        kind = text(part, "type", param)
+        if kind == "refusal":
             ledger.adapted("content", "refusal", "sent back as text")
             texts.append(text(part, "refusal", param))
-        elif part.get("type") in _TEXT_TYPES:
+        elif kind in _TEXT_TYPES:
             texts.append(text(part, "text", param))
         else:
             raise _unknown_part(part, param)

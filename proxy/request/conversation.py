@@ -7,6 +7,7 @@ conversation keeps its beginning byte for byte and the backend's prefix cache hi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from proxy.request.calls import CALL_TYPES, OUTPUT_TYPES
@@ -141,16 +142,24 @@ class Conversation:
         param = f"{entry.path}.content"
         content = entry.item.get("content")
         if isinstance(content, list):
-            readable = [part for part in content if not _is_encrypted(part)]
-            if len(readable) < len(content):
-                self._ledger.ignored("content", "encrypted_content", "it was encrypted by another server", param)
-            content = readable
+            content = [self._opened(part, param) if _is_encrypted(part) else part for part in content]
+            content = [part for part in content if part is not None]
         words = system_text(content, param, self._ledger)
         people = [(key, optional_text(entry.item, key, entry.path)) for key in ("author", "recipient")]
         marks = "".join(f' {key}="{name}"' for key, name in people if name)
         self._ledger.adapted("item", "agent_message", "sent as a user message with a marker around it")
         if words:
             self._user(f"<agent_message{marks}>\n{words}\n</agent_message>")
+
+    def _opened(self, part: Object, param: str) -> Object | None:
+        """What one agent tells another is, in Codex's messages, what the model wrote for it: OpenAI encrypts that, and no other
+        server does. So it is text, unless it looks as only a cipher does."""
+        words = part.get("encrypted_content")
+        if not isinstance(words, str) or _CIPHER.fullmatch(words):
+            self._ledger.ignored("content", "encrypted_content", "it was encrypted by another server", param)
+            return None
+        self._ledger.adapted("content", "encrypted_content", "it is text: nobody has encrypted it")
+        return {"type": "input_text", "text": words}
 
     def _compaction_trigger(self, entry: Entry) -> None:
         prompt = self._policy.compaction_trigger_prompt
@@ -160,6 +169,10 @@ class Conversation:
         self._ledger.adapted("item", "compaction_trigger", "sent as a user message that asks for a summary")
         self.compacting = True
         self._user(prompt)
+
+
+#: Base64, far longer than any word.
+_CIPHER = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
 
 def _is_encrypted(part: object) -> bool:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from proxy.request import builtin_tools
 from proxy.request.fields import Object, missing, object_list, optional_object, optional_text, shown, text
+from proxy.request.grammars import LONGEST_DEFINITION, regex_of
+from proxy.request.lark_syntax import UnknownGrammar
 from proxy.request.losses import Ledger
+from proxy.request.patterns import Reading, pattern_of
 from proxy.request.policy import Policy
 from proxy.wire.errors import invalid_request
-from proxy.wire.tools import CUSTOM_INPUT, ToolKind, ToolTarget
+from proxy.wire.tools import CUSTOM_INPUT, Grammar, ToolKind, ToolTarget
 
 #: Beginnings of the types of hosted tools (some carry a date or a suffix), as they stand in the loss report.
 HOSTED_TOOLS = (
@@ -22,15 +25,22 @@ HOSTED_TOOLS = (
     "mcp",
     "programmatic_tool_calling",
 )
+#: Characters of grammars that are made patterns in one request: reading them takes time that all requests share.
+_MOST_PATTERNS = 16 * 1024
+
+#: `Policy.custom_tool_grammar` -> how the backend reads patterns, where they are wanted.
+_READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"}
 
 
 class Declaration(NamedTuple):
-    """A tool that the model may call: who it is for the client, and what the model is told."""
+    """A tool that the model may call: who it is for the client, and what the model is told. `grammar`: what its input must
+    match, where that is to be checked."""
 
     target: ToolTarget
     description: str
     parameters: Object
     strict: bool = False
+    grammar: Grammar | None = None
 
 
 class ToolReader:
@@ -40,6 +50,7 @@ class ToolReader:
         self._policy = policy
         self._ledger = ledger
         self.hosted: set[str] = set()
+        self._patterns_left = _MOST_PATTERNS
 
     def read(self, tools: object, param: str) -> Iterator[Declaration]:
         """The declarations of a list of tools that stands at `param`. Raises `ApiError` 400."""
@@ -78,23 +89,31 @@ class ToolReader:
 
     def _custom(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
         self._ledger.adapted("tool", "custom", f"offered as a function with one string argument, {CUSTOM_INPUT}")
+        target = ToolTarget("custom", _name(tool, path), namespace)
         description = optional_text(tool, "description", path) or about
+        paragraphs = [description, f"Pass the whole text as the string argument `{CUSTOM_INPUT}`."]
+        argument: Object = {"type": "string", "description": "The input of the tool, as plain text."}
         grammar = self._grammar(tool, path)
-        paragraphs = [description, f"Pass the whole text as the string argument `{CUSTOM_INPUT}`.", grammar]
+        if grammar is not None:
+            paragraphs.append(_explained(grammar))
+            pattern = self._pattern(grammar)
+            if pattern is not None:
+                argument["pattern"] = pattern
+            self._record(pattern is not None)
         parameters = {
             "type": "object",
-            "properties": {CUSTOM_INPUT: {"type": "string", "description": "The input of the tool, as plain text."}},
+            "properties": {CUSTOM_INPUT: argument},
             "required": [CUSTOM_INPUT],
             "additionalProperties": False,
         }
-        target = ToolTarget("custom", _name(tool, path), namespace)
-        return Declaration(target, "\n\n".join(filter(None, paragraphs)), parameters)
+        return Declaration(target, "\n\n".join(filter(None, paragraphs)), parameters, "pattern" in argument, grammar)
 
-    def _grammar(self, tool: Object, path: str) -> str:
+    def _grammar(self, tool: Object, path: str) -> Grammar | None:
+        """The grammar of the tool's input, if it has one and it is to be regarded."""
         layout = optional_object(tool, "format", path) or {"type": "text"}
         kind = text(layout, "type", f"{path}.format")
         if kind == "text":
-            return ""
+            return None
         if kind != "grammar":
             raise invalid_request(
                 f"Invalid value: {shown(kind)}. A custom tool's format is 'text' or 'grammar'.",
@@ -102,12 +121,41 @@ class ToolReader:
                 "invalid_value",
             )
         syntax = text(layout, "syntax", f"{path}.format")
-        definition = text(layout, "definition", f"{path}.format")
-        if not self._policy.grammar_in_description:
-            self._ledger.ignored("tool", "custom_grammar", "chat backends take no grammars", f"{path}.format")
-            return ""
-        self._ledger.adapted("tool", "custom_grammar", "explained to the model, not enforced")
-        return f"The text must match this {syntax} grammar:\n{definition}"
+        if syntax not in ("lark", "regex"):
+            raise invalid_request(
+                f"Invalid value: {shown(syntax)}. The syntax of a grammar is 'lark' or 'regex'.",
+                f"{path}.format.syntax",
+                "invalid_value",
+            )
+        grammar = Grammar(syntax, text(layout, "definition", f"{path}.format"))
+        if self._policy.custom_tool_grammar == "off":
+            self._ledger.ignored("tool", "custom_grammar", "grammars are switched off here", f"{path}.format")
+            return None
+        if len(grammar.definition) > LONGEST_DEFINITION:
+            self._ledger.ignored("tool", "custom_grammar", "the grammar is too long", f"{path}.format.definition")
+            return None
+        return grammar
+
+    def _record(self, sent: bool) -> None:
+        if not sent:
+            self._ledger.adapted("tool", "custom_grammar", "explained to the model and checked, not enforced")
+        elif self._policy.custom_tool_grammar == "auto":
+            self._ledger.adapted(
+                "tool", "custom_grammar", "sent as the pattern of the argument, which not all backends enforce"
+            )
+        else:
+            self._ledger.preserved("tool", "custom_grammar")
+
+    def _pattern(self, grammar: Grammar) -> str | None:
+        """The grammar as a pattern that backends may enforce, if it can be one."""
+        self._patterns_left -= len(grammar.definition)
+        reading = _READINGS.get(self._policy.custom_tool_grammar)
+        if reading is None or self._patterns_left < 0:
+            return None
+        try:
+            return pattern_of(regex_of(grammar), reading)
+        except UnknownGrammar:
+            return None
 
     def _unavailable(self, kind: str, path: str) -> None:
         hosted = hosted_name(kind)
@@ -131,6 +179,11 @@ def _name(tool: Object, path: str) -> str:
     if not name:
         raise missing(f"{path}.name")
     return name
+
+
+def _explained(grammar: Grammar) -> str:
+    how = "From its first character to its last, without a code fence around it,"
+    return f"{how} the text must match this {grammar.syntax} grammar:\n{grammar.definition}"
 
 
 def _runs_at_client(kind: str, tool: Object) -> bool:

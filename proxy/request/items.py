@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object, missing, object_list, optional_text, shown, text
@@ -19,20 +19,34 @@ class Entry(NamedTuple):
     item: Object
 
 
-def entries(source: str | list[Any] | None, resolve_item: ResolveItem | None, history: Sequence[Object] = ()) -> list[Entry]:
+def entries(
+    source: str | list[Any] | None,
+    resolve_item: ResolveItem | None,
+    history: Sequence[Object] = (),
+    replaced: Container[int] = (),
+) -> list[Entry]:
     """The history, then the input, in order; a string is one user message. Item references stand for what they refer to.
 
-    A reference to an item that the input itself holds adds nothing: the item is there already. Raises `ApiError` 400.
+    A reference to an item that the input itself holds adds nothing: the item is there already. Items of the input whose
+    places are in `replaced` are checked and left out. Raises `ApiError` 400.
     """
-    before = [Entry(f"history[{index}]", _kind(item, f"history[{index}]"), item) for index, item in enumerate(history)]
-    return before + _input(source, resolve_item)
+    return _entries(history, "history") + _input(source, resolve_item, replaced)
 
 
-def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None) -> list[Entry]:
+def _entries(items: Sequence[Object], path: str) -> list[Entry]:
+    return [_entry(item, f"{path}[{index}]") for index, item in enumerate(items)]
+
+
+def _entry(item: Object, path: str) -> Entry:
+    optional_text(item, "id", path)  # what stores and refers to items later takes it for a string
+    return Entry(path, _kind(item, path), item)
+
+
+def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
     if isinstance(source, str):
         return [Entry("input", "message", {"type": "message", "role": "user", "content": source})]
-    items = object_list(source or [], "input")
-    found = [Entry(f"input[{index}]", _kind(item, f"input[{index}]"), item) for index, item in enumerate(items)]
+    items = _entries(object_list(source or [], "input"), "input")
+    found = [entry for index, entry in enumerate(items) if index not in replaced]
     if not any(entry.kind == "item_reference" for entry in found):
         return found
     present = {str(entry.item.get("id")) for entry in found if entry.kind != "item_reference"}
@@ -67,4 +81,5 @@ def _resolved(entry: Entry, resolve_item: ResolveItem | None) -> Entry:
 
 
 def _not_found(item_id: str, path: str) -> ApiError:
-    return invalid_request(f"Item with id {shown(item_id)} not found.", f"{path}.id", "item_not_found")
+    message = f"Item with id {shown(item_id)} not found. Only stored items can be referred to: send the item itself."
+    return invalid_request(message, f"{path}.id", "item_not_found")

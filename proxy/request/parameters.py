@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from proxy.request.context_management import compact_threshold
 from proxy.request.fields import Object, wrong_type
 from proxy.request.losses import Ledger, Outcome
 from proxy.request.policy import Policy
@@ -35,7 +36,7 @@ COPIED = (
 
 #: Not sent, unless `Policy.forward` names them.
 IGNORED = (
-    Parameter("context_management", "ignored", "the gateway does not compact by itself", matters=True),
+    Parameter("context_management", "ignored", "without a compact_threshold nothing is compacted", matters=True),
     Parameter("moderation", "ignored", "the gateway does not moderate", matters=True),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is one tier", neutral=("auto", "default")),
@@ -139,12 +140,15 @@ RESERVED = frozenset(
     }
 )
 
+_FORWARDED = "if the gateway is told to forward it"
+_CARRIED = {"context_management": f"the gateway compacts what is longer than its compact_threshold; sent {_FORWARDED}"}
+
 #: The whole table.
 PARAMETERS = (
     *SPECIAL,
     *COPIED,
     *IGNORED,
-    *(Parameter(name, "preserved", "if the gateway is told to forward it") for name, *_ in IGNORED if name not in RESERVED),
+    *(Parameter(name, "preserved", _CARRIED.get(name, _FORWARDED)) for name, *_ in IGNORED if name not in RESERVED),
     *REJECTED,
     *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
     *(Parameter(name, "preserved", "sent as it is") for name in SAMPLING),
@@ -184,6 +188,8 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -
         if parameter.name in policy.forward and parameter.name not in RESERVED:
             fields[parameter.name] = value
             ledger.preserved("parameter", parameter.name)
+        elif parameter.name == "context_management" and threshold_in_use(request, policy) is not None:
+            ledger.preserved("parameter", parameter.name)
         else:
             ledger.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
     _gateway_parameters(request, policy, ledger)
@@ -195,6 +201,13 @@ def effort_in_use(request: ResponsesRequest, policy: Policy) -> str | None:
     effort = request.reasoning.effort if request.reasoning else None
     ignored = policy.reasoning_effort == "drop" or (policy.reasoning_effort == "map" and effort not in _EFFORTS)
     return None if ignored else effort
+
+
+def threshold_in_use(request: ResponsesRequest, policy: Policy) -> int | None:
+    """From how many tokens on the gateway is to compact by itself; None if it is not. Raises `ApiError` 400."""
+    if not policy.compacts_context or "context_management" in policy.forward:
+        return None
+    return compact_threshold(request)
 
 
 def wants_summary(request: ResponsesRequest) -> bool:

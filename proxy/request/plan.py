@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,14 @@ from proxy.request.fields import Object
 from proxy.request.items import Entry, ResolveItem, entries
 from proxy.request.losses import Ledger, Loss
 from proxy.request.pairing import Pairing
-from proxy.request.parameters import chat_parameters, wants_logprobs, wants_sealed_reasoning, wants_summary
+from proxy.request.parameters import chat_parameters, threshold_in_use, wants_logprobs, wants_sealed_reasoning, wants_summary
 from proxy.request.policy import Policy
+from proxy.request.sizes import TOOL_LISTS, check_items, check_tools
 from proxy.request.tool_choice import Choice, ChoiceReader
 from proxy.request.unavailable import refuse_unavailable
+from proxy.request.urls import refuse_urls
 from proxy.wire.requests import ResponsesRequest
-from proxy.wire.tools import ToolTable
-
-_TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
+from proxy.wire.tools import Grammar, ToolTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class ChatPlan:
 
     `body`: the complete chat request, streaming, with usage.
     `tools`: chat name → the client's tool, for every tool that was declared.
+    `grammars`: chat name → what the input of this custom tool has to match.
     `allowed`: chat names that may be called; None means any, declared or not.
     `max_calls`: how many calls the answer may hold; None means any number.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was asked for. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `compact_threshold`: from how many tokens on the context is to be compacted first; None if it is not.
     `sealed_reasoning`: the reasoning was asked for in sealed form.
     `call_ids`: every call id in the input; new ones must differ.
     `losses`: what became of each parameter, item, tool and content part.
@@ -42,12 +44,14 @@ class ChatPlan:
 
     body: dict[str, Any]
     tools: ToolTable
+    grammars: dict[str, Grammar]
     allowed: frozenset[str] | None
     max_calls: int | None
     echo: dict[str, Any]
     summary: bool
     logprobs: bool
     compacting: bool
+    compact_threshold: int | None
     sealed_reasoning: bool
     call_ids: frozenset[str]
     losses: list[Loss]
@@ -58,17 +62,22 @@ def translate(
     policy: Policy | None = None,
     resolve_item: ResolveItem | None = None,
     history: Sequence[Object] = (),
+    replaced: Container[int] = (),
 ) -> ChatPlan:
     """Translate a Responses request into a Chat Completions request.
 
     `history` are the items of what the request continues (a stored response, a conversation); they come before its input.
-    `resolve_item` gives the stored item of an id (for `item_reference`), or None. Raises `ApiError` 400 naming the field
-    that is wrong, or cannot be honoured.
+    `resolve_item` gives the stored item of an id (for `item_reference`), or None. `replaced` are the places of those items
+    of the input that a compaction behind them stands for. Raises `ApiError` 400 naming the field that is wrong, or cannot be
+    honoured.
     """
     policy = policy or Policy()
     refuse_unavailable(request, policy)
     ledger = Ledger(policy.strict)
-    items = entries(request.input, resolve_item, history)
+    check_items(request, history, policy.max_input_items)
+    items = entries(request.input, resolve_item, history, replaced)
+    check_tools(request, items, policy.max_tools)
+    refuse_urls(items, policy.url_inputs)
     tool_reader = ToolReader(policy, ledger)
     catalog = _catalog(request, items, tool_reader)
     choice = ChoiceReader(catalog, tool_reader.hosted, ledger).read(request.tool_choice)
@@ -86,12 +95,14 @@ def translate(
     return ChatPlan(
         body=body,
         tools=catalog.table,
+        grammars=catalog.grammars,
         allowed=choice.allowed,
         max_calls=_max_calls(request),
         echo=echo(request, policy),
         summary=wants_summary(request),
         logprobs=wants_logprobs(request),
         compacting=conversation.compacting,
+        compact_threshold=None if conversation.compacting else threshold_in_use(request, policy),
         sealed_reasoning=policy.seals_reasoning and wants_sealed_reasoning(request),
         call_ids=frozenset(pairing.call_ids),
         losses=ledger.losses(),
@@ -102,7 +113,7 @@ def _catalog(request: ResponsesRequest, items: list[Entry], reader: ToolReader) 
     """The tools of the request and of the items that bring some along, in that order."""
     lists = {"tools": list(reader.read(request.tools or [], "tools"))}
     for entry in items:
-        if entry.kind in _TOOL_LISTS:
+        if entry.kind in TOOL_LISTS:
             place = f"{entry.path}.tools"
             lists[place] = list(reader.read(entry.item.get("tools") or [], place))
     return Catalog(lists)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from proxy.backend.profile import Profile
 from proxy.settings import Settings
 from proxy.stream import formats
 from proxy.stream.deltas import ToolArguments, ToolCall
+
+#: They go together: where one is given, the others are as well meant as they are.
+_PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
 
 
 class Markup(NamedTuple):
@@ -54,6 +58,7 @@ def leaks(profile: Profile) -> bool:
 def fitting_settings(profile: Profile) -> dict[str, Any]:
     """The settings that differ from their defaults, as a YAML file has them; `backend` always."""
     wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
+    wanted["custom_tool_grammar"] = profile.pattern_reading
     if profile.tolerates.get("two_user") is False:
         wanted["user_messages"] = "merge"
     markup = markup_of(profile)
@@ -70,6 +75,24 @@ def fitting_settings(profile: Profile) -> dict[str, Any]:
     if differing.get("max_tokens_field") == "none":
         del differing["max_tokens_field"]
     return {"backend": profile.url, **differing}
+
+
+def missing_settings(settings: Settings, profile: Profile) -> dict[str, Any]:
+    """The settings that fit, of those that were not given."""
+    entry = next(
+        (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
+    )
+    given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
+    if given & _PARSERS:
+        given |= _PARSERS
+    return {name: value for name, value in fitting_settings(profile).items() if name not in given and name != "backend"}
+
+
+def agreed(wanted: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """The settings that all of several backends want, with the names of those that only some want, or want otherwise."""
+    names = sorted({name for settings in wanted for name in settings})
+    same = {name: wanted[0][name] for name in names if all(each.get(name) == wanted[0].get(name) for each in wanted)}
+    return same, [name for name in names if name not in same]
 
 
 def _reasoning_field(profile: Profile) -> str | None:

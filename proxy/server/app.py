@@ -6,22 +6,38 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import compact, conversations, input_tokens, models, operations, relay, responses, stored, websocket
+from proxy.server import (
+    admin,
+    admission,
+    compact,
+    conversations,
+    input_tokens,
+    models,
+    operations,
+    relay,
+    responses,
+    stored,
+    websocket,
+)
 from proxy.server.errors import errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.model_table import load_model_table
+from proxy.server.tally import Table
 from proxy.settings import Settings
 
 
-def create_app(settings: Settings) -> web.Application:
+def create_app(settings: Settings, table: Table | None = None, number: int = 0) -> web.Application:
     """An application for `aiohttp.web.AppRunner`. Run it with `handler_cancellation=True`: that frees the backend at once
-    when a client leaves."""
-    app = web.Application(middlewares=[errors_as_json], client_max_size=settings.max_body_bytes)
-    app[GATEWAY] = Gateway(settings)
+    when a client leaves. `table`: where several workers count what clients had; `number`: of this process among them."""
+    gateway = Gateway(settings, number)
+    middlewares = [errors_as_json, *admission.admission(settings, gateway.metrics, table)]
+    app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
+    app[GATEWAY] = gateway
     app[models.MODELS] = models.Models(load_model_table(settings.model_table))
     app.cleanup_ctx.append(input_tokens.load_tokenizer)
     app.cleanup_ctx.append(_run_gateway)
-    app.on_response_prepare.append(name_answer)
+    app.on_response_prepare.append(_complete_head)
+    admission.add_signals(app, settings)
     app[websocket.SOCKETS] = set()
     app.on_shutdown.append(websocket.close_all)
     app.router.add_post("/v1/responses", responses.create)
@@ -35,13 +51,31 @@ def create_app(settings: Settings) -> web.Application:
     app.router.add_route("*", "/v1/responses/compact", compact.refuse_method)
     if settings.store != "none":
         _add_state(app.router)
-    app.router.add_get("/health", operations.health)
-    app.router.add_get("/ready", operations.ready)
-    app.router.add_get("/metrics", operations.metrics)
-    app.router.add_route("*", "/v1/{path:.+}", relay.relay)
-    for path in ("/tokenize", "/detokenize"):
-        app.router.add_post(path, relay.relay_unversioned)
+    operations.add_probes(app.router)
+    if settings.operations_port is None:
+        _add_operations(app.router, settings)
+    if settings.relay:
+        app.router.add_route("*", "/v1/{path:.+}", relay.relay)
+        for path in ("/tokenize", "/detokenize"):
+            app.router.add_post(path, relay.relay_unversioned)
     return app
+
+
+def create_operations_app(gateway: Gateway) -> web.Application:
+    """What `operations_port` serves, for a gateway that another application runs."""
+    app = web.Application(middlewares=[errors_as_json, *admission.admission(gateway.settings, gateway.metrics)])
+    app[GATEWAY] = gateway
+    app.on_response_prepare.append(_complete_head)
+    operations.add_probes(app.router)
+    _add_operations(app.router, gateway.settings)
+    return app
+
+
+def _add_operations(router: web.UrlDispatcher, settings: Settings) -> None:
+    """What operators alone need to see and to do."""
+    operations.add_operations(router)
+    if settings.admin_key is not None:
+        admin.add_routes(router)
 
 
 def _add_state(router: web.UrlDispatcher) -> None:
@@ -60,6 +94,14 @@ def _add_state(router: web.UrlDispatcher) -> None:
     router.add_post("/v1/responses/{id}/cancel", stored.cancel)
     for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items", "/v1/responses/{id}/cancel"):
         router.add_route("*", path, stored.refuse_method)
+
+
+async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:
+    """Name the answer. A client of a process that is to end goes on over a new connection, with another process."""
+    await name_answer(request, response)
+    if request.app[GATEWAY].closing and response.status != 101:
+        response.force_close()
+        response.headers["Connection"] = "close"
 
 
 async def _run_gateway(app: web.Application) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from proxy.server.keeping import as_cancelled, begun, ended
@@ -20,6 +21,8 @@ from proxy.wire.errors import ApiError, server_error
 if TYPE_CHECKING:
     from proxy.server.generation import Generation
 
+#: Seconds until the store is tried again when it failed while a response ran.
+_RETRY = 0.5
 #: Seconds between two signs of life, and after how many seconds without one a worker is taken for dead.
 BEAT = 1.0
 SILENCE = 15.0
@@ -41,16 +44,20 @@ class Run:
         self._generation: Generation | None = None
         self._cancelled = False
         self._pieces: list[bytes] = []
-        self._written = 0  # the number of the next event to be written
         self._news = asyncio.Event()
-        self._stored = 0  # the number of the first event that is not in the store yet
+        self._stored = 0  # the number of the first event that is not in the store yet; 0 until it has begun
         self._writer: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()  # nothing more comes: what is not in the store goes there with the end
+        self._hurried = asyncio.Event()  # the process stops: a store that fails is not waited for
 
     def sink(self, events: bytes) -> None:
         """Events to be written: at once, or with all others that come while the store is busy."""
         self._pieces.append(events)
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        self._start_writing()
+
+    def hurry(self) -> None:
+        """Wait for the store no longer, should it fail."""
+        self._hurried.set()
 
     def cancel(self) -> None:
         """End it."""
@@ -73,43 +80,64 @@ class Run:
         self._generation = generation
         translator = generation.translator
         events = translator.queue() if self.record.background else translator.start()
-        self._written = translator.next_number
         record = begun(self.record, translator)
-        row = EventRow(0, self._written, events)
+        row = EventRow(0, translator.next_number, events)
         await self._store.save(record, Running(worker, time.time() + SILENCE), row)
-        self._stored = self._written
+        self._stored = row.next
+        self._start_writing()
         return translator.first_json
 
     async def run(self) -> None:
-        """Take it to its end, and write what came of it."""
+        """Take it to its end, and write what came of it, however long the store may be gone."""
         generation = self._generation
         assert generation is not None
         try:
             with generation:
                 last = (await generation.run()).removesuffix(_DONE)
+            self._ending.set()
             if self._writer is not None:
                 await self._writer
             record = ended(self.record, generation.translator)
-            row = EventRow(self._written, generation.translator.next_number, b"".join([*self._pieces, last]))
-            await self._store.save(as_cancelled(record) if self._cancelled else record, last=row)
-        except StoreUnavailable as error:
-            logs.logger().error("not stored", extra=logs.fields(response_id=self.record.id, error=str(error)))
+            row = EventRow(self._stored, generation.translator.next_number, b"".join([*self._pieces, last]))
+            # What the model had finished before it could be stopped is complete, as its stream says.
+            cancelled = self._cancelled and record.status == "failed"
+            await self._save(as_cancelled(record) if cancelled else record, row)
         finally:
             self.finished = True
             self._tell()
 
+    async def _save(self, record: Record, last: EventRow) -> None:
+        while True:
+            try:
+                await self._store.save(record, last=last)
+                return
+            except StoreUnavailable as error:
+                logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
+                if self._hurried.is_set():
+                    return
+            await _pause(self._hurried)
+
+    def _start_writing(self) -> None:
+        if self._pieces and self._stored and self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
     async def _write(self) -> None:
+        """Write what waits. A piece that the store did not take is tried again, with all that came since."""
         try:
             while self._pieces:
                 pieces, self._pieces = self._pieces, []
-                assert self._generation is not None
-                row = EventRow(self._written, self._number(), b"".join(pieces))
-                self._written = row.next
-                await self._store.append_events(self.record.id, row)
-                self._stored = row.next
-                self._tell()
-        except StoreUnavailable as error:
-            logs.logger().error("not stored", extra=logs.fields(response_id=self.record.id, error=str(error)))
+                row = EventRow(self._stored, self._number(), b"".join(pieces))
+                try:
+                    await self._store.append_events(self.record.id, row)
+                except StoreUnavailable as error:
+                    logs.logger().warning("not stored", extra=logs.fields(response_id=self.record.id, error=str(error)))
+                    self._pieces.insert(0, row.data)
+                    if self._ending.is_set():
+                        return
+                    await _pause(self._ending)
+                else:
+                    self._stored = row.next
+                    self._tell()
         finally:
             self._writer = None
 
@@ -124,6 +152,11 @@ class Run:
         news.set()
 
 
+async def _pause(interrupted: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(interrupted.wait(), _RETRY)
+
+
 class Background:
     """What this process runs in the background, and the upkeep of the store."""
 
@@ -133,6 +166,7 @@ class Background:
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = asyncio.create_task(self._keep_up())
+        self._watching = asyncio.create_task(store.watch(self.cancel))
 
     async def start(self, run: Run, generation: Generation) -> str:
         """Begin a run; returns the response as it stands. Raises `StoreUnavailable`."""
@@ -148,12 +182,20 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return queued
 
+    def cancel(self, response_id: str) -> None:
+        """End a response, if it is this process that runs it."""
+        run = self.runs.get(response_id)
+        if run is not None:
+            run.cancel()
+
     async def close(self) -> None:
         """Stop. What still runs was ended by the draining; this only waits until it is written."""
         self._upkeep.cancel()
+        self._watching.cancel()
         for run in list(self.runs.values()):
+            run.hurry()
             run.cancel()
-        await asyncio.gather(self._upkeep, *self._tasks, return_exceptions=True)
+        await asyncio.gather(self._upkeep, self._watching, *self._tasks, return_exceptions=True)
 
     async def _run(self, run: Run) -> None:
         try:
@@ -162,7 +204,7 @@ class Background:
             self.runs.pop(run.record.id, None)
 
     async def _keep_up(self) -> None:
-        clean_up_at = 0.0
+        clean_up_at, gone = 0.0, False
         while True:
             try:
                 if self.runs:
@@ -170,20 +212,28 @@ class Background:
                 await fail_lost(self._store)
                 if time.monotonic() >= clean_up_at:
                     clean_up_at = time.monotonic() + _CLEAN_UP
-                    await self._store.clean_up()
+                    if await self._store.lease("clean-up", _CLEAN_UP / 2):
+                        await self._store.clean_up()
+                if gone:
+                    gone = False
+                    logs.logger().warning("store is back")
             except StoreUnavailable as error:
-                logs.logger().error("store", extra=logs.fields(error=str(error)))
+                if not gone:
+                    gone = True
+                    logs.logger().error("store", extra=logs.fields(error=str(error)))
             await asyncio.sleep(BEAT)
 
     async def _beat(self) -> None:
         mine = set(self.runs)
         alive = await self._store.still_alive(mine, time.time() + SILENCE)
         for response_id in mine - alive:
-            if response_id in self.runs:
-                self.runs[response_id].cancel()
+            self.cancel(response_id)
 
 
 async def fail_lost(store: Store) -> None:
     """End as failed what dead workers left behind. Raises `StoreUnavailable`."""
-    for response_id in await store.fail_abandoned(LOST_CODE, LOST):
+    lost = await store.fail_abandoned(LOST_CODE, LOST)
+    if jump := store.take_jump():
+        logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
+    for response_id in lost:
         logs.logger().warning("lost", extra=logs.fields(response_id=response_id))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from yarl import URL
 
 from proxy.request import Loss
+from proxy.server.limits import Claim
 from proxy.stream.invariants import check_stream
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from proxy.telemetry.tracing import Trace
 from proxy.wire.errors import ApiError
 
 Phase = Literal["request", "backend", "stream"]
@@ -25,9 +30,27 @@ _SAMPLE_LIMIT = 4 * 1024 * 1024
 class Books:
     """Counts while an exchange runs (cheaply: plain numbers), and tells metrics and log when it ends."""
 
-    def __init__(self, metrics: Metrics, request_id: str, now: float, *, sampling: float, log: bool) -> None:
-        """`now` is the loop's time in seconds; `sampling` the fraction of streams to check against their laws."""
+    __slots__ = (
+        "_backend", "_began", "_called", "_claim", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_kinds", "_last",
+        "_log", "_metrics", "_model", "_request_id", "_sample", "_sample_size", "_streamed", "_trace", "detached", "phase",
+        "reads", "visible_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        request_id: str,
+        now: float,
+        *,
+        sampling: float,
+        log: bool,
+        claim: Claim | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        """`now` is the loop's time in seconds; `sampling` the fraction of streams to check against their laws; `claim` is
+        what the request holds of its client's limits, and ends with the books, as `trace` does."""
         self.phase: Phase = "request"
+        self.detached = False  # nobody waits for the answer: who fetches it is not in these books
         self._metrics = metrics
         self._request_id = request_id
         self._log = log
@@ -36,7 +59,11 @@ class Books:
         self._streamed = False
         self._error: ApiError | None = None
         self._client_left = False
-        self.reads = array("d")  # when reads of the backend brought events; `fold` counts them
+        self._trace = trace
+        self._backend: str | None = None
+        self._called: float | None = None
+        self._kinds: dict[str, int] = {}  # output tokens
+        self.reads: list[float] = []  # when reads of the backend brought events: appended to from outside, counted by `fold`
         self.visible_at: float | None = None  # when the first text, refusal or call began
         self._first: float | None = None
         self._last = now
@@ -44,17 +71,26 @@ class Books:
         self._gap_sum = 0.0
         self._sample: list[bytes] | None = [] if random.random() < sampling else None
         self._sample_size = 0
-        metrics.in_flight.inc()
+        self._claim = claim
+        if claim is not None:
+            claim.kept = True
+        metrics.count(metrics.in_flight)
 
     def request(self, model: str, *, streamed: bool) -> None:
         """The request was understood."""
         self._model, self._streamed = model, streamed
 
+    def calls(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
+        """A backend is about to be asked (again, perhaps: the last one counts). Returns the headers to send."""
+        self._backend = backend
+        self._called = now
+        return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
+
     def losses(self, losses: Iterable[Loss]) -> None:
         """What of it could not be carried as it was."""
         for loss in losses:
             if loss.outcome != "preserved":
-                self._metrics.of(self._metrics.losses, loss.kind, loss.name, loss.outcome).inc()
+                self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
                 logs.logger().debug(
                     "loss",
                     extra=logs.fields(
@@ -65,6 +101,11 @@ class Books:
                         reason=loss.reason,
                     ),
                 )
+
+    def charge(self, translator: Translator) -> None:
+        """Another answer was needed on the way, with books of its own: its tokens, too, are its client's."""
+        if self._claim is not None:
+            self._claim.charge(_tokens_of(translator))
 
     @property
     def sampling(self) -> bool:
@@ -84,7 +125,7 @@ class Books:
             last = now
         self._gap_sum += last - self._last
         self._last = last
-        self.reads = array("d")
+        del reads[:]
 
     def sent(self, events: bytes) -> None:
         """Events went to the client."""
@@ -97,7 +138,7 @@ class Books:
 
     def kept_alive(self, kind: Literal["comment", "event"]) -> None:
         """A keep-alive was sent."""
-        self._metrics.of(self._metrics.keep_alives, kind).inc()
+        self._metrics.count(self._metrics.keep_alives, kind)
 
     def refused(self, error: ApiError) -> None:
         """The answer is an HTTP error."""
@@ -106,27 +147,37 @@ class Books:
     def client_left(self) -> None:
         """The client closed the connection before the end."""
         self._client_left = True
-        self._metrics.of(self._metrics.disconnects, self.phase).inc()
+        self._metrics.count(self._metrics.disconnects, self.phase)
 
     def close(self, translator: Translator | None, now: float) -> str:
-        """The exchange is over; returns how it ended, in the word of the metrics."""
+        """The exchange is over; returns how it ended, in the word of the metrics, which hear of it a little later."""
+        if self._claim is not None:
+            self._claim.end(_tokens_of(translator))
+        self._metrics.count(self._metrics.in_flight, amount=-1)
+        error = self._error or (translator.error if translator is not None else None)
+        outcome = self._outcome(translator)
+        self._metrics.put_off(partial(self._tell, translator, error, outcome, now))
+        return outcome
+
+    def _tell(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
+        """Metrics, log and trace, of a response that ended at `now`."""
         self.fold()
         metrics = self._metrics
-        metrics.in_flight.dec()
-        error = self._error or (translator.error if translator is not None else None)
         if error is not None and self.phase != "request":
-            metrics.of(metrics.backend_errors, error.code or error.type).inc()
+            metrics.count(metrics.backend_errors, error.code or error.type)
         # A name that no backend answered for is not worth a time series of its own: clients make names up.
         answered = translator is not None and translator.chunks > 0
         model = metrics.model(self._model) if answered else "unknown"
-        outcome = self._outcome(translator)
-        metrics.of(metrics.requests, model, outcome, "true" if self._streamed else "false").inc()
-        metrics.of(metrics.duration, model).observe(now - self._began)
+        metrics.count(metrics.requests, model, outcome, "true" if self._streamed else "false")
+        metrics.observe(metrics.duration, now - self._began, model)
         if translator is not None:
             self._book_stream(translator, model)
-        if self._log:
-            self._write_log(translator, outcome, error, now)
-        return outcome
+        if self._log or self._trace is not None:
+            line = logs.present(self._line(translator, error, now))
+            if self._log:
+                logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
+            if self._trace is not None:
+                self._trace.end(line, now, self._first, self.visible_at)
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -138,24 +189,26 @@ class Books:
     def _book_stream(self, translator: Translator, model: str) -> None:
         metrics, lifecycle = self._metrics, translator.lifecycle
         if self._first is not None:
-            metrics.of(metrics.first_token, model).observe(self._first - self._began)
+            metrics.observe(metrics.first_token, self._first - self._began, model)
             metrics.observe_gaps(model, self._gaps, self._gap_sum)
         if self.visible_at is not None:
-            metrics.of(metrics.first_visible, model).observe(self.visible_at - self._began)
+            metrics.observe(metrics.first_visible, self.visible_at - self._began, model)
         if translator.ended:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
-            metrics.of(metrics.terminals, translator.status, reason).inc()
+            metrics.count(metrics.terminals, translator.status, reason)
         if lifecycle.usage is not None:
             for kind in ("input", "cached", "output"):
-                metrics.of(metrics.tokens, model, kind).inc(getattr(lifecycle.usage, kind) or 0)
-        for kind, tokens in translator.accounts.by_kind().items():
-            metrics.of(metrics.tokens, model, kind).inc(tokens)
+                metrics.count(metrics.tokens, model, kind, amount=getattr(lifecycle.usage, kind) or 0)
+        self._kinds = translator.accounts.by_kind()
+        for kind, tokens in self._kinds.items():
+            metrics.count(metrics.tokens, model, kind, amount=tokens)
         if translator.accounts.disagrees:
-            metrics.of(metrics.disagreements, model).inc()
-        metrics.add_all(metrics.items, lifecycle.pen.items)
-        metrics.add_all(metrics.events, lifecycle.pen.deltas)
-        metrics.add_all(metrics.repairs, translator.repairs)
-        metrics.malformed.inc(translator.malformed)
+            metrics.count(metrics.disagreements, model)
+        metrics.count_all(metrics.items, lifecycle.pen.items)
+        metrics.count_all(metrics.events, lifecycle.pen.deltas)
+        metrics.count_all(metrics.repairs, translator.repairs)
+        if translator.malformed:
+            metrics.count(metrics.malformed, amount=translator.malformed)
         if translator.defect is not None:
             metrics.defects.inc()
             logs.logger().error("defect", exc_info=translator.defect, extra=logs.fields(request_id=self._request_id))
@@ -166,29 +219,64 @@ class Books:
     def _check(self, stream: bytes) -> None:
         self._metrics.sampled.inc()
         for violation in check_stream(stream, unfinished_allowed=True):
-            self._metrics.of(self._metrics.violations, violation.rule).inc()
+            self._metrics.of(self._metrics.violations, violation.rule).inc()  # in a thread: at once
             logs.logger().error(
                 "invariant violated",
                 extra=logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail),
             )
 
-    def _write_log(self, translator: Translator | None, outcome: str, error: ApiError | None, now: float) -> None:
-        usage = translator.lifecycle.usage if translator is not None else None
-        values = logs.fields(
-            request_id=self._request_id,
-            response_id=translator.response_id if translator is not None else None,
-            model=self._model or None,
-            outcome=outcome,
-            phase=self.phase if self._client_left else None,
-            stream=self._streamed,
-            seconds=round(now - self._began, 3),
-            first_token=None if self._first is None else round(self._first - self._began, 3),
-            input_tokens=usage.input if usage is not None else None,
-            output_tokens=usage.output if usage is not None else None,
-            status=self._error.status if self._error is not None else None,
-            code=error.code if error is not None else None,
+    def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
+        """The fields of the log line, None for what there is not: docs/observability.md says what each of them means."""
+        lifecycle = translator.lifecycle if translator is not None else None
+        usage = lifecycle.usage if lifecycle is not None else None
+        return {
+            "request_id": self._request_id,
+            "response_id": translator.response_id if translator is not None else None,
+            "key": self._claim.key if self._claim is not None else None,
+            "model": self._model[:200] or None,  # clients make names up
+            "backend": self._backend,
+            "stream": self._streamed,
+            "outcome": self._executed(translator, error),
+            "delivery": "client_left" if self._client_left else "detached" if self.detached else "complete",
+            "phase": self.phase if self._client_left else None,
+            "seconds": round(now - self._began, 3),
+            "backend_called": self._moment(self._called),
+            "first_token": self._moment(self._first),
+            "first_visible": self._moment(self.visible_at),
+            "input_tokens": usage.input if usage is not None else None,
+            "cached_tokens": usage.cached if usage is not None else None,
+            "output_tokens": usage.output if usage is not None else None,
+            "reasoning_tokens": self._kinds.get("reasoning"),
+            "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
+            "items": sum(lifecycle.pen.items.values()) if lifecycle is not None else None,
+            "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
+            "status": self._error.status if self._error is not None else None,
+            "code": error.code or error.type if error is not None else None,
             # What the backend says about a wrong request may quote it.
-            error=error.message[:200] if error is not None and error.status >= 500 else None,
-            param=error.param if error is not None else None,
-        )
-        logs.logger().log(30 if error is not None else 20, "response", extra={**values, "routine": True})
+            "error": error.message[:200] if error is not None and error.status >= 500 else None,
+            "param": error.param if error is not None else None,
+        }
+
+    def _executed(self, translator: Translator | None, error: ApiError | None) -> str:
+        """What became of the response, whether or not anybody was there to get it."""
+        if self._error is not None:
+            return "rejected" if self._error.status < 500 else "failed"
+        if translator is None:
+            return "cancelled" if self._client_left else "failed"
+        if not translator.ended or (error is not None and error.status == 499):
+            return "cancelled"
+        return translator.status
+
+    def _moment(self, at: float | None) -> float | None:
+        """Seconds since the request came."""
+        return None if at is None else round(at - self._began, 3)
+
+
+def _tokens_of(translator: Translator | None) -> int:
+    """What a response took, input and output. Of one that was cut off, without a report, about what it had said."""
+    if translator is None:
+        return 0
+    usage = translator.lifecycle.usage
+    if usage is None or usage.output is None:
+        return max(translator.chunks, sum(translator.accounts.by_kind().values()))
+    return usage.output + (usage.input or 0)

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from proxy.server.stored import page_response, read_page, store_of
+from proxy.server.pages import page_response, read_page
+from proxy.server.stored import store_of
 from proxy.server.tenants import tenant_of
-from proxy.state import Conversation, Page
+from proxy.state import Conversation, Cursor, Page, Span
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
@@ -50,7 +51,7 @@ async def delete(request: web.Request) -> web.StreamResponse:
 
 async def items(request: web.Request) -> web.StreamResponse:
     """`GET …/items`: page by page, the latest first unless asked otherwise."""
-    return page_response(await read_page(request, (await _find(request)).end))
+    return page_response(await read_page(request, store_of(request), Span(0, (await _find(request)).end)))
 
 
 async def add(request: web.Request) -> web.StreamResponse:
@@ -59,7 +60,7 @@ async def add(request: web.Request) -> web.StreamResponse:
     end = await store.add_items(tenant_of(request), request.match_info["id"], new)
     if end is None:
         raise _not_found(request)
-    page = await store.page(end, "desc", len(new), None) if new else None
+    page = await store.page(Span(0, end), "desc", len(new), Cursor()) if new else None
     return page_response(Page(page.items[::-1] if page else [], False))
 
 

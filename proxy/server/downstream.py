@@ -29,6 +29,17 @@ class Downstream:
     when it has caught up.
     """
 
+    __slots__ = (
+        "_chunked",
+        "_held",
+        "_on_ready",
+        "_on_slow",
+        "_request",
+        "_transport",
+        "_waiter",
+        "response",
+    )
+
     def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._request = request
         self._on_slow = on_slow
@@ -73,9 +84,10 @@ class Downstream:
             self._on_slow()
             self._waiter = asyncio.create_task(self._wait())
 
-    async def finish(self) -> None:
-        """Send the end of the body, and all that was not flushed."""
-        await self.response.write_eof(b"".join(self._held or ()))
+    async def finish(self, last: bytes) -> None:
+        """Send the last events and the end of the body, and all that was not flushed, in one write."""
+        held, self._held = self._held or [], None
+        await self.response.write_eof(b"".join([*held, last]))
 
     def close(self) -> None:
         """No more writes."""

@@ -10,13 +10,19 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from proxy.state import StoreUnavailable
+from proxy.server.gateway import GATEWAY
+from proxy.state import EventsUnavailable, StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 #: The name of a request, on its answer, in the log, and at the backend.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+_NO_STORE = "The store of this gateway cannot be reached. Please try again."
+_NO_EVENTS = (
+    "The log of running responses cannot be reached: they go on, but cannot be followed, and none can begin in the background. "
+    "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
+)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -28,10 +34,13 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except ApiError as error:
-        return error_response(error)
+        response = error_response(error)
+        if error.status == 408:  # the rest of the body may still come: nothing else can be asked on this connection
+            response.force_close()
+        return response
     except StoreUnavailable as error:
         logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
-        return error_response(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+        return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
     except web.HTTPRequestEntityTooLarge as error:
         limit = f"The request body is larger than this gateway accepts: {error.text}"
         return error_response(ApiError(413, limit, code="request_too_large"))
@@ -49,6 +58,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except (web.RequestPayloadError, UnicodeDecodeError):
         return error_response(invalid_request("The request body could not be read: it is cut or wrongly encoded."))
     except Exception:
+        request.app[GATEWAY].metrics.defects.inc()
         logs.logger().exception("defect", extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
         return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
 

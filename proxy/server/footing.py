@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.state import Store
+import msgspec
+
+from proxy.state import Store, Stored
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import ResponsesRequest
 
@@ -15,25 +17,37 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Footing:
-    """`history` are the items before the input, `place` where they stand in the store, `references` items by id."""
+    """`history` are the items before the input, `place` where they stand in the store, `references` items by id.
+    `tokens`: what the usage of the previous response says about the length of the history, if that was asked for."""
 
     history: Sequence[Item] = ()
     place: int = 0
     conversation: str | None = None
     references: Mapping[str, Item] = field(default_factory=dict)
+    tokens: int | None = None
 
 
 NOTHING = Footing()
 
 
+class _Usage(msgspec.Struct):
+    total_tokens: int | None = None
+
+
+class _Counted(msgspec.Struct):
+    usage: _Usage | None = None
+
+
 async def find_footing(store: Store, tenant: str, request: ResponsesRequest) -> Footing:
     """Look up what the request names. Raises `ApiError` for what is not there, or not for this tenant."""
-    place, conversation = 0, None
+    place, conversation, tokens = 0, None, None
     if request.previous_response_id is not None:
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
-        place = await _previous(store, tenant, request.previous_response_id)
+        previous = await _previous(store, tenant, request.previous_response_id)
+        place = previous.end
+        tokens = _tokens(previous) if request.context_management else None
     elif request.conversation is not None:
         conversation = conversation_id(request)
         found = await store.conversation(tenant, conversation)
@@ -45,7 +59,7 @@ async def find_footing(store: Store, tenant: str, request: ResponsesRequest) -> 
     if not place and not wanted:
         return NOTHING if conversation is None else Footing(conversation=conversation)
     history = await store.history(place) if place else []
-    return Footing(history, place, conversation, await store.items(tenant, wanted) if wanted else {})
+    return Footing(history, place, conversation, await store.items(tenant, wanted) if wanted else {}, tokens)
 
 
 def own_items(request: ResponsesRequest, footing: Footing) -> list[Item]:
@@ -75,7 +89,7 @@ def conversation_id(request: ResponsesRequest) -> str:
 _ORDERS = frozenset({"compaction_trigger"})
 
 
-async def _previous(store: Store, tenant: str, response_id: str) -> int:
+async def _previous(store: Store, tenant: str, response_id: str) -> Stored:
     found = await store.response(tenant, response_id)
     if found is None:
         message = f"Previous response with id '{response_id[:100]}' not found."
@@ -83,7 +97,12 @@ async def _previous(store: Store, tenant: str, response_id: str) -> int:
     if found.active:
         message = f"Previous response with id '{response_id[:100]}' has not ended yet."
         raise invalid_request(message, "previous_response_id", "previous_response_not_ready")
-    return found.end
+    return found
+
+
+def _tokens(previous: Stored) -> int | None:
+    usage = msgspec.json.decode(previous.json, type=_Counted).usage
+    return usage.total_tokens if usage is not None else None
 
 
 def _references(source: str | list[Any] | None) -> list[str]:

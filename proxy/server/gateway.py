@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import aiohttp
-import msgspec
 from aiohttp import web
 
-from proxy.backend.client import Backend
+from proxy import __version__
+from proxy.backend.member import Share
+from proxy.backend.pool import Pool
 from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import Policy
+from proxy.server.backends import PoolJournal, pool_options, specs_of
 from proxy.server.background import Background
+from proxy.server.examining import Examination
+from proxy.server.judging import Judge
+from proxy.server.notices import Notice
 from proxy.server.parsers import Parsers
 from proxy.server.recorder import Recorder
 from proxy.server.sealing import COMPACTION_PROMPT, Seal
@@ -22,7 +27,8 @@ from proxy.settings import Settings
 from proxy.state import Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
-from proxy.wire.errors import ApiError
+from proxy.telemetry.tracing import Trace, Tracing
+from proxy.version import commit
 
 
 class Activity(Protocol):
@@ -39,45 +45,43 @@ class Activity(Protocol):
 
 
 _TICKS_PER_LIMIT = 4
-#: Seconds until a backend that did not say what it is is asked again.
-_IDENTIFY_AGAIN = 10
-
-
-class _Model(msgspec.Struct):
-    owned_by: str | None = None
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_Model] = []
-
-
 #: How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
 
 
 class Gateway:
-    """Settings, the backend, the metrics, and the exchanges under way."""
+    """Settings, the backends, the metrics, and the exchanges under way."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, number: int = 0) -> None:
+        """`number`: of this process among `workers`."""
         self.settings = settings
+        self._share = Share(number, settings.workers)
         self.metrics = Metrics()
+        self.metrics.build_info.labels(__version__, commit()).set(1)
         self.parsers = Parsers(settings, _policy(settings))
         self.store: Store | None = None
         self.background: Background | None = None
         self.seal: Seal  # there from `start`
-        self.backend: Backend  # there from `start` to `close`
+        self.pool: Pool  # there from `start` to `close`
+        self.judge = Judge()  # of the inputs of custom tools
+        self.counting: set[asyncio.Task[None]] = set()  # inputs that are judged for the metrics alone
         self.recorder = Recorder(settings.record, settings.record_limit, settings) if settings.record is not None else None
+        self.tracing: Tracing | None = None
         self.exchanges: set[Activity] = set()
+        self.closing = False  # connections end with their next answer
+        self.leaving = False  # not ready any more, though what comes is still answered
         self.draining = False
-        self.usage_reported = False  # by the backend, at least once
         self.tokenizer: ModelTokenizer | None = None  # of the settings; loaded before `start`
-        self._sends_token_ids = False  # as vLLM does
         self._ticker: asyncio.Task[None] | None = None
-        self._identifying: asyncio.Task[None] | None = None
+        self.adapting: asyncio.Task[None] | None = None  # under way, or done
+        self.examination: Examination | None = None  # of the backend, if it is to be examined
+        self.post: Callable[[Notice], None] = _nobody  # tells other workers what was done here
 
     async def start(self) -> None:
         """Open what needs the event loop."""
         settings = self.settings
+        if settings.otel_endpoint is not None:
+            self.tracing = Tracing(settings.otel_endpoint, __version__)
         if self.tokenizer is not None:
             self.parsers.use_tokenizer(self.tokenizer)
         await asyncio.to_thread(self.parsers.load_vllm, settings.tokenizer)
@@ -85,40 +89,72 @@ class Gateway:
         if self.store is not None:
             self.background = Background(self.store)
         self.seal = Seal(await _seal_key(settings, self.store))
-        key = settings.backend_api_key
-        self.backend = Backend(
-            settings.backend[0],
-            api_key=key.get_secret_value() if key else None,
-            connect_timeout=settings.connect_timeout,
-        )
+        options = pool_options(settings, identify=self._wants_token_ids(), share=self._share)
+        self.pool = Pool(specs_of(settings), options, PoolJournal(self.metrics))
+        self.parsers.use_aliases(self.pool.members.own_name)
+        await self.pool.start()
         self._ticker = asyncio.create_task(self._tick())
-        if settings.token_ids == "auto" and self.parsers.any_raw:
-            self._identifying = asyncio.create_task(self._identify())
+
+    def begin_adapting(self) -> None:
+        """Examine the backend in the background, and take what fits it where the settings say nothing."""
+        if self.settings.adapt:
+            self.examination = Examination(self.settings, self.use_settings)
+            self.examine()
+
+    def examine(self) -> None:
+        """Begin the examination that is there."""
+        assert self.examination is not None
+        backends = [member.backend for member in self.pool.members.by_name.values()]
+        self.adapting = asyncio.create_task(self.examination.run(backends))
+        self.adapting.add_done_callback(_report_defect)
+
+    def use_settings(self, settings: Settings) -> None:
+        """Other settings for the requests that come from now on: those of translation and parsers. The rest stays as it was
+        at the start."""
+        self.settings = settings
+        self.parsers = self.parsers.changed(settings, _policy(settings))
+        if self.recorder is not None:
+            self.recorder.use_settings(settings)
+        if self._wants_token_ids():
+            self.pool.members.identify()
+
+    def _wants_token_ids(self) -> bool:
+        """It matters whether a backend can send the ids of its tokens."""
+        return self.settings.token_ids == "auto" and self.parsers.any_raw
 
     async def close(self) -> None:
         """End what `start` began."""
-        for task in (self._ticker, self._identifying):
+        for task in (self._ticker, self.adapting, *self.counting):
             if task is not None:
                 task.cancel()
         if self.background is not None:
             await self.background.close()
-        await self.backend.close()
+        await self.pool.close()
         if self.store is not None:
             await self.store.close()
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
+        self.metrics.settle()  # the files of several workers outlive this one
+        if self.tracing is not None:
+            await self.tracing.close()
         logs.flush()
 
+    def trace(self, name: str, headers: Mapping[str, str]) -> Trace | None:
+        """The trace of a request that has just come with these headers, where traces are wanted."""
+        if self.tracing is None:
+            return None
+        return self.tracing.begin(name, headers, asyncio.get_running_loop().time())
+
     def asks_token_ids(self, model: str) -> bool:
-        """Whether the backend is to send the ids of its tokens: always, or where it helps and it can."""
+        """Whether the backend is to send the ids of its tokens: always, or where it helps and it can (as vLLM can)."""
         if self.settings.token_ids == "auto":
-            return self._sends_token_ids and self.parsers.raw(model)
+            return self.parsers.raw(model) and self.pool.members.all_vllm(model)
         return self.settings.token_ids == "on"
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let the exchanges under way end, within the limit of the settings or until `hurry` is set; what is left then ends
         as failed."""
-        self.draining = True
+        self.closing = self.leaving = self.draining = True
         waits = [asyncio.create_task(self._all_ended(self.settings.drain_timeout)), asyncio.create_task(hurry.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -135,18 +171,6 @@ class Gateway:
         if self.exchanges:
             await asyncio.wait([exchange.ended for exchange in self.exchanges], timeout=within)
 
-    async def _identify(self) -> None:
-        """Find out whether the backend is a vLLM, which can send the ids of its tokens. Until it answers, none are asked."""
-        while True:
-            try:
-                async with await self.backend.request("GET", "models") as answer:
-                    listed = msgspec.json.decode(await answer.read(), type=_ModelList)
-            except (ApiError, aiohttp.ClientError, msgspec.DecodeError):
-                await asyncio.sleep(_IDENTIFY_AGAIN)
-            else:
-                self._sends_token_ids = any(model.owned_by == "vllm" for model in listed.data)
-                return
-
     async def _tick(self) -> None:
         """One timer for all streams: keep-alives and time limits cost nothing per chunk."""
         settings = self.settings
@@ -155,10 +179,21 @@ class Gateway:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
+            self.metrics.settle()
             logs.flush()
             now = loop.time()
             for exchange in list(self.exchanges):
                 exchange.tick(now)
+
+
+def _nobody(notice: Notice) -> None:
+    """A single process has nobody to tell."""
+
+
+def _report_defect(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        logs.logger().error("a defect while adapting to the backend", exc_info=error)
 
 
 async def _seal_key(settings: Settings, store: Store | None) -> bytes:
@@ -178,8 +213,13 @@ def _policy(settings: Settings) -> Policy:
         max_tokens_field=settings.max_tokens_field,
         forward=frozenset(settings.forward),
         forward_unknown=settings.forward_unknown,
+        url_inputs=settings.url_inputs,
+        max_input_items=settings.max_input_items,
+        max_tools=settings.max_tools,
+        custom_tool_grammar=settings.custom_tool_grammar,
         strict=settings.strict,
         compaction_trigger_prompt=COMPACTION_PROMPT,
+        compacts_context=True,
         seals_reasoning=True,
         stores_responses=settings.store != "none",
     )

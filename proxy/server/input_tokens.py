@@ -11,7 +11,9 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from proxy.backend.routing import Route
 from proxy.backend.tokenizers import Tokenizers
+from proxy.server.access import forwards_authorization
 from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import GATEWAY
@@ -78,13 +80,11 @@ async def refuse_method(request: web.Request) -> web.StreamResponse:
 async def _ask_backend(request: web.Request, chat: dict[str, Any]) -> int | None:
     """The backend's own count; None if it cannot say. Raises `ApiError` if it refuses the request or fails."""
     gateway = request.app[GATEWAY]
-    body = msgspec.json.encode(_question(chat))
+    body, route = msgspec.json.encode(_question(chat)), Route(chat["model"])
     try:
         async with (
             asyncio.timeout(gateway.settings.idle_timeout),
-            await gateway.backend.request(
-                "POST", "tokenize", below=gateway.backend.root, body=body, headers=_headers(request)
-            ) as answer,
+            gateway.pool.request("POST", "tokenize", route, below_root=True, body=body, headers=_headers(request)) as answer,
         ):
             status, data = answer.status, await answer.read()
     except TimeoutError:
@@ -112,7 +112,7 @@ def _question(chat: dict[str, Any]) -> dict[str, Any]:
 def _headers(request: web.Request) -> list[tuple[str, str]]:
     headers = [("Content-Type", "application/json"), ("X-Request-Id", request[REQUEST_ID])]
     authorization = request.headers.get("Authorization")
-    if authorization is not None and request.app[GATEWAY].settings.forward_authorization:
+    if authorization is not None and forwards_authorization(request.app[GATEWAY].settings):
         headers.append(("Authorization", authorization))
     return headers
 

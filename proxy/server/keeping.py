@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
 from proxy.server.footing import Footing, own_items
-from proxy.state import Record
+from proxy.state import Record, Store, StoreUnavailable
 from proxy.stream.translator import Translator
+from proxy.telemetry import logs
 from proxy.wire.requests import ResponsesRequest
 
 _OUTPUT = '"output":['
@@ -44,6 +46,20 @@ def ended(record: Record, translator: Translator) -> Record:
     output = translator.output
     head, tail = _around(translator.response_json, output)
     return replace(record, status=translator.status, head=head, tail=tail, output=output)
+
+
+async def kept(store: Store | None, record: Record | None, translator: Translator) -> bool:
+    """Store the response that was streamed, before the client is told that it is stored. False if that failed: the log says
+    why, and the client gets its terminal event all the same. Without a record there is nothing to be stored."""
+    if store is None or record is None:
+        return True
+    try:
+        await asyncio.shield(store.save(ended(record, translator)))
+    except Exception as error:  # nothing may stand between the client and its terminal event
+        defect = None if isinstance(error, StoreUnavailable) else error
+        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
+        return False
+    return True
 
 
 def as_cancelled(record: Record) -> Record:

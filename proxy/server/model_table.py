@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.settings import SettingsError, suggestion
+from proxy.settings.yaml_file import read_yaml
 
 _PACKAGE = Path(__file__).parents[1]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"
@@ -159,11 +159,9 @@ def base_prompt(path: Path) -> str:
 
 def _read(path: Path) -> tuple[ModelEntry, ...]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"model_table: {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"model_table: {path}: not valid YAML: {error}") from None
+        content = read_yaml(path)
+    except SettingsError as error:
+        raise SettingsError(f"model_table: {error}") from None
     if not isinstance(content, list):
         raise SettingsError(f"model_table: {path}: a list is expected, of entries such as `- match: my-model*`")
     return tuple(_entry(path, number, fields) for number, fields in enumerate(content, start=1))

@@ -1,4 +1,4 @@
-"""`/v1/models`: the backend's list in OpenAI's shape (`data`), and Codex's catalog of the same (`models`), in one answer.
+"""`/v1/models`: the backends' lists in OpenAI's shape (`data`), and Codex's catalog of the same (`models`), in one answer.
 
 Codex fetches it at each start when its provider has `model_catalog_url`, and takes the whole catalog or nothing. An answer of
 5xx keeps it waiting for seconds, so it never gets one: while the backend is down it gets the last list known, or else an empty
@@ -17,6 +17,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from proxy.backend.member import Member
+from proxy.server.access import forwards_authorization
 from proxy.server.gateway import GATEWAY
 from proxy.server.model_table import ModelTable
 from proxy.stream import clients
@@ -132,13 +134,45 @@ async def _listed(request: web.Request) -> dict[str, Any]:
 
 
 async def _ask(request: web.Request, authorization: str | None) -> dict[str, Any]:
-    """The list as the backend gives it, without what is no model. Raises `Refused` for an answer that is no success, `ApiError`
-    (502, 504) for none, or one that is no list."""
+    """The list of the backend, or one made of those of all backends that answer. Raises as `_ask_one` does, if none does."""
     gateway = request.app[GATEWAY]
+    asked = list(gateway.pool.members.by_name.values())
+    if not asked:
+        return _NO_LIST
+    within = gateway.settings.connect_timeout
+    answers = await asyncio.gather(*(_ask_one(member, authorization, within) for member in asked), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, Refused | ApiError):
+            raise answer
+    lists = [(member, answer) for member, answer in zip(asked, answers, strict=True) if isinstance(answer, dict)]
+    if not lists:
+        raise next(answer for answer in answers if isinstance(answer, BaseException))
+    return _union(lists)
+
+
+def _union(lists: list[tuple[Member, dict[str, Any]]]) -> dict[str, Any]:
+    """One list of several: each model once, as the first backend has it, and under its aliases too."""
+    models: dict[str, dict[str, Any]] = {}
+    for member, listed in lists:
+        catalogue = member.catalogue
+        known = {model["id"]: model for model in listed["data"]}
+        for name, model in known.items():
+            if catalogue.offers(name):
+                models.setdefault(name, model)
+        for alias, name in catalogue.aliases.items():
+            # `root` is vLLM's field for what is behind a name: the table of models looks there.
+            models.setdefault(alias, {"root": name, "object": "model", **known.get(name, {}), "id": alias})
+    first = lists[0][1] if len(lists) == 1 else _NO_LIST
+    return {**first, "data": list(models.values())}
+
+
+async def _ask_one(member: Member, authorization: str | None, within: float) -> dict[str, Any]:
+    """The list as a backend gives it, without what is no model. Raises `Refused` for an answer that is no success, `ApiError`
+    (502, 504) for none, or one that is no list."""
     headers = [] if authorization is None else [("Authorization", authorization)]
     try:
-        async with asyncio.timeout(gateway.settings.connect_timeout):
-            async with await gateway.backend.request("GET", "models", headers=headers) as answer:
+        async with asyncio.timeout(within):
+            async with await member.backend.request("GET", "models", headers=headers) as answer:
                 body = await answer.read()
     except TimeoutError:
         raise server_error("The backend did not list its models in time.", 504) from None
@@ -165,7 +199,7 @@ def _read(body: bytes) -> dict[str, Any]:
 def _authorization(request: web.Request) -> str | None:
     """What the backend gets of the client's key; the backend's own key, where there is one, replaces it."""
     settings = request.app[GATEWAY].settings
-    if settings.backend_api_key is not None or not settings.forward_authorization:
+    if settings.backend_api_key is not None or not forwards_authorization(settings):
         return None
     return request.headers.get("Authorization")
 

@@ -11,18 +11,35 @@ from proxy.telemetry.metrics import CONTENT_TYPE
 from proxy.wire.errors import ApiError
 
 
+def add_probes(router: web.UrlDispatcher) -> None:
+    """What machines ask that send us requests: on every port."""
+    router.add_get("/health", health)
+    router.add_get("/ready", ready)
+
+
+def add_operations(router: web.UrlDispatcher) -> None:
+    """What operators alone need to see: on their port, if they have one."""
+    router.add_get("/metrics", metrics)
+
+
 async def health(request: web.Request) -> web.Response:
-    """The process lives."""
-    return web.json_response({"status": "ok"})
+    """The process lives. `examining`: it is about to find out what its backend wants; an answer now may not be the best."""
+    gateway = request.app[GATEWAY]
+    examining = gateway.examination is not None and not gateway.examination.looked.is_set()
+    return web.json_response({"status": "ok", "examining": True} if examining else {"status": "ok"})
 
 
 async def ready(request: web.Request) -> web.Response:
-    """The gateway takes requests, and its backend answers (any answer below 500 will do)."""
+    """The gateway takes requests, and one of its backends is well. A single one is asked now (any answer below 500 will do)."""
     gateway = request.app[GATEWAY]
-    if gateway.draining:
+    if gateway.leaving or gateway.draining:
         return web.json_response({"status": "draining"}, status=503)
+    only = gateway.pool.members.only
+    if only is None:
+        well = gateway.pool.any_well
+        return web.json_response({"status": "ok" if well else "no healthy backend"}, status=200 if well else 503)
     try:
-        async with asyncio.timeout(gateway.settings.connect_timeout), await gateway.backend.request("GET", "models") as answer:
+        async with asyncio.timeout(gateway.settings.connect_timeout), await only.backend.request("GET", "models") as answer:
             reachable = answer.status < 500
     except TimeoutError:
         return web.json_response({"status": "backend silent"}, status=503)
@@ -38,4 +55,6 @@ async def metrics(request: web.Request) -> web.Response:
     gateway = request.app[GATEWAY]
     if not gateway.settings.metrics:
         raise web.HTTPNotFound
-    return web.Response(body=gateway.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+    gateway.metrics.settle()
+    body = await asyncio.to_thread(gateway.metrics.text)  # with several workers it reads files: streams need not wait
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -61,10 +61,17 @@ class Parsers:
         self._all = _Choice(settings.reasoning_parser, settings.tool_call_parser, opened, settings.rescue)
         self._some = [(pattern.lower(), _changed(self._all, entry)) for pattern, entry in settings.models.items()]
         self._tokenizer: ModelTokenizer | None = None
+        self._own_name: Callable[[str], str] = str
         self._vllm: dict[tuple[str, str], vllm_parser.VllmParsers] = {}
         _check(self._all, "")
         for pattern, entry in settings.models.items():
             _check(_changed(self._all, entry), f"models: {pattern}: ")
+
+    def changed(self, settings: Settings, policy: Policy) -> Parsers:
+        """The choice by other settings, with what was loaded for these. Raises `ValueError` for a name that is none."""
+        parsers = Parsers(settings, policy)
+        parsers._tokenizer, parsers._vllm, parsers._own_name = self._tokenizer, self._vllm, self._own_name
+        return parsers
 
     @property
     def any_raw(self) -> bool:
@@ -80,8 +87,12 @@ class Parsers:
         choice = self._choice(model)
         if not choice.raw:
             return self._policy
-        special = choice.of_vllm or _has_special_tokens(*choice.names(model))
+        special = choice.of_vllm or _has_special_tokens(*choice.names(self._own_name(model)))
         return replace(self._policy, raw_tools=choice.tools not in _OFF, special_tokens=special)
+
+    def use_aliases(self, own_name: Callable[[str], str]) -> None:
+        """From a client's name of a model to the backend's, which may tell its family."""
+        self._own_name = own_name
 
     def use_tokenizer(self, tokenizer: ModelTokenizer) -> None:
         """The model's tokenizer: tells markers from text that looks like them, where token ids come."""
@@ -124,7 +135,7 @@ class Parsers:
             kwargs = body.get("chat_template_kwargs")
             new_parser = partial(self._vllm[choice.reasoning, choice.tools].parser, schemas=schemas, template_kwargs=kwargs)
         else:
-            reasoning, tools = choice.names(body["model"]) if choice.raw else ("auto", "auto")
+            reasoning, tools = choice.names(self._own_name(body["model"])) if choice.raw else ("auto", "auto")
             new_parser = partial(
                 formats.parser,
                 reasoning,
@@ -137,8 +148,13 @@ class Parsers:
         return Markup(new_parser, thinking_open=thinking_open, rescue=not choice.raw)
 
     def _choice(self, model: str) -> _Choice:
-        name = model.lower()
-        return next((choice for pattern, choice in self._some if fnmatchcase(name, pattern)), self._all)
+        if not self._some:
+            return self._all
+        for name in dict.fromkeys((model.lower(), self._own_name(model).lower())):
+            for pattern, choice in self._some:
+                if fnmatchcase(name, pattern):
+                    return choice
+        return self._all
 
 
 def _changed(choice: _Choice, entry: ModelParsers) -> _Choice:

@@ -8,50 +8,79 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from proxy.backend.tokenizers import ModelTokenizer
 from proxy.request import ChatPlan, Policy, translate
+from proxy.server.access import forwards_authorization
 from proxy.server.footing import Footing
 from proxy.server.gateway import Gateway
 from proxy.server.recorder import Recording
-from proxy.server.sealing import since_compaction
 from proxy.server.stream_options import stream_options
 from proxy.settings import Settings
 from proxy.stream.compactor import Compactor
+from proxy.stream.judged import JudgedTranslator
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
+from proxy.telemetry.trace_context import trace_headers
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
 
 def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing: Footing, policy: Policy) -> ChatPlan:
     """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
-    seal = gateway.seal
-    history = seal.open_items(since_compaction(list(footing.history)), tenant, request.model, "history")
+    seal, replaced = gateway.seal, frozenset[int]()
+    history = seal.open_items(seal.since_compaction(list(footing.history)), tenant, request.model, "history")
     if isinstance(request.input, list):
-        request = request.model_copy(update={"input": seal.open_items(request.input, tenant, request.model, "input")})
-    plan = translate(request, policy, footing.references.get, history)
+        opened = seal.open_items(request.input, tenant, request.model, "input")
+        if request.context_management:  # what was compacted need not be left out by the client
+            replaced = seal.replaced(request.input)
+        request = request.model_copy(update={"input": opened})
+    plan = translate(request, policy, footing.references.get, history, replaced)
     if gateway.asks_token_ids(request.model):
         plan.body["return_token_ids"] = True
     return plan
 
 
-def new_translator(
+class Prepared(NamedTuple):
+    """A request that is ready to be sent: the plan, its chat request as JSON, and what will read the answer."""
+
+    plan: ChatPlan
+    body: bytes
+    translator: Translator
+
+
+async def prepare(
+    gateway: Gateway,
+    tenant: str,
+    request: ResponsesRequest,
+    footing: Footing,
+    policy: Policy,
+    headers: Mapping[str, str],
+    recording: Recording | None = None,
+) -> Prepared:
+    """Translate a request and what it builds on. `headers` are the client's; `recording` takes down what the translator does.
+    Raises `ApiError` 400."""
+    plan = translated(gateway, tenant, request, footing, policy)
+    thinking_open = await gateway.parsers.thinking_open(plan.body)
+    chat = msgspec.json.encode(plan.body)
+    return Prepared(plan, chat, _new_translator(gateway, tenant, request, plan, headers, thinking_open, recording, chat))
+
+
+def _new_translator(
     gateway: Gateway,
     tenant: str,
     request: ResponsesRequest,
     plan: ChatPlan,
     headers: Mapping[str, str],
-    thinking_open: bool | None = None,
-    recording: Recording | None = None,
-    chat: bytes = b"",
+    thinking_open: bool | None,
+    recording: Recording | None,
+    chat: bytes,
 ) -> Translator:
-    """The translator of the answer, with a new response id.
-
-    `headers` are the client's. `thinking_open`: whether the prompt ends inside reasoning, if that is known. `recording` takes
-    down what it does, and `chat`, the chat request.
-    """
+    """The translator of the answer, with a new response id. `thinking_open`: whether the prompt ends inside reasoning, if that
+    is known."""
     response_id = f"resp_{secrets.token_hex(16)}"
     options = stream_options(gateway, request, plan, headers, response_id, thinking_open)
     close, model = gateway.seal.close, request.model
@@ -61,14 +90,14 @@ def new_translator(
         return Compactor(options, time.time, partial(close, "compaction", tenant, model))
     if recording is not None:
         return recording.translator(options, chat)
-    return Translator(options, time.time)
+    return JudgedTranslator(options, time.time)
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
-    """What of the client's headers goes to the backend, and the name of the request."""
-    sent = {"X-Request-Id": request_id}
+    """What of the client's headers goes to the backend (its key, its trace), and the name of the request."""
+    sent = {"X-Request-Id": request_id, **trace_headers(headers)}
     authorization = headers.get("Authorization")
-    if authorization is not None and settings.forward_authorization:
+    if authorization is not None and forwards_authorization(settings):
         sent["Authorization"] = authorization
     return sent
 

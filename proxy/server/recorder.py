@@ -35,9 +35,12 @@ import aiohttp
 import msgspec
 
 from proxy import __version__
+from proxy.server.access import KEY_HEADERS
 from proxy.server.redaction import SHORTEST_SECRET, Redaction, as_text
 from proxy.settings import Settings
-from proxy.stream.translator import StreamOptions, Translator
+from proxy.stream.judged import JudgedTranslator
+from proxy.stream.options import StreamOptions
+from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError
 
@@ -52,7 +55,22 @@ _WAITING = 16
 #: The only headers that are kept.
 _HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
 #: Settings that say where things are, or how to get in, and nothing about the translation.
-_PRIVATE = frozenset({"backend", "backend_api_key", "host", "port", "record", "record_limit", "tokenizer", "model_table"})
+_PRIVATE = frozenset(
+    {
+        "admin_key",
+        "api_keys",
+        "backend",
+        "backends",
+        "backend_api_key",
+        "cors_origins",
+        "host",
+        "port",
+        "record",
+        "record_limit",
+        "tokenizer",
+    }
+    | {"model_table", "seal_key"}
+)
 
 
 @dataclass
@@ -115,7 +133,7 @@ class Recording:
         return not self.truncated
 
 
-class _RecordedTranslator(Translator):
+class _RecordedTranslator(JudgedTranslator):
     """A translator whose calls are noted. Its clock stands still during a call, so that a replay reads the same time."""
 
     def __init__(self, recording: Recording, options: StreamOptions, clock: Callable[[], float]) -> None:
@@ -139,6 +157,10 @@ class _RecordedTranslator(Translator):
 
     def fail(self, error: ApiError) -> bytes:
         return self._noted("fail", error, lambda: super(_RecordedTranslator, self).fail(error))
+
+    def judge(self, replacement: str | None) -> bytes:
+        data = None if replacement is None else replacement.encode("utf-8", "replace")
+        return self._noted("judge", data, lambda: super(_RecordedTranslator, self).judge(replacement))
 
     def keep_alive(self) -> bytes:
         return self._noted("keep_alive", None, super().keep_alive)
@@ -168,17 +190,23 @@ class Recorder:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._limit = limit
-        self._settings = settings.model_dump(mode="json", exclude=set(_PRIVATE))
+        self.use_settings(settings)
         self._tokenizer = settings.tokenizer is not None
-        key = settings.backend_api_key
-        self._key = key.get_secret_value() if key else ""
+        keys = (settings.backend_api_key, *(details.api_key for details in settings.backends.values()))
+        self._keys = {key.get_secret_value() for key in keys if key is not None}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(_WAITING)
 
+    def use_settings(self, settings: Settings) -> None:
+        """The settings in force from now on, which go into each recording that begins."""
+        self._settings = settings.model_dump(mode="json", exclude=set(_PRIVATE))
+        # Whether there is one shows in a response; where it is may tell a password.
+        self._settings["store"] = "none" if settings.store == "none" else "memory"
+
     def begin(self, headers: Mapping[str, str]) -> Recording:
         """A recording for a request with these headers."""
-        authorization = headers.get("Authorization", "")
-        found = {self._key, authorization.rpartition(" ")[2], headers.get("Cookie", "")}
+        given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
+        found = {*self._keys, *given, headers.get("Cookie", "")}
         return Recording(
             secrets=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import secrets
 import zlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,7 +30,8 @@ _LIMIT = 64 * 1024 * 1024
 _COMPACTED = (
     "The conversation up to here was replaced by this summary of it. Build on the work that was done and do not repeat it.\n\n"
 )
-_COMPACTIONS = frozenset({"compaction", "compaction_summary", "context_compaction"})
+#: A tuple, since what a client calls a type may be anything, even what has no hash.
+_COMPACTIONS = ("compaction", "compaction_summary", "context_compaction")
 
 #: The user message that stands for a `compaction_trigger`.
 COMPACTION_PROMPT = (
@@ -74,6 +76,21 @@ class Seal:
         Others stay as they are. Raises `ApiError` 400."""
         return [self._opened(item, tenant, model, f"{path}[{index}]") for index, item in enumerate(items)]
 
+    def since_compaction(self, items: list[Any]) -> list[Any]:
+        """A history without what its last compaction has replaced."""
+        replaced = self.replaced(items)
+        return [item for index, item in enumerate(items) if index not in replaced]
+
+    def replaced(self, items: Sequence[Any]) -> frozenset[int]:
+        """The places of what the last compaction stands for: all before it but the instructions that were given on the way.
+        One that was sealed elsewhere cannot be read here, and stands for nothing."""
+        last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
+        return frozenset(index for index in range(last) if not is_instruction(items[index]))
+
+    def _is_ours(self, item: Any) -> bool:
+        sealed = item.get("encrypted_content") if is_compaction(item) else None
+        return isinstance(sealed, str) and sealed.startswith(self._mark)
+
     def _opened(self, item: Any, tenant: str, model: str, path: str) -> Any:
         sealed = item.get("encrypted_content") if isinstance(item, dict) else None
         if not isinstance(sealed, str):
@@ -91,10 +108,14 @@ class Seal:
         return item
 
 
-def since_compaction(items: list[Item]) -> list[Item]:
-    """A history without what its last compaction has replaced."""
-    at = [index for index, item in enumerate(items) if item.get("type") in _COMPACTIONS]
-    return items[at[-1] :] if at else items
+def is_compaction(item: Any) -> bool:
+    """The item, if it is one at all, stands for all that came before it."""
+    return isinstance(item, dict) and item.get("type") in _COMPACTIONS
+
+
+def is_instruction(item: Any) -> bool:
+    """The item, if it is one at all, is a system or developer message."""
+    return isinstance(item, dict) and item.get("type", "message") == "message" and item.get("role") in ("system", "developer")
 
 
 def _bound_to(kind: Kind, tenant: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.settings import Settings
-from proxy.state import Database, Sqlite, Store, StoreUnavailable
+from proxy.state import Database, LiveLog, Sqlite, Store, StoreUnavailable
 from proxy.telemetry import logs
 
 _DAY = 86_400
@@ -33,6 +33,8 @@ async def open_store(settings: Settings) -> Store | None:
     try:
         return await _opened(Sqlite(default_path(os.environ)), settings)
     except StoreUnavailable as error:
+        if settings.workers > 1:
+            raise StoreUnavailable(f"{error}; several workers need a file that all can write, or `store: none`") from error
         logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
         return await _opened(Sqlite(None), settings)
 
@@ -51,8 +53,21 @@ def _postgres(url: str) -> Database:
     return Postgres(url)
 
 
+def _live_log(settings: Settings) -> LiveLog | None:
+    if settings.events == "store":
+        return None
+    try:
+        from proxy.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
+    except ImportError as error:
+        raise StoreUnavailable("events in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
+    try:
+        return RedisLog(settings.events)
+    except ValueError:  # its message may repeat a password
+        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
+
+
 async def _opened(database: Database, settings: Settings) -> Store:
-    store = Store(database, settings.store_days * _DAY, time.time)
+    store = Store(database, settings.store_days * _DAY, time.time, _live_log(settings), time.monotonic)
     await store.open()
     return store
 

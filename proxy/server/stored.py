@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any, cast
 
 import msgspec
 from aiohttp import web
@@ -12,28 +11,35 @@ from aiohttp import web
 from proxy.server.background import Run, fail_lost
 from proxy.server.following import follow
 from proxy.server.gateway import GATEWAY, Gateway
+from proxy.server.pages import page_response, read_include, read_page, with_included
 from proxy.server.stream_options import reasoning_event
 from proxy.server.tenants import tenant_of
-from proxy.state import Page, PageOrder, Store, Stored
+from proxy.state import Span, Store, Stored
 from proxy.stream.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
-_DEFAULT_LIMIT = 20
-_MAX_LIMIT = 100
 #: How long a cancellation waits for the process that runs the response, and how often it looks, in seconds.
 _CANCEL_WAIT = 10.0
 _LOOK = 0.1
+#: No event has a greater number; no database and no interpreter has to cope with one that is longer.
+_LAST_NUMBER = 2**53
+_DIGITS = 17
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """`GET`: the response as it was, or as it is by now."""
+    included = read_include(request)
     if request.query.get("stream") == "true":
         return await _stream(request)
     stored = await find(request)
     if stored.active and stored.id not in _runs(request):
         await fail_lost(store_of(request))
         stored = await find(request)
-    return web.Response(text=stored.json, content_type="application/json")
+    if not included:
+        return web.Response(text=stored.json, content_type="application/json")
+    response = msgspec.json.decode(stored.json)
+    response["output"] = [with_included(request, item, included, response["model"]) for item in response["output"]]
+    return web.Response(body=msgspec.json.encode(response), content_type="application/json")
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
@@ -41,6 +47,9 @@ async def delete(request: web.Request) -> web.StreamResponse:
     response_id = request.match_info["id"]
     if not await store_of(request).delete_response(tenant_of(request), response_id):
         raise response_not_found(response_id)
+    background = request.app[GATEWAY].background
+    if background is not None:
+        background.cancel(response_id)
     return web.json_response({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -72,9 +81,10 @@ async def _stream(request: web.Request) -> web.StreamResponse:
         raise invalid_request("Invalid value for 'starting_after': a number is expected.", "starting_after", "invalid_value")
     stored = await find(request)
     gateway = request.app[GATEWAY]
-    if stored.has_events:
-        return await follow(request, gateway, tenant_of(request), stored.id, int(after))
-    events = replay(stored.json, reasoning_event(gateway.settings), int(after))
+    number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
+    if stored.has_events or stored.active:
+        return await follow(request, gateway, tenant_of(request), stored.id, number)
+    events = replay(stored.json, reasoning_event(gateway.settings), number)
     return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers={"Cache-Control": "no-cache"})
 
 
@@ -84,9 +94,9 @@ def _runs(request: web.Request) -> dict[str, Run]:
 
 
 async def input_items(request: web.Request) -> web.StreamResponse:
-    """`GET …/input_items`: what the model was told, page by page, the latest first unless asked otherwise."""
+    """`GET …/input_items`: the input of this very request, page by page, the latest first unless asked otherwise."""
     stored = await find(request)
-    return page_response(await read_page(request, stored.input_end))
+    return page_response(await read_page(request, store_of(request), Span(stored.input_begin, stored.input_end)))
 
 
 async def refuse_method(request: web.Request) -> web.StreamResponse:
@@ -114,32 +124,3 @@ def store_of(request: web.Request) -> Store:
 def response_not_found(response_id: str) -> ApiError:
     """404, also for what belongs to somebody else."""
     return ApiError(404, f"Response with id '{response_id[:100]}' not found.", code="response_not_found")
-
-
-async def read_page(request: web.Request, end: int) -> Page:
-    """The page of a history that the query asks for (`order`, `limit`, `after`). Raises `ApiError` 400."""
-    order = request.query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")
-    limit = request.query.get("limit", str(_DEFAULT_LIMIT))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _MAX_LIMIT:
-        message = f"Invalid value for 'limit': a number from 1 to {_MAX_LIMIT} is expected."
-        raise invalid_request(message, "limit", "invalid_value")
-    after = request.query.get("after")
-    page = await store_of(request).page(end, cast("PageOrder", order), int(limit), after)
-    if page is None:
-        raise invalid_request(f"Item with id '{str(after)[:100]}' not found.", "after", "item_not_found")
-    return page
-
-
-def page_response(page: Page) -> web.Response:
-    """A list object of the API."""
-    items = page.items
-    body: dict[str, Any] = {
-        "object": "list",
-        "data": items,
-        "first_id": items[0]["id"] if items else None,
-        "last_id": items[-1]["id"] if items else None,
-        "has_more": page.more,
-    }
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

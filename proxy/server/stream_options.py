@@ -9,7 +9,7 @@ from proxy.request import ChatPlan
 from proxy.settings import Settings
 from proxy.stream import clients
 from proxy.stream.clients import Client
-from proxy.stream.translator import StreamOptions
+from proxy.stream.options import StreamOptions
 from proxy.wire.requests import ResponsesRequest
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ def stream_options(
         model=request.model,
         echo=plan.echo,
         tools=plan.tools,
+        grammars=plan.grammars,
+        judged=settings.repair_custom_tools == "once",
         allowed=plan.allowed,
         max_calls=plan.max_calls,
         call_ids=plan.call_ids,
-        summary=plan.summary and settings.reasoning_summary == "mirror",
+        summary=settings.reasoning_summary == "always" or (plan.summary and settings.reasoning_summary == "mirror"),
         logprobs=plan.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client_of(settings, headers),

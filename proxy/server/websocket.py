@@ -12,20 +12,23 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from proxy.backend.routing import Route
+from proxy.server.automatic_compaction import AutomaticCompaction, compaction_due
 from proxy.server.books import Books
+from proxy.server.cors import check_socket
 from proxy.server.errors import REQUEST_ID
 from proxy.server.footing import NOTHING, Footing, find_footing, own_items
 from proxy.server.gateway import Gateway
-from proxy.server.generation import Generation
-from proxy.server.keeping import ended, new_record, not_stored
+from proxy.server.generation import Generation, without_last
+from proxy.server.keeping import kept, new_record, not_stored
+from proxy.server.limits import ACCOUNT, Claim
 from proxy.server.outbox import Outbox
-from proxy.server.preparing import backend_headers, new_translator, translated
+from proxy.server.preparing import Prepared, backend_headers, prepare
+from proxy.server.routes import route_of
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
-from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
@@ -43,6 +46,8 @@ _NOTHING_SAID = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"
 
 #: Messages larger than this are parsed in a thread, so that no other stream waits for them.
 _LARGE = 256 * 1024
+#: How many of these one connection may have here: the one that is answered, and the next.
+_LARGE_WAITING = 2
 #: A cancellation is no longer than this, in bytes.
 _SHORT = 512
 
@@ -52,6 +57,7 @@ SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("sockets")
 
 async def serve(gateway: Gateway, request: web.Request) -> web.WebSocketResponse:
     """Hold the conversation until either side ends it."""
+    check_socket(request, gateway.settings)
     # Not compressed: zlib would cost more for a frame than the whole translation.
     limit = gateway.settings.max_body_bytes
     socket = web.WebSocketResponse(heartbeat=_PING, timeout=_GOODBYE, max_msg_size=limit, compress=False)
@@ -80,9 +86,11 @@ class Session:
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
+        self._account = request.get(ACCOUNT)  # absent without limits
         self._socket = socket
         self._outbox = Outbox(socket, self._pause, self._resume)
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
+        self._large = asyncio.Semaphore(_LARGE_WAITING)
         self._generation: Generation | None = None
         self._books_open: Books | None = None  # of a response that has not begun
         self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
@@ -93,9 +101,8 @@ class Session:
         try:
             await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
-                await self._tell(
-                    ApiError(400, "The connection has lasted too long.", code="websocket_connection_limit_reached")
-                )
+                message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open another one."
+                await self._tell_last(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
                 task.cancel()
@@ -114,6 +121,8 @@ class Session:
             if b"response.cancel" in data[:_SHORT] and _is_cancel(data):
                 self._cancel()
             else:
+                if len(data) > _LARGE:
+                    await self._large.acquire()
                 await self._messages.put(data)
 
     async def _work(self) -> None:
@@ -126,13 +135,17 @@ class Session:
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+            finally:
+                if len(data) > _LARGE:
+                    self._large.release()
 
     async def _answer(self, data: bytes) -> None:
         request = _parse(data) if len(data) < _LARGE else await asyncio.to_thread(_parse, data)
         if self._gateway.draining:
             raise server_error("The gateway is shutting down. Please try again.", 503)
+        claim = self._account.admit() if self._account is not None else None
         last, self._last = self._last, None  # what is continued without success is forgotten
-        books = self._books(request)
+        books = self._books(request, claim)
         self._books_open = books
         try:
             self._last = await self._respond(request, books, last)
@@ -155,9 +168,11 @@ class Session:
                 request = request.model_copy(update={"store": False})
         else:
             footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
-        plan = translated(gateway, self._tenant, request, footing, policy)
+        plan, body, translator = await prepare(gateway, self._tenant, request, footing, policy, self._headers)
         books.losses(plan.losses)
-        translator = new_translator(gateway, self._tenant, request, plan, self._headers)
+        compaction = await compaction_due(
+            gateway, self._tenant, request, footing, policy, plan, self._headers, self._request_id
+        )
         record = None
         if store is not None and request.store is not False:
             record = new_record(translator, request, footing, self._tenant)
@@ -165,30 +180,31 @@ class Session:
                 record = replace(record, input=[*footing.history, *record.input])
         if request.generate is False:
             events = translator.start() + translator.feed(_NOTHING_SAID)
+            books.sent(events)
             books.close(translator, asyncio.get_running_loop().time())
             self._books_open = None
-            at = events.rfind(b"event: response.completed\n")
-            self._outbox.put(events[:at])
-            final = events[at:]
+            begun, final = without_last(events, translator.status)
+            self._outbox.put(begun)
         else:
-            final = await self._generate(translator, msgspec.json.encode(plan.body), books)
-        if record is not None and store is not None:
-            try:
-                await asyncio.shield(store.save(ended(record, translator)))
-            except StoreUnavailable as error:
-                logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
-                record, final = None, not_stored(final.decode()).encode()
+            route = route_of(gateway, request, footing, may_go_on=True)
+            final = await self._generate(Prepared(plan, body, translator), route, books, compaction)
+        if not await kept(store, record, translator):
+            record, final = None, not_stored(final.decode()).encode()
         self._outbox.put(final)
         if record is not None or translator.status == "failed":
             return None
         return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
 
-    async def _generate(self, translator: Translator, body: bytes, books: Books) -> bytes:
+    async def _generate(self, prepared: Prepared, route: Route, books: Books, compaction: AutomaticCompaction | None) -> bytes:
         headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
-        with Generation(self._gateway, translator, body, headers, books, self._outbox.put) as generation:
+        plan, body, translator = prepared
+        put = self._outbox.put
+        with Generation(self._gateway, translator, body, headers, route, books, put, compaction=compaction) as generation:
+            generation.count_input(plan.body)
             self._generation, self._books_open = generation, None
             try:
-                await generation.open()
+                if compaction is None:  # else the client is told at once that its response has begun
+                    await generation.open()
             except ApiError as error:
                 if not translator.ended:
                     generation.refused(error)
@@ -198,11 +214,17 @@ class Session:
             finally:
                 self._generation = None
 
-    def _books(self, request: ResponsesRequest) -> Books:
+    def _books(self, request: ResponsesRequest, claim: Claim | None) -> Books:
         settings = self._gateway.settings
         now = asyncio.get_running_loop().time()
         books = Books(
-            self._gateway.metrics, self._request_id, now, sampling=settings.invariant_sampling, log=settings.access_log
+            self._gateway.metrics,
+            self._request_id,
+            now,
+            sampling=settings.invariant_sampling,
+            log=settings.access_log,
+            claim=claim,
+            trace=self._gateway.trace("WS /v1/responses", self._headers),
         )
         books.request(request.model, streamed=True)
         return books
@@ -216,6 +238,12 @@ class Session:
         with suppress(ConnectionError):
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
+
+    async def _tell_last(self, error: ApiError) -> None:
+        """The same to a client that may not read any more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                await self._tell(error)
 
     def _pause(self) -> None:
         if self._generation is not None:

@@ -22,6 +22,7 @@ _PATCH = (
     f"*** Begin Patch\n*** Update File: {_FILE}\n@@\n def greet(name):\n-    return 'Hello ' + name\n"
     "+    return f'Hello, {name}!'\n*** End Patch"
 )
+_ADDITION = "*** Begin Patch\n*** Add File: hello.txt\n+Hello from the simulator.\n*** End Patch"
 _SED = f"sed -i \"s/return 'Hello ' + name/return f'Hello, {{name}}!'/\" {_FILE}"
 _READ = f"cat {_FILE} && python3 {_FILE}"
 
@@ -57,6 +58,17 @@ def patch(conversation: Conversation) -> Script:
     return script(Reasoning("A patch that adds one file."), Text("Adding `hello.txt`."), edit)
 
 
+def wrong_patch(conversation: Conversation) -> Script:
+    """A patch whose last line is missing; the whole patch when the gateway asks for a correction."""
+    tool = conversation.tool("apply_patch")
+    if tool is None:
+        asked = conversation.question.startswith("The input of a call of the tool")
+        return script(Text(_ADDITION if asked else "There is no tool for patches."))
+    if conversation.tool_results:
+        return script(final_text(conversation, _report(conversation)))
+    return script(Reasoning("A patch, written in a hurry."), patch_call(tool, _ADDITION.rpartition("\n")[0]))
+
+
 def shell_call(tool: Tool, command: str) -> Call:
     """A call of a shell-like tool: the command goes where its schema wants one, as text or as argv."""
     properties = tool.properties
@@ -90,12 +102,11 @@ def _edit(conversation: Conversation, shell: Tool) -> Call:
 
 
 def _addition(conversation: Conversation) -> Call | None:
-    text = "*** Begin Patch\n*** Add File: hello.txt\n+Hello from the simulator.\n*** End Patch"
     tool = conversation.tool("apply_patch")
     if tool is not None:
-        return patch_call(tool, text)
+        return patch_call(tool, _ADDITION)
     shell = conversation.tool(*SHELL_TOOLS)
-    return None if shell is None else shell_call(shell, _heredoc(text))
+    return None if shell is None else shell_call(shell, _heredoc(_ADDITION))
 
 
 def _heredoc(patch_text: str) -> str:

@@ -97,7 +97,10 @@ def _script(conversation: Conversation, directives: Directives, personality: Per
     if directives.scenario == "long" and directives.tokens:
         script = long(conversation, directives.tokens)
     else:
-        script = SCENARIOS[directives.scenario](conversation)
+        try:
+            script = SCENARIOS[directives.scenario](conversation)
+        except ValueError as error:  # a schema that is none
+            raise vllm_error(str(error)) from None
     if conversation.request.get("tool_choice") == "none" and personality.markup is None:
         return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, Call)))
     if personality.function_call:  # the old field has room for one call

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Clients send surroundings as user messages: `<tag>…</tag>` blocks, and the instructions of a repository.
+#: What clients say beside the user's words. What another agent says is as good as the user's.
 _CONTEXT = re.compile(
-    r"\s*(?:<([A-Za-z_][\w-]*)[^>]*>.*?</\1>|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
+    r"\s*(?:<(?!agent_message\b)([A-Za-z_][\w-]*)[^>]*>.*?</\1>"
+    r"|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
     re.DOTALL,
 )
 _IMAGE_MARKER = re.compile(r"</?image\b[^>]*>")

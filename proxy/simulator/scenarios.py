@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from proxy.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call
+from proxy.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call, wrong_patch
 from proxy.simulator.conversation import Conversation, Tool
 from proxy.simulator.schema import example
 from proxy.simulator.script import Call, Reasoning, Refusal, Script, Step, Text, call, script
@@ -216,6 +216,7 @@ SCENARIOS: dict[str, Scenario] = {
     "text_after_call": text_after_call,
     "broken_arguments": broken_arguments,
     "patch": patch,
+    "wrong_patch": wrong_patch,
     "mcp": mcp,
     "subagent": subagent,
     "image": image,
@@ -251,6 +252,8 @@ def choose(conversation: Conversation) -> str:
         return "title"
     if _SUMMARY_WISH.search(question):
         return "compaction"
+    if question.startswith("The input of a call of the tool"):
+        return "wrong_patch"
     if question.startswith(("Another language model started", "The conversation up to here was replaced")):
         return "continued"
     if conversation.forced_tool is not None and not conversation.tool_results:
@@ -273,7 +276,8 @@ def _wish(conversation: Conversation) -> str | None:
 def is_title_request(conversation: Conversation) -> bool:
     """Whether this is a client's side request for a thread title: no tools, and a schema of one property, `title`."""
     wanted = conversation.schema
-    return not conversation.tools and wanted is not None and list(wanted.get("properties") or ()) == ["title"]
+    properties = (wanted or {}).get("properties")
+    return not conversation.tools and isinstance(properties, dict) and list(properties) == ["title"]
 
 
 def _two_calls(conversation: Conversation) -> list[Call]:

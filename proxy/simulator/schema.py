@@ -43,7 +43,7 @@ def example(schema: Any, name: str = "", root: Any = None, depth: int = 0) -> An
 
     Required properties are always there, optional ones while the schema is not deep. Understands type, enum, const, default,
     properties, items, anyOf/oneOf/allOf, `$ref` inside the document, and the limits of strings, numbers and arrays; patterns
-    are beyond it.
+    are beyond it. Raises `ValueError` where the properties of a schema are none.
     """
     root = schema if root is None else root
     schema = _resolved(schema, root)
@@ -102,6 +102,10 @@ def _kind(schema: dict[str, Any]) -> str:
 def _object(schema: dict[str, Any], root: Any, depth: int) -> dict[str, Any]:
     properties = schema.get("properties") or {}
     required = schema.get("required") or ()
+    if not isinstance(properties, dict):
+        raise ValueError("Invalid JSON schema: 'properties' must be an object.")
+    if not isinstance(required, list | tuple) or not all(isinstance(key, str) for key in required):
+        raise ValueError("Invalid JSON schema: 'required' must be a list of strings.")
     wanted = [key for key in properties if key in required or (depth < 2 and not required)]
     wanted += [key for key in required if key not in properties]
     if depth > _DEPTH:

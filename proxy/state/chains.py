@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from proxy.state.database import Sql
-from proxy.state.records import NewItem, Page, PageOrder, Place
+from proxy.state.records import Cursor, NewItem, Page, PageOrder, Place, Span
 
 _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -59,17 +59,24 @@ def values(sql: Sql, end: Place) -> list[dict[str, Any]]:
     return [_decode(text) for text in texts(sql, end)]
 
 
-def page(sql: Sql, end: Place, order: PageOrder, limit: int, after: str | None) -> Page | None:
-    """A page of a history, each item with its id; None if `after` names no item of it."""
+def page(sql: Sql, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
+    """A page of a part of a history, each item with its id; None if the cursor names no item of it."""
     statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
-    rows = sql.execute(statement, (end, 0)).fetchall()
-    begin = 0
-    if after is not None:
-        begin = next((number for number, row in enumerate(rows, 1) if row[0] == after), 0)
-        if not begin:
+    rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
+    first, last = 0, len(rows)
+    ids = [row[0] for row in rows]
+    for named in (cursor.after, cursor.before):
+        if named is not None and named not in ids:
             return None
-    chosen = rows[begin : begin + limit]
-    return Page([_shown(sql, item_id, key) for item_id, key in chosen], len(rows) > begin + limit)
+    if cursor.after is not None:
+        first = ids.index(cursor.after) + 1
+    if cursor.before is not None:
+        last = ids.index(cursor.before)
+    if cursor.before is not None and cursor.after is None:
+        more, first = last > limit, max(0, last - limit)  # the ones next to it
+    else:
+        more = last > first + limit
+    return Page([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
 
 
 def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:

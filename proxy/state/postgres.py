@@ -9,19 +9,28 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import IsolationLevel, errors
+from psycopg.conninfo import conninfo_to_dict
 
 from proxy.state.database import Rows, Sql, StoreUnavailable, storable
 from proxy.state.schema import POSTGRES, TooNew, migrate
 
 T = TypeVar("T")
 
-#: Connections of one process, and how long it waits for one to be made, in seconds.
+#: Connections of one process.
 _CONNECTIONS = 8
-_CONNECT_TIMEOUT = 10
+#: When a server counts as gone that says nothing (libpq's parameters, in seconds and milliseconds), unless the URL says more.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
 #: How often a transaction is tried.
 _TRIES = 20
 #: Any number that nobody else locks: migrations go one after the other.
@@ -32,8 +41,9 @@ class Postgres:
     """A database on a server, reached over a few connections with a thread each."""
 
     def __init__(self, url: str) -> None:
-        """`url` as libpq reads it (`postgresql://user@host/name`); what it leaves out comes from `PGPASSWORD` and the like."""
-        self._url = url
+        """`url` as libpq reads it (`postgresql://user@host/name`); what it leaves out comes from `PGPASSWORD` and the like.
+        Raises `StoreUnavailable` for one that libpq does not understand."""
+        self._target: dict[str, Any] = {**_PATIENCE, **_parsed(url)}
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
         self._own = threading.local()
         self._all: set[psycopg.Connection[Any]] = set()
@@ -89,10 +99,23 @@ class Postgres:
         if connection is None or connection.closed or connection.broken:
             if connection is not None:
                 self._all.discard(connection)
-            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_TIMEOUT)
+            connection = psycopg.connect(autocommit=True, **self._target)
             self._own.connection = connection
             self._all.add(connection)
         return connection
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # its message repeats the URL, and with it perhaps a password
+        raise StoreUnavailable("the URL of the PostgreSQL store is not valid") from None
+
+
+@lru_cache(maxsize=256)
+def _translated(statement: str) -> str:
+    """No statement of the store holds a per cent sign or a question mark that means something else."""
+    return statement.replace("?", "%s")
 
 
 class _Transaction:
@@ -100,6 +123,4 @@ class _Transaction:
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
-        # No statement of the store holds a per cent sign or a question mark that means something else.
-        text = cast("Any", statement.replace("?", "%s"))
-        return self._connection.execute(text, storable(values))
+        return self._connection.execute(cast("Any", _translated(statement)), storable(values))

@@ -51,7 +51,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response as it was stored. `json` is the whole response object; `end` the place of its last output item."""
+    """A response as it was stored. `json` is the whole response object; `end` the place of its last output item.
+    The items that the request brought are those behind `input_begin`, up to `input_end`."""
 
     id: str
     status: str
@@ -59,6 +60,7 @@ class Stored:
     background: bool
     conversation: str | None
     end: Place
+    input_begin: Place
     input_end: Place
     has_events: bool
 
@@ -83,6 +85,20 @@ class Page(NamedTuple):
 
     items: list[dict[str, Any]]
     more: bool
+
+
+class Span(NamedTuple):
+    """A part of a history: the items behind `begin`, up to and including `end`."""
+
+    begin: Place
+    end: Place
+
+
+class Cursor(NamedTuple):
+    """Where a page is: behind the item with the id `after`, before the one with the id `before`, or at the beginning."""
+
+    after: str | None = None
+    before: str | None = None
 
 
 class EventRow(NamedTuple):

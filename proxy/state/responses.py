@@ -11,21 +11,25 @@ from proxy.state import chains
 from proxy.state.database import Sql
 from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
 
+#: What the terminal event says of a response that was cancelled: there is no event `response.cancelled`.
+CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
+#: A sign of life this far ahead, in seconds, is from before the clock was set back: no worker gives such signs.
+_AHEAD = 3600.0
 #: What a conversation remembers: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
-_COLUMNS = "id, status, head, tail, background, conversation, input_end, output_end"
+_COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end"
 
 
 def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
     """Write a response, or what has become of it. False if it had ended before, or was deleted while it ran."""
-    ends = _ends(sql, record)
-    state = (record.status, record.head, record.tail, *ends)
+    begin, *ends = _ends(sql, record)
+    state = (record.status, record.head, record.tail, begin, *ends)
     worker = (running.worker, running.until) if running is not None else (None, None)
     if record.detached and running is None:  # it was written when it began
         old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
         done = sql.execute(
-            "UPDATE responses SET status = ?, head = ?, tail = ?, input_end = ?, output_end = ?, worker = NULL, "
-            "alive_until = NULL WHERE id = ? AND status IN (?, ?)",
+            "UPDATE responses SET status = ?, head = ?, tail = ?, input_begin = ?, input_end = ?, output_end = ?, "
+            "worker = NULL, alive_until = NULL WHERE id = ? AND status IN (?, ?)",
             (*state, record.id, *ACTIVE),
         )
         if not done.rowcount:
@@ -35,8 +39,8 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
             chains.prune(sql, old[0])
     else:
         sql.execute(
-            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_end, output_end, "
-            "conversation, background, worker, alive_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
+            "output_end, conversation, background, worker, alive_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.id,
                 record.tenant,
@@ -59,10 +63,10 @@ def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
     row = sql.execute(statement, (tenant, response_id)).fetchone()
     if row is None:
         return None
-    key, status, head, tail, background, conversation, input_end, output_end = row
+    key, status, head, tail, background, conversation, input_begin, input_end, output_end = row
     has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
     text = head + ",".join(chains.texts(sql, output_end, input_end)) + tail
-    return Stored(key, status, text, bool(background), conversation, output_end, input_end, has_events)
+    return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
 
 
 def delete(sql: Sql, tenant: str, response_id: str) -> bool:
@@ -96,9 +100,10 @@ def delete_logs(sql: Sql, before: float) -> None:
     )
 
 
-def cancel(sql: Sql, tenant: str, response_id: str) -> None:
-    """Ask whoever runs the response to end it."""
-    sql.execute("UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?", (tenant, response_id))
+def cancel(sql: Sql, tenant: str, response_id: str) -> bool:
+    """Ask whoever runs the response to end it. False if there is none of this id."""
+    statement = "UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?"
+    return sql.execute(statement, (tenant, response_id)).rowcount > 0
 
 
 def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
@@ -108,16 +113,30 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
 
 
 def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
-    """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
-    statement = "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled"
-    rows = {key: sql.execute(statement, (until, key)).fetchone() for key in ids}
-    return {key for key, row in rows.items() if row is not None and not row[0]}
+    """A sign of life of a worker for what it runs, none of which is queued any more. Returns the responses that it is to go
+    on with."""
+    statement = (
+        "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled, status, head"
+    )
+    alive = set()
+    for key in ids:
+        row = sql.execute(statement, (until, key)).fetchone()
+        if row is None:
+            continue
+        cancelled, status, head = row
+        if status == "queued":
+            head = head.replace('"status":"queued"', '"status":"in_progress"', 1)
+            sql.execute("UPDATE responses SET status = 'in_progress', head = ? WHERE id = ?", (head, key))
+        if not cancelled:
+            alive.add(key)
+    return alive
 
 
 def append_events(sql: Sql, response_id: str, row: EventRow) -> None:
-    """Write the next piece of a stream; nothing happens if the response was deleted or has ended meanwhile."""
+    """Write the next piece of a stream, once or again; nothing happens if the response was deleted or has ended meanwhile."""
     sql.execute(
-        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?)",
+        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?) "
+        "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
         (row.first, row.next, row.data, response_id, *ACTIVE),
     )
 
@@ -128,30 +147,55 @@ def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
     return [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
 
 
-def fail_abandoned(sql: Sql, now: float, code: str, message: str) -> list[str]:
-    """End what runs in a worker that shows no sign of life any more, as failed. Returns the ids."""
-    rows = sql.execute("SELECT id, head, tail, output_end, tenant FROM responses WHERE alive_until < ?", (now,)).fetchall()
-    for row in rows:
-        _fail(sql, *row, error={"code": code, "message": message})
-    return [row[0] for row in rows]
+def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], bool]:
+    """The same, and whether the response still runs."""
+    running = sql.execute("SELECT 1 FROM responses WHERE id = ? AND status IN (?, ?)", (response_id, *ACTIVE)).fetchone()
+    return events(sql, response_id, after), running is not None
 
 
-def _fail(sql: Sql, key: str, head: str, tail: str, input_end: int, tenant: str, *, error: dict[str, Any]) -> None:
+def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
+    """What runs in workers that show no sign of life any more: ids, and until when each was taken to be alive."""
+    statement = "SELECT id, alive_until FROM responses WHERE alive_until < ? OR alive_until > ?"
+    rows = sql.execute(statement, (now, now + _AHEAD)).fetchall()
+    return [(row[0], row[1]) for row in rows]
+
+
+def fail_abandoned(
+    sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None
+) -> EventRow | None:
+    """End a response that `abandoned` named as failed, or as cancelled if that was asked for. `live` is its log where the
+    database does not have it. Returns the terminal event; None if the response has ended otherwise meanwhile."""
+    row = sql.execute(
+        "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
+        (response_id, now, now + _AHEAD),
+    ).fetchone()
+    if row is None:
+        return None
+    head, tail, input_end, tenant, cancelled = row
+    for piece in live or ():
+        append_events(sql, response_id, piece)
+    log = events(sql, response_id, -1)
+    done = [_item_of(line) for piece in log for line in piece.data.split(b"\n") if line.startswith(_DONE)]
     response: dict[str, Any] = msgspec.json.decode(head + tail)
-    response |= {"status": "failed", "error": error, "output": []}
-    log = events(sql, key, -1)
-    done = [_item_of(line) for row in log for line in row.data.split(b"\n") if line.startswith(_DONE)]
+    response |= {"status": "failed", "error": CANCELLED if cancelled else error, "output": []}
     new_head, new_tail = _split(response)
-    end = chains.append(sql, tenant, input_end, done)
-    sql.execute(
-        "UPDATE responses SET status = 'failed', head = ?, tail = ?, output_end = ?, worker = NULL, alive_until = NULL "
-        "WHERE id = ?",
-        (new_head, new_tail, end, key),
-    )
     number = log[-1].next if log else 0
     text = f'{{"type":"response.failed","sequence_number":{number},"response":{new_head}{",".join(done)}{new_tail}}}'
-    row = (key, number, number + 1, f"event: response.failed\ndata: {text}\n\n".encode())
-    sql.execute("INSERT INTO events (response, first, next, data) VALUES (?, ?, ?, ?)", row)
+    last = EventRow(number, number + 1, f"event: response.failed\ndata: {text}\n\n".encode())
+    append_events(sql, response_id, last)
+    if cancelled:
+        new_head, new_tail = _split(response | {"status": "cancelled", "error": None})
+    sql.execute(
+        "UPDATE responses SET status = ?, head = ?, tail = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
+        (
+            "cancelled" if cancelled else "failed",
+            new_head,
+            new_tail,
+            chains.append(sql, tenant, input_end, done),
+            response_id,
+        ),
+    )
+    return last
 
 
 _DONE = b'data: {"type":"response.output_item.done"'
@@ -172,12 +216,13 @@ def _split(response: dict[str, Any]) -> tuple[str, str]:
     return head + mark, tail
 
 
-def _ends(sql: Sql, record: Record) -> tuple[int, int]:
+def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
+    """The places before the input, of its last item, and of the last item of the output."""
     context = record.context
     if not chains.exists(sql, context):
         context = chains.append(sql, record.tenant, 0, record.history)
     input_end = chains.append(sql, record.tenant, context, record.input)
-    return input_end, chains.append(sql, record.tenant, input_end, record.output)
+    return context, input_end, chains.append(sql, record.tenant, input_end, record.output)
 
 
 def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:

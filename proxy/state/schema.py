@@ -47,6 +47,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "PRIMARY KEY (response, first))",
         "CREATE TABLE secrets (name TEXT PRIMARY KEY, value {blob} NOT NULL)",
     ),
+    (
+        # Where the items begin that the request itself brought; of older responses the whole history is theirs.
+        "ALTER TABLE responses ADD COLUMN input_begin {integer} NOT NULL DEFAULT 0",
+        # Work that one process does for all, and until when nobody else is to.
+        "CREATE TABLE leases (name TEXT PRIMARY KEY, until {real} NOT NULL)",
+    ),
 )
 
 

@@ -1,14 +1,18 @@
-"""SQLite: one file, or memory. Several processes of one machine may have the same file open (WAL)."""
+"""SQLite: one file, or memory. Several processes of one machine may have the same file open (WAL).
+
+What is asked for while the file is busy is done together, with one commit for all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from proxy.state.database import Rows, Sql, StoreUnavailable, storable
 from proxy.state.schema import SQLITE, TooNew, migrate
@@ -18,8 +22,13 @@ T = TypeVar("T")
 #: How long a transaction waits for that of another process, in seconds.
 _BUSY_TIMEOUT = 10
 _RETRY = 0.02
+#: Pieces of work that one transaction holds.
+_BATCH = 64
 #: Memory for pages, in KiB.
 _CACHE = 16 * 1024
+
+#: What came of a piece of work: its result, or an error.
+_Outcome = tuple[Any, Exception | None]
 
 
 class Sqlite:
@@ -30,21 +39,91 @@ class Sqlite:
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # which file is open
+        self._closed = True
+        self._waiting: deque[_Work] = deque()
 
     async def open(self) -> None:
         """See `Database`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+        self._closed = False
 
     async def close(self) -> None:
         """See `Database`."""
+        self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
         """See `Database`."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+        self._waiting.append(_Work(work, result))
+        self._thread.submit(self._do_waiting, loop)
+        return await result
+
+    # ---- in the thread ----------------------------------------------------------------------------------------------
+
+    def _do_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do all that waits, or as much of it as one transaction should hold; nothing if another call has done it already."""
+        batch: list[_Work] = []
+        while self._waiting and len(batch) < _BATCH:
+            batch.append(self._waiting.popleft())
+        if batch:
+            outcomes = self._together(batch) if len(batch) > 1 else None
+            if outcomes is None:
+                outcomes = [self._alone(one.function) for one in batch]
+            loop.call_soon_threadsafe(_deliver, batch, outcomes)
+
+    def _together(self, batch: Sequence[_Work]) -> list[_Outcome] | None:
+        """Each piece of work in a savepoint of one transaction. None if the database failed: then nothing was written."""
+        outcomes: list[_Outcome] = []
+
+        def all_of_it(sql: Sql) -> None:
+            for one in batch:
+                sql.execute("SAVEPOINT work")
+                try:
+                    outcomes.append((one.function(sql), None))
+                except sqlite3.Error:
+                    raise
+                except Exception as error:
+                    sql.execute("ROLLBACK TO work")
+                    outcomes.append((None, error))
+                sql.execute("RELEASE work")
+
+        return outcomes if self._alone(all_of_it)[1] is None else None
+
+    def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
+        """One transaction."""
+        try:
+            connection = self._usable()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = function(_Transaction(connection))
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:  # it failed; some errors have ended it already
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if not isinstance(error, sqlite3.OperationalError):  # damaged, or no database: it may be replaced
+                self._close()
+            return None, _unavailable(error)
+        except Exception as error:
+            return None, error
+        return result, None
+
+    def _usable(self) -> sqlite3.Connection:
+        """The connection; a new one if the file is not the one that was opened: deleted, or put back from a backup."""
+        if self._connection is None or (self._path is not None and _identity(self._path) != self._file):
+            self._close()
+            self._open()
+        assert self._connection is not None
+        return self._connection
 
     def _open(self) -> None:
+        connection = None
         try:
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -57,33 +136,50 @@ class Sqlite:
             # What is deleted is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
-            self._connection = connection
-            self._run(lambda sql: migrate(sql, SQLITE))
-        except (sqlite3.Error, OSError) as error:
-            raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
-        except TooNew as error:
-            raise StoreUnavailable(str(error)) from error
-
-    def _run(self, work: Callable[[Sql], T]) -> T:
-        connection = self._connection
-        if connection is None:
-            raise StoreUnavailable("the store is closed")
-        try:
             connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(_Transaction(connection))
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
+            migrate(_Transaction(connection), SQLITE)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreUnavailable(str(error)) from error
-        return result
+        except (sqlite3.Error, OSError, TooNew) as error:
+            if connection is not None:
+                connection.close()
+            reason = str(error) if isinstance(error, TooNew) else f"cannot open {self._path}: {error}"
+            raise StoreUnavailable(reason) from error
+        self._connection, self._file = connection, _identity(self._path) if self._path is not None else None
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class _Work(NamedTuple):
+    function: Callable[[Sql], Any]
+    result: asyncio.Future[Any]
+
+
+def _deliver(batch: Sequence[_Work], outcomes: Sequence[_Outcome]) -> None:
+    for one, (value, error) in zip(batch, outcomes, strict=True):
+        if one.result.done():
+            continue  # nobody waits any more
+        if error is not None:
+            one.result.set_exception(error)
+        else:
+            one.result.set_result(value)
+
+
+def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
+    unavailable = StoreUnavailable(str(error))
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands there; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -37,7 +37,7 @@ class FunctionCallItem:
     def append(self, pen: Pen, text: str) -> None:
         """A piece of the arguments."""
         self._deltas += 1
-        pen.out.append(writer.delta(self._head, pen.seq, text))
+        pen.out.append(writer.DELTA % (self._head, pen.seq, writer.quoted(text)))
         pen.seq += 1
 
     def close(self, pen: Pen, status: ItemStatus, arguments: str) -> None:
@@ -50,12 +50,17 @@ class FunctionCallItem:
 
 
 class CustomCallItem:
-    """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive."""
+    """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive.
 
-    __slots__ = ("_decoder", "_fields", "_head", "_id", "_index", "_pieces")
+    One that is not `live` keeps its input to itself until it is closed; then it is its `replacement`, if it was given one.
+    """
 
-    def __init__(self, pen: Pen, item_id: str, call_id: str, target: ToolTarget) -> None:
+    __slots__ = ("_decoder", "_fields", "_head", "_id", "_index", "_live", "_pieces", "replacement")
+
+    def __init__(self, pen: Pen, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> None:
         self._id = item_id
+        self._live = live
+        self.replacement: str | None = None
         self._pieces: list[str] = []
         self._decoder = CustomInput()
         self._fields = _call_fields("custom_tool_call", item_id, call_id, target)
@@ -68,7 +73,12 @@ class CustomCallItem:
 
     def close(self, pen: Pen, status: ItemStatus, arguments: str) -> None:
         """The rest of the input, the done, and the item itself."""
-        self._write(pen, self._decoder.finish(arguments))
+        if self._live:
+            self._write(pen, self._decoder.finish(arguments))
+        else:
+            text = self.input_of(arguments) if self.replacement is None else self.replacement
+            self._pieces, self._live = [], True
+            self._write(pen, text)
         text = "".join(self._pieces)
         kind = "response.custom_tool_call_input"
         pen.write(writer.text_done(f"{kind}.done", pen.seq, self._id, self._index, "input", text))
@@ -76,10 +86,15 @@ class CustomCallItem:
         item = f'{self._fields},"input":{quote(text)},"status":"{status}"}}'
         pen.finish("custom_tool_call", self._index, item)
 
+    def input_of(self, arguments: str) -> str:
+        """The whole input, given all of the arguments."""
+        return "".join(self._pieces) + self._decoder.finish(arguments)
+
     def _write(self, pen: Pen, text: str) -> None:
         if text:
             self._pieces.append(text)
-            pen.out.append(writer.delta(self._head, pen.seq, text))
+        if text and self._live:
+            pen.out.append(writer.DELTA % (self._head, pen.seq, writer.quoted(text)))
             pen.seq += 1
 
 
@@ -116,12 +131,12 @@ class ActionCallItem:
         pen.finish(kind, index, f'{head},"status":"{status}"}}')
 
 
-def open_call(pen: Pen, item_id: str, call_id: str, target: ToolTarget) -> CallItem:
-    """The item for a call of `target`."""
+def open_call(pen: Pen, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> CallItem:
+    """The item for a call of `target`; `live` is for a custom tool."""
     if target.kind == "function":
         return FunctionCallItem(pen, item_id, call_id, target)
     if target.kind == "custom":
-        return CustomCallItem(pen, item_id, call_id, target)
+        return CustomCallItem(pen, item_id, call_id, target, live=live)
     return ActionCallItem(pen, item_id, call_id, target)
 
 

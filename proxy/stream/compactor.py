@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from proxy.stream.options import Clock, StreamOptions
 from proxy.stream.response import Status
-from proxy.stream.translator import Clock, StreamOptions, Translator
+from proxy.stream.translator import Translator
 from proxy.stream.writer import quote
 from proxy.wire.errors import server_error
 

@@ -13,22 +13,13 @@ Two rules for this file:
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxy.stream import laws
+from proxy.stream.frames import frames
 from proxy.stream.laws import RULES, WARNINGS, Channel, Rule, Violation, short
 
-__all__ = ["RULES", "WARNINGS", "Checker", "Frame", "Violation", "check_stream", "frames"]
-
-
-class Frame(NamedTuple):
-    """One server-sent event: its `event:` name (None without that line), its data, whether a blank line ended it."""
-
-    name: str | None
-    data: str
-    complete: bool
+__all__ = ["RULES", "WARNINGS", "Checker", "Violation", "check_stream"]
 
 
 class _Text:
@@ -358,26 +349,6 @@ def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Viola
     if not marker:
         found.append(Violation("done_marker", count, "no data: [DONE] at the end"))
     return found
-
-
-def frames(data: bytes) -> Iterator[Frame]:
-    """The server-sent events of a body, as the SSE standard reads them; those without data are passed over."""
-    name: str | None = None
-    lines: list[str] = []
-    *whole, rest = re.split("\r\n|\n|\r", data.decode("utf-8", "replace").removeprefix("\ufeff"))
-    for line in [*whole, rest] if rest else whole:
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if not line:
-            if lines:
-                yield Frame(name, "\n".join(lines), True)
-            name, lines = None, []
-        elif field == "event":
-            name = value
-        elif field == "data":
-            lines.append(value)
-    if lines:
-        yield Frame(name, "\n".join(lines), False)
 
 
 def _decode(text: str) -> object:

@@ -92,21 +92,22 @@ class ReasoningItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of thinking."""
-        self._fold()
-        pen.out.append(self.more(pen, text))
+        self.fold()
+        pen.out.append(self.more(pen, text, writer.quoted(text)))
 
-    def _fold(self) -> None:
+    def fold(self) -> None:
+        """Keep many pieces as few. To be called now and then by who calls `more`."""
         self._pieces, self._folded = folded(self._pieces, self._folded)
 
-    def more(self, pen: Pen, text: str) -> bytes:
-        """The events for a piece of thinking, for the caller to send."""
+    def more(self, pen: Pen, text: str, quoted: bytes) -> bytes:
+        """The events for a piece of thinking, which is `quoted` as JSON, for the caller to send."""
         self._pieces.append(text)
         seq = pen.seq
         if not self._summary_head:
             pen.seq = seq + 1
-            return writer.delta(self._head, seq, text)
+            return writer.DELTA % (self._head, seq, quoted)
         pen.seq = seq + 2
-        return writer.delta(self._head, seq, text) + writer.delta(self._summary_head, seq + 1, text)
+        return writer.DELTA % (self._head, seq, quoted) + writer.DELTA % (self._summary_head, seq + 1, quoted)
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""
@@ -152,25 +153,26 @@ class MessageItem:
 
     def append(self, pen: Pen, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """A piece of the text."""
-        self._fold()
+        self.fold()
         if logprobs:
             self._pieces.append(text)
             self._logprobs += logprobs
             tokens = b'"logprobs":' + _logprobs_json(logprobs).encode("utf-8", "replace")
-            pen.out.append(writer.delta(self._head.replace(b'"logprobs":[]', tokens, 1), pen.seq, text))
+            pen.out.append(writer.DELTA % (self._head.replace(b'"logprobs":[]', tokens, 1), pen.seq, writer.quoted(text)))
             pen.seq += 1
         else:
-            pen.out.append(self.more(pen, text))
+            pen.out.append(self.more(pen, text, writer.quoted(text)))
 
-    def _fold(self) -> None:
+    def fold(self) -> None:
+        """Keep many pieces as few. To be called now and then by who calls `more`."""
         self._pieces, self._folded = folded(self._pieces, self._folded)
 
-    def more(self, pen: Pen, text: str) -> bytes:
-        """The event for a piece of the text, for the caller to send."""
+    def more(self, pen: Pen, text: str, quoted: bytes) -> bytes:
+        """The event for a piece of the text, which is `quoted` as JSON, for the caller to send."""
         self._pieces.append(text)
         seq = pen.seq
         pen.seq = seq + 1
-        return writer.delta(self._head, seq, text)
+        return writer.DELTA % (self._head, seq, quoted)
 
     def close(self, pen: Pen, status: ItemStatus) -> None:
         """The dones, and the item itself."""

@@ -10,16 +10,17 @@ backend cut its deltas.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from proxy.stream.calls import CALL_ID_PREFIX, Arguments, CallItem, open_call
+from proxy.stream.calls import CALL_ID_PREFIX, Arguments, CallItem, CustomCallItem, open_call
 from proxy.stream.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
+from proxy.stream.held import Held
+from proxy.stream.item_options import ItemOptions
 from proxy.stream.items import MessageItem, Pen, ReasoningItem
+from proxy.stream.kinds import Blank, ForbiddenCall
 from proxy.wire.chat import TokenLogprob
-from proxy.wire.tools import ToolTable, ToolTarget
+from proxy.wire.tools import ToolTarget
 
 State = Literal["idle", "reasoning", "text", "refusal", "call"]
 
@@ -28,33 +29,14 @@ _CONTENT = frozenset({Text, Reasoning, Refusal})
 _KIND_OF: dict[str, type[Content]] = {"reasoning": Reasoning, "text": Text, "refusal": Refusal}
 
 
-class Blank:
-    """Kind of a Reasoning, Text or Refusal delta that is white space alone."""
-
-
-class ForbiddenCall:
-    """Kind of a ToolCall that the request does not permit (tool_choice, max_tool_calls, parallel_tool_calls)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ItemOptions:
-    """What the request and the client say about the items."""
-
-    token: str  #: makes the ids of this response's items unique; letters and digits
-    tools: ToolTable = field(default_factory=dict)
-    allowed: frozenset[str] | None = None  #: chat names that may be called; None: any
-    max_calls: int | None = None
-    call_ids: frozenset[str] = frozenset()  #: call ids of the history, never given again
-    mirror_summary: bool = False
-    reasoning_event: str = "response.reasoning_text"
-    seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
-    refusal_as_text: bool = False
-    omit_cut_calls: bool = False  #: a cut call gets no done
-    omit_broken_text: bool = False  #: nor does a text, when the client will repeat the request
-
-
 class Lifecycle:
     """Feed deltas to `step`, then call `close`; the events are in `pen.out`."""
+
+    __slots__ = (
+        "_arguments", "_call", "_call_ids", "_call_index", "_call_name", "_calls", "_forbidden", "_fresh", "_held", "_item",
+        "_judging", "_options", "_row", "_space_logprobs", "finish_reason", "pen", "repairs", "space", "state", "usage",
+        "visible",
+    )  # fmt: skip
 
     def __init__(self, options: ItemOptions) -> None:
         self.pen = Pen()
@@ -66,17 +48,18 @@ class Lifecycle:
         self._options = options
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
-        self._space = ""  # white space at the end of the open text, or before the first one
+        self.space = ""  # white space at the end of the open text, or before the first one
         self._space_logprobs: list[TokenLogprob] = []
         self._fresh = True  # nothing but text's leading white space has come yet
         self._call: CallItem | None = None
         self._call_index = -1
+        self._call_name = ""
+        self._judging = False  # the open call may not close before there is a verdict on it
         self._arguments = Arguments()
         self._calls = 0
         self._call_ids = set(options.call_ids)
         self._forbidden: set[int] = set()
-        self._held: deque[list[Delta]] = deque()
-        self._held_calls: dict[int, list[Delta]] = {}
+        self._held = Held()
 
     def step(self, delta: Delta) -> None:
         """Take one delta."""
@@ -91,11 +74,19 @@ class Lifecycle:
 
     @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
-        """The item to which more of its text may be appended directly, if that text does not end with white space.
+        """The item to which more of its text may be appended directly, once it is `trimmed`.
 
         This is the table's most frequent row, looked up once for many deltas. None where the table has to decide.
         """
-        return None if self._space or self._space_logprobs or self.state == "refusal" else self._item
+        return None if self._space_logprobs or self.state == "refusal" else self._item
+
+    def trimmed(self, text: str) -> str:
+        """What to write of more of the open text: white space that was held comes before it, that at its end is held. Empty if
+        it is white space alone."""
+        text = self.space + text
+        body = text.rstrip()
+        self.space = text[len(body) :]
+        return body
 
     def close(self) -> bool:
         """The stream ended after a finish_reason: close what is open. False if a call turns out to be cut."""
@@ -131,11 +122,26 @@ class Lifecycle:
             else:
                 self._call.close(self.pen, "incomplete", self._arguments.text)
             self._call = None
-        if self._held:
+        if self._held.groups:
             self._repair("held_dropped")
         self._held.clear()
-        self._held_calls.clear()
         self._enter("idle")
+
+    @property
+    def unjudged(self) -> tuple[str, str] | None:
+        """The whole call that waits for a verdict, as its chat name and its input; none in an answer that was cut."""
+        call = self._call if self._judging and self.finish_reason == "stop" else None
+        if not isinstance(call, CustomCallItem) or not self._call_is_whole():
+            return None
+        return self._call_name, call.input_of(self._arguments.text)
+
+    def judge(self, replacement: str | None) -> None:
+        """The verdict on that call: it is closed, with this input in place of its own if it is not None."""
+        assert isinstance(self._call, CustomCallItem)
+        self._call.replacement = replacement
+        self._judging = False
+        self._close_call()
+        self._release()
 
     # ---- actions of the table ------------------------------------------------------------------------------------
 
@@ -165,13 +171,7 @@ class Lifecycle:
         self._enter(state)
 
     def _write(self, delta: Content) -> None:
-        text = delta.text
-        if self._space:
-            text, self._space = self._space + text, ""
-        if text[-1].isspace():
-            body = text.rstrip()
-            self._space = text[len(body) :]
-            text = body
+        text = self.trimmed(delta.text)
         logprobs = delta.logprobs if type(delta) is Text else None
         if self._space_logprobs:
             logprobs, self._space_logprobs = self._space_logprobs + (logprobs or []), []
@@ -180,16 +180,16 @@ class Lifecycle:
     def _hold_space(self, delta: Content) -> None:
         """White space belongs to the open item of its own kind, or to the answer that it may begin."""
         if type(delta) is _KIND_OF.get(self.state) or (self._fresh and type(delta) is not Reasoning):
-            self._space += delta.text
+            self.space += delta.text
             if type(delta) is Text and delta.logprobs:
                 self._space_logprobs += delta.logprobs
         elif self._fresh:  # an empty thinking block: what follows is separated from it
-            self._fresh, self._space = False, ""
+            self._fresh, self.space = False, ""
 
     def _after_held(self, delta: Content) -> None:
         """White space beside a call is a separator, but not within a text that is held."""
-        if self._held and type(self._held[-1][0]) is not ToolCall:
-            self._hold(delta)
+        if self._held.ends_in_text:
+            self._held.add(delta)
 
     def _close_item(self, delta: Delta) -> None:
         assert self._item is not None
@@ -206,8 +206,10 @@ class Lifecycle:
             if delta.id:
                 self._repair("call_id_replaced")
         self._call_ids.add(call_id)
-        self._call = open_call(self.pen, self._new_id(CALL_ID_PREFIX[target.kind]), call_id, target)
-        self._call_index = delta.index
+        self._judging = target.kind == "custom" and delta.name in self._options.judged
+        item_id = self._new_id(CALL_ID_PREFIX[target.kind])
+        self._call = open_call(self.pen, item_id, call_id, target, live=not self._judging)
+        self._call_index, self._call_name = delta.index, delta.name
         self._calls += 1
         self._arguments = Arguments()
         self._drop_space()
@@ -216,20 +218,21 @@ class Lifecycle:
 
     def _write_arguments(self, delta: ToolArguments) -> None:
         if delta.index != self._call_index:
-            self._hold_arguments(delta)
+            if not self._held.add_arguments(delta):
+                self._stray_arguments(delta)
             return
         self._append_arguments(delta.text)
-        if self._held and self._arguments.closed:
+        if self._held.groups and self._may_close:
             self._close_call()
             self._release()
 
     def _after_call(self, delta: Delta) -> None:
         """Something else begins: it follows at once if the open call is complete, else it is held until it is."""
-        if self._arguments.closed and not self._held:
+        if self._may_close and not self._held.groups:
             self._close_call()
             self.step(delta)
         else:
-            self._hold(delta)
+            self._held.add(delta)
 
     def _forbid(self, delta: ToolCall) -> None:
         self._forbidden.add(delta.index)
@@ -262,12 +265,12 @@ class Lifecycle:
         options = self._options
         if options.allowed is not None and call.name not in options.allowed:
             return False
-        return options.max_calls is None or self._calls + len(self._held_calls) < options.max_calls
+        return options.max_calls is None or self._calls + self._held.calls < options.max_calls
 
     def _keep_space(self) -> None:
         """White space at the very end of an answer is the model's own."""
-        if self._space and self.state != "reasoning":
-            self._item.append(self.pen, self._space, self._space_logprobs or None)  # type: ignore[union-attr]
+        if self.space and self.state != "reasoning":
+            self._item.append(self.pen, self.space, self._space_logprobs or None)  # type: ignore[union-attr]
         self._drop_space()
 
     def _call_is_whole(self) -> bool:
@@ -275,6 +278,11 @@ class Lifecycle:
             self._append_arguments("{}")
             self._repair("empty_arguments")
         return self._arguments.closed or not self._arguments.bracketed
+
+    @property
+    def _may_close(self) -> bool:
+        """Something else may follow the open call at once."""
+        return not self._judging and self._arguments.closed
 
     def _close_call(self) -> None:
         assert self._call is not None
@@ -284,27 +292,10 @@ class Lifecycle:
         self._call = None
         self._enter("idle")
 
-    def _hold(self, delta: Delta) -> None:
-        if type(delta) is ToolCall:
-            held: list[Delta] = [delta]
-            self._held_calls[delta.index] = held
-            self._held.append(held)
-        elif self._held and type(self._held[-1][0]) is type(delta):
-            self._held[-1].append(delta)
-        else:
-            self._held.append([delta])
-
-    def _hold_arguments(self, delta: ToolArguments) -> None:
-        held = self._held_calls.get(delta.index)
-        if held is None:
-            self._stray_arguments(delta)
-        else:
-            held.append(delta)
-
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""
-        while self._held and self.state != "call":
-            held = self._held.popleft()
+        while self._held.groups and self.state != "call":
+            held = self._held.take()
             if type(held[0]) is ToolCall:
                 self._open_held(held)
             else:
@@ -314,12 +305,11 @@ class Lifecycle:
     def _open_held(self, held: list[Delta]) -> None:
         """A call that came too early, with all of its arguments so far (it was permitted when it came)."""
         call: Any = held[0]
-        del self._held_calls[call.index]
         if self._item is not None:
             self._close_item(call)
         self._open_call(call)
         self._append_arguments("".join(delta.text for delta in held[1:] if type(delta) is ToolArguments))
-        if self._held and self._arguments.closed:
+        if self._held.groups and self._may_close:
             self._close_call()
 
     def _append_arguments(self, text: str) -> None:
@@ -328,7 +318,7 @@ class Lifecycle:
             self._call.append(self.pen, text)  # type: ignore[union-attr]
 
     def _drop_space(self) -> None:
-        self._space, self._fresh = "", False
+        self.space, self._fresh = "", False
         if self._space_logprobs:
             self._space_logprobs = []
 

@@ -1,4 +1,4 @@
-"""The tokens of text that arrives in pieces: counted (`TokenMeter`) or found (`Retokenizer`). The tokenizer is given.
+"""Counts the tokens of text that arrives in pieces. The tokenizer is given.
 
 A tokenizer encodes whole texts: two halves encoded apart may give other tokens than the two together. What makes it possible
 to work in pieces are *seams*: places where the tokens before are settled whatever follows, and where the rest, encoded by
@@ -31,8 +31,6 @@ _REPETITION = 160
 #: Characters from the end of a batch within which a seam is sought, and how many boundaries are tried.
 _REACH = 224
 _TRIES = 8
-#: Characters that a `Retokenizer` lets wait before it looks for a seam that is not between words.
-_DUE = 96
 
 
 class Encoding(Protocol):
@@ -62,14 +60,11 @@ class Cut(NamedTuple):
     at: int
 
 
-def cut(encode: Encode, text: str, *, word_lookahead: int = _LOOKAHEAD) -> Cut | None:
-    """Cut the text at its last seam; None if none is found near its end.
-
-    `word_lookahead`: characters that must stand behind a seam between words, from the space on, at least 2.
-    """
+def cut(encode: Encode, text: str) -> Cut | None:
+    """Cut the text at its last seam; None if none is found near its end."""
     encoding = encode(text)
     ids, offsets = encoding.ids, encoding.offsets
-    for count in _boundaries(text, encoding, offsets, word_lookahead):
+    for count in _boundaries(text, encoding, offsets):
         at = offsets[count - 1][1]
         if encode(text[at:]).ids == ids[count:]:
             return Cut(ids[:count], at)
@@ -86,7 +81,7 @@ def _cut_anyway(encode: Encode, text: str) -> Cut:
     return Cut(ids, len(text))
 
 
-def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]], word_lookahead: int) -> Iterator[int]:
+def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]]) -> Iterator[int]:
     """Places worth trying, as the number of tokens before: those between words first, then the others, the last ones first."""
     end = len(text)
     edges: list[int] = []
@@ -100,7 +95,7 @@ def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]
         if at <= 0 or offsets[count][0] < at:  # the two tokens share a character
             continue
         if _between_words(text, at):
-            if at <= end - word_lookahead:
+            if at <= end - _LOOKAHEAD:
                 tries += 1
                 yield count
         elif at <= end - (_REPETITION if _repeats(text, at) else _LOOKAHEAD):
@@ -214,63 +209,3 @@ class TokenMeter:
         found = found or _cut_anyway(self._encode, text)
         self._counts[run.kind] += len(found.ids)
         run.drop(found.at)
-
-
-class Settled(NamedTuple):
-    """A piece of text, and exactly its token ids."""
-
-    text: str
-    ids: list[int]
-
-
-class Retokenizer:
-    """Text in pieces, cut anywhere, becomes text with token ids; all pieces together give the ids of the whole text.
-
-    What is not settled waits: usually the last word, and never long. Whether special tokens in the text (`<|im_end|>`) are
-    taken for what they look like is up to `encode`.
-    """
-
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
-        self._text = ""
-        self._seen = 0  # how much of it has been searched for words
-        self._due = _DUE  # the length at which a seam is sought wherever it is
-
-    def feed(self, text: str) -> Settled:
-        """What has become certain with this piece; often nothing."""
-        self._text += text
-        done: list[Cut] = []
-        start = 0
-        while (rest := len(self._text) - start) >= self._due or self._new_word(start):
-            window = self._text[start : start + _LIMIT]
-            found = cut(self._encode, window, word_lookahead=2)
-            if found is None and rest >= _LIMIT:
-                found = _cut_anyway(self._encode, window)
-            if found is None:
-                # Words are no help here, or only later: try again when there is more, not with every piece.
-                self._due = min(_LIMIT, max(2 * self._due, rest + 1))
-                self._seen = len(self._text)
-                break
-            done.append(found)
-            start += found.at
-            self._due = _DUE
-            self._seen = start
-        settled, self._text = self._text[:start], self._text[start:]
-        self._seen = max(0, self._seen - start)
-        return Settled(settled, [token for each in done for token in each.ids])
-
-    def finish(self) -> Settled:
-        """The text is over: the rest of it."""
-        text, self._text, self._seen = self._text, "", 0
-        return Settled(text, list(self._encode(text).ids) if text else [])
-
-    def _new_word(self, start: int) -> bool:
-        """A space between words stands where none has been seen."""
-        if self._due > _DUE:  # there was one, and it was no seam
-            return False
-        text = self._text
-        at = text.find(" ", max(self._seen, start + 1), -1)
-        while at > 0 and not _between_words(text, at):
-            at = text.find(" ", at + 1, -1)
-        self._seen = max(start, len(text) - 1 if at < 0 else at)
-        return at > 0

@@ -5,61 +5,42 @@
     for data in body:  send(translator.feed(data))
     send(translator.finish())
 
-Whatever happens, exactly one terminal event is written: `finish` without a finish_reason, an error chunk, a malformed
-chunk and a defect of our own all end in `response.failed`. After the terminal event every method returns no bytes.
+Whatever happens, one terminal event is written: `finish` without a finish_reason, an error chunk, a malformed chunk and a
+defect of our own all end in `response.failed`. Behind it every method returns no bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from proxy.stream import writer
 from proxy.stream.accounts import Accounts
-from proxy.stream.clients import STANDARD, Client
+from proxy.stream.continuation import ChunkPattern, continued, learn, unquoted
 from proxy.stream.deltas import Reasoning, Text
+from proxy.stream.item_options import ItemOptions
 from proxy.stream.items import MessageItem, ReasoningItem
-from proxy.stream.lifecycle import ItemOptions, Lifecycle, State
-from proxy.stream.markup import Markup, Plain
+from proxy.stream.lifecycle import Lifecycle, State
+from proxy.stream.markup import Plain
+from proxy.stream.options import Clock, StreamOptions
 from proxy.stream.reader import Reader
 from proxy.stream.response import ResponseObject, Status, usage_json
-from proxy.stream.tokens import Encode
-from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
+from proxy.wire.chat import MalformedChunk, decode_chunk
 from proxy.wire.chat_errors import read_error_chunk
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
-from proxy.wire.tools import ToolTable
 
 #: The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 
-#: Clock: Unix time in seconds.
-Clock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """All that a translation needs to know about its request."""
-
-    response_id: str  #: `resp_` and letters or digits, unique
-    model: str
-    echo: Mapping[str, Any] = field(default_factory=dict)  #: response fields that repeat the request
-    tools: ToolTable = field(default_factory=dict)
-    allowed: frozenset[str] | None = None
-    max_calls: int | None = None
-    call_ids: frozenset[str] = frozenset()
-    summary: bool = False  #: mirror reasoning into a summary
-    seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
-    logprobs: bool = False
-    reasoning_event: str = "response.reasoning_text"
-    client: Client = STANDARD
-    markup: Markup | None = None  #: reads the markup in the text; one for each stream
-    encode: Encode | None = None  #: the model's tokenizer, to count where the backend does not
-
 
 class Translator:
     """One stream. `status` tells how it stands, `response_json` is the final response once it has ended."""
+
+    __slots__ = (
+        "_clock", "_counting", "_field", "_markup", "_missed", "_misses", "_open_kind", "_open_text", "_pattern",
+        "_pen", "_plain", "_reader", "_response", "_run", "_sse", "accounts", "chunks", "defect", "ended", "error",
+        "first_json", "incomplete_reason", "lifecycle", "malformed", "response_json", "status",
+    )  # fmt: skip
+
+    awaiting: tuple[str, str] | None = None  #: a call that waits for a verdict, see `judged.py`
 
     def __init__(self, options: StreamOptions, clock: Clock) -> None:
         self._clock = clock
@@ -67,7 +48,7 @@ class Translator:
         self._reader = Reader(
             known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
         )
-        self.lifecycle = self._lifecycle = Lifecycle(
+        self.lifecycle = Lifecycle(
             ItemOptions(
                 token=options.response_id.removeprefix("resp_"),
                 tools=options.tools,
@@ -77,11 +58,12 @@ class Translator:
                 mirror_summary=options.summary,
                 seal=options.seal,
                 reasoning_event=options.reasoning_event,
+                judged=frozenset(options.grammars) if options.judged else frozenset(),
                 omit_cut_calls=options.client.runs_cut_calls,
                 omit_broken_text=options.client.keeps_broken_text,
             )
         )
-        self._pen = self._lifecycle.pen
+        self._pen = self.lifecycle.pen
         self._markup = options.markup
         self.accounts = Accounts(options.encode)
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
@@ -100,6 +82,8 @@ class Translator:
         self._open_kind: State = "idle"
         self._field: State = "idle"  # the field of a chunk in which more of it comes: "reasoning", or else the content
         self._plain: Plain | None = None  # whether raw text has no markup in it
+        self._pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
+        self._misses = self._missed = 0  # such chunks in a row that did not look like it, and the last one's number
         self.malformed = 0
 
     @property
@@ -108,16 +92,21 @@ class Translator:
         return self._response.id
 
     @property
+    def unheard(self) -> bool:
+        """The backend has not said anything yet, not even a part of something: another one may be fed in its place."""
+        return not self.chunks and not self.malformed and not self._sse.buffer
+
+    @property
     def visible(self) -> bool:
         """Something that a user sees has begun: text, a refusal or a call."""
-        return self._lifecycle.visible
+        return self.lifecycle.visible
 
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be mended on the way, by kind."""
         return {
             **self._reader.repairs,
-            **self._lifecycle.repairs,
+            **self.lifecycle.repairs,
             **(self._markup.repairs if self._markup is not None else {}),
         }
 
@@ -147,21 +136,25 @@ class Translator:
             self._pen.write(writer.response_event(kind, self._pen.seq, snapshot))
         return self._take()
 
+    def insert(self, kind: str, item: str) -> bytes:
+        """An item that the gateway made itself, as JSON: behind `start`, before the first of the model's own."""
+        if not self.ended:
+            self._pen.finish(kind, self._pen.add(item), item)
+        return self._take()
+
     def feed(self, data: bytes) -> bytes:
         """The events for the next piece of the backend's body, cut anywhere.
 
         Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
         more events than it can take.
         """
-        open_text = self._open_text
-        if open_text is not None and data.find(b"\n") == len(data) - 2 and not self._sse.buffer:
-            # The usual case, without a detour: one read is one event, and that is more of the open text.
-            text = self._more(data)
-            if text is not None:
-                return open_text.more(self._pen, text)
-        if self.ended:
-            return b""
         try:
+            if self._pattern is not None and self._open_text is not None:
+                events = self._feed_usual(data, self._pattern, self._open_text)
+                if events is not None:
+                    return events
+            if self.ended:
+                return b""
             for payload in self._sse.feed(data):
                 self._read(payload)
                 if self.ended:
@@ -192,7 +185,7 @@ class Translator:
 
         Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it.
         """
-        if self._lifecycle.finish_reason is not None:
+        if self.lifecycle.finish_reason is not None:
             return self.finish()
         if not self.ended:
             self._fail(error)
@@ -206,51 +199,81 @@ class Translator:
         self._pen.write(writer.response_event("response.in_progress", self._pen.seq, snapshot))
         return self._take()
 
+    def _feed_usual(self, data: bytes, pattern: ChunkPattern, open_text: ReasoningItem | MessageItem) -> bytes | None:
+        """The events for a read of nothing but usual chunks: more of the open text. None, with nothing done, for any other."""
+        whole, rest, chunks = data, b"", 1
+        if self._sse.buffer or not data.endswith(pattern.behind):
+            whole, rest = self._sse.split(data)
+            if not whole.endswith(pattern.behind):
+                return None
+        if not whole.startswith(pattern.before):
+            return None
+        inside = whole[pattern.begin : pattern.end]
+        if len(inside) > pattern.around:  # else it is one event
+            inside = pattern.texts(whole)
+            chunks = (len(whole) - len(inside)) // pattern.around
+        quoted = b'"%b"' % inside
+        text = unquoted(quoted)
+        if not text or not (self._plain is None or self._plain(text, None)):
+            return None
+        self._sse.buffer = rest
+        self.chunks += chunks
+        if self._counting:
+            self._count(text, None)
+        if self.lifecycle.space or text[-1].isspace():
+            text = self.lifecycle.trimmed(text)
+            if not text:
+                return b""
+            quoted = writer.quoted(text)
+            open_text.fold()
+        return open_text.more(self._pen, text, quoted)
+
     def _read(self, payload: bytes) -> None:
         if payload == b"[DONE]":
             self._end()
             return
-        chunk = decode_chunk(payload)
         self.chunks += 1
+        if self._pattern is not None and self._open_text is not None:
+            text = self._pattern.text(payload)
+            if text and (self._plain is None or self._plain(text, None)):
+                self._continue(text, None)
+                return
+        chunk = decode_chunk(payload)
         if self._open_text is not None:
-            text = _more_of(self._field, chunk)
-            if text is not None and (self._plain is None or self._plain(text, _token_ids(chunk))):
-                self._run.append(text)
-                if self._counting:
-                    self._count(text, chunk)
+            found, token_ids = continued(self._field, chunk), chunk.token_ids
+            if found is not None and (self._plain is None or self._plain(found, token_ids)):
+                self._continue(found, token_ids)
+                if token_ids is None:
+                    self._learn(payload, found)
                 return
             self._flush()
-        if chunk.error is not None or chunk.object == "error":
-            self._fail(read_error_chunk(_error_of(chunk)))
+        if chunk.failure is not None:
+            self._fail(read_error_chunk(chunk.failure))
             return
-        deltas, token_ids = self._reader.read(chunk), _token_ids(chunk)
+        deltas, token_ids = self._reader.read(chunk), chunk.token_ids
         if self._markup is not None:
             deltas = self._markup.read(deltas, token_ids)
         self._counting = self._counting or token_ids is not None
         if self._counting:
             self.accounts.book(deltas, token_ids)
         for delta in deltas:
-            self._lifecycle.step(delta)
+            self.lifecycle.step(delta)
         self._look_ahead()
 
-    def _more(self, event: bytes) -> str | None:
-        """The text of an event that brings more of the open text and nothing else, not even white space at its end."""
-        if event[:6] != b"data: " or event.find(b"\r") >= 0:
-            return None
-        try:
-            chunk = decode_chunk(event[6:-2])
-        except MalformedChunk:
-            return None  # `feed` meets it again, and says so
-        text = _more_of(self._field, chunk)
-        if text is None or text[-1].isspace() or (self._plain is not None and not self._plain(text, _token_ids(chunk))):
-            return None
-        self.chunks += 1
-        if self._counting:
-            self._count(text, chunk)
-        return text
+    def _learn(self, payload: bytes, text: str) -> None:
+        """See what a usual chunk looks like; less and less often in a stream in which no two are alike."""
+        self._misses = self._misses + 1 if self.chunks == self._missed + 1 else 1
+        self._missed = self.chunks
+        if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, ...
+            self._pattern = learn(self._field, payload, text) or self._pattern
 
-    def _count(self, text: str, chunk: Chunk) -> None:
-        self.accounts.book([Reasoning(text) if self._open_kind == "reasoning" else Text(text)], _token_ids(chunk))
+    def _continue(self, text: str, token_ids: list[int] | None) -> None:
+        self._run.append(text)
+        if self._counting:
+            self._count(text, token_ids)
+
+    def _count(self, text: str, token_ids: list[int] | None) -> None:
+        self.accounts.book([Reasoning(text) if self._open_kind == "reasoning" else Text(text)], token_ids)
 
     def _flush(self) -> None:
         """Write the run of pieces that all belong to the open text."""
@@ -259,21 +282,22 @@ class Translator:
             return
         text = run[0] if len(run) == 1 else "".join(run)
         run.clear()
-        if text[-1].isspace():
-            self._lifecycle.step(Reasoning(text) if self._open_kind == "reasoning" else Text(text))
-            self._look_ahead()
-        else:
+        text = self.lifecycle.trimmed(text)
+        if text:
             self._open_text.append(self._pen, text, None)  # type: ignore[union-attr]
 
     def _look_ahead(self) -> None:
-        self._open_text = None if self._reader.waiting else self._lifecycle.open_text
-        self._open_kind = self._field = self._lifecycle.state
+        field = self._field
+        self._open_text = None if self._reader.waiting else self.lifecycle.open_text
+        self._open_kind = self._field = self.lifecycle.state
         if self._markup is not None and self._open_text is not None:
             lane = self._markup.lane(self._open_kind)
             if lane is None:
                 self._open_text = None
             else:
                 self._field, self._plain = lane
+        if self._field != field:
+            self._pattern, self._misses = None, 0
 
     def _read_last(self, payload: bytes) -> None:
         """An event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""
@@ -286,13 +310,16 @@ class Translator:
         if self.ended:
             return
         self._flush()
-        lifecycle = self._lifecycle
-        reason = lifecycle.finish_reason
+        lifecycle = self.lifecycle
         rest = self._reader.finish()
         if self._markup is not None:
-            rest = self._markup.read(rest, None) + self._markup.finish(reason or "error")
+            rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
         for delta in rest:
             lifecycle.step(delta)
+        self._conclude()
+
+    def _conclude(self) -> None:
+        lifecycle, reason = self.lifecycle, self.lifecycle.finish_reason
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
         elif reason == "error":
@@ -311,13 +338,11 @@ class Translator:
             self._fail(server_error("The backend sent something that is not a chat completion chunk."))
         else:
             self.defect = error
-            self._fail(
-                server_error("The gateway failed while it translated the stream. This is a defect: please report it.", 500)
-            )
+            self._fail(server_error("The gateway failed to translate the stream. This is a defect: please report it.", 500))
 
     def _fail(self, error: ApiError) -> None:
         self.error = error
-        for step in (self._flush, self._give_out_held, self._lifecycle.abandon):
+        for step in (self._flush, self._give_out_held, self.lifecycle.abandon):
             try:
                 step()
             except Exception as defect:  # nothing may stand between the client and its terminal event
@@ -328,7 +353,7 @@ class Translator:
         """What a parser of ours held back is as true as what the model had said before."""
         if self._markup is not None and self.defect is None:
             for delta in self._markup.finish("error"):
-                self._lifecycle.step(delta)
+                self.lifecycle.step(delta)
 
     def _terminate(self, status: Status) -> None:
         error = None
@@ -339,7 +364,7 @@ class Translator:
         response = self._response.json(
             status,
             self._pen.done,
-            usage=usage_json(self.accounts.settle(self._lifecycle.usage, self._pen.characters)),
+            usage=usage_json(self.accounts.settle(self.lifecycle.usage, self._pen.characters)),
             completed_at=int(self._clock()) if status == "completed" else None,
             incomplete_reason=self.incomplete_reason,
             error=error,
@@ -350,41 +375,6 @@ class Translator:
 
     def _take(self) -> bytes:
         out = self._pen.out
-        if not out:
-            return b""
         data = b"".join(out)
         out.clear()
         return data
-
-
-def _more_of(state: State, chunk: Chunk) -> str | None:
-    """The text of the usual chunk, which brings a piece of the open text and nothing else; None for any other."""
-    choices = chunk.choices
-    if not choices or chunk.usage is not None or chunk.error is not None or chunk.lenient:
-        return None
-    choice = choices[0]
-    delta = choice.delta
-    if (
-        delta is None
-        or choice.finish_reason is not None
-        or choice.logprobs is not None
-        or delta.tool_calls is not None
-        or delta.refusal
-        or delta.function_call is not None
-    ):
-        return None
-    thinking = delta.reasoning or delta.reasoning_content or delta.thinking
-    text = delta.content
-    if state == "reasoning":
-        text, thinking = thinking, text
-    if thinking or not text or text.__class__ is not str:
-        return None
-    return text
-
-
-def _token_ids(chunk: Chunk) -> list[int] | None:
-    return chunk.choices[0].token_ids if chunk.choices else None
-
-
-def _error_of(chunk: Chunk) -> Any:
-    return chunk.error if chunk.error is not None else {"message": chunk.message}

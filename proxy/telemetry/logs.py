@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -20,7 +21,12 @@ def logger() -> logging.Logger:
 
 def fields(**values: Any) -> dict[str, Any]:
     """`extra` for a log call: fields without a value are left out."""
-    return {"fields": {name: value for name, value in values.items() if value is not None}}
+    return {"fields": present(values)}
+
+
+def present(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class _TextFormatter(logging.Formatter):
@@ -48,8 +54,18 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     target.handlers = [handler]
     target.propagate = False
     target.setLevel(level.upper())
+    # What no line of ours says need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # What is left to aiohttp is broken HTTP; it would log a traceback with bytes of the request in it, keys perhaps.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+
+
+def routine(level: int, message: str, values: dict[str, Any]) -> None:
+    """Log what happens with every request: written with the next `flush`, and without a look at who calls."""
+    target = logger()
+    if target.isEnabledFor(level):
+        extra = {"fields": values, "routine": True}
+        target.handle(target.makeRecord(_LOGGER, level, "", 0, message, (), None, extra=extra))
 
 
 def flush() -> None:
@@ -67,6 +83,7 @@ class _BatchHandler(logging.StreamHandler[Any]):
     def __init__(self) -> None:
         super().__init__()
         self._lines: list[str] = []
+        self.lost = 0  # lines that could not be written
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(self.format(record))
@@ -76,9 +93,24 @@ class _BatchHandler(logging.StreamHandler[Any]):
     def flush(self) -> None:
         with self.lock or nullcontext():
             lines, self._lines = self._lines, []
-        if lines:
-            self.stream.write("\n".join(lines) + "\n")
-        super().flush()
+        count = len(lines)
+        try:
+            if lines and self.lost:
+                lines.append(self.format(_gap(self.lost)))
+            if lines:
+                self.stream.write("\n".join(lines) + "\n")
+            super().flush()
+        except OSError:  # a full disk, a reader that is gone: no request shall suffer
+            self.lost += count
+        else:
+            self.lost = 0 if lines else self.lost
+
+
+def _gap(lines: int) -> logging.LogRecord:
+    """What the log says once it can be written again."""
+    record = logging.LogRecord(_LOGGER, logging.WARNING, __file__, 0, "log lines lost", None, None)
+    record.fields = {"lines": lines}
+    return record
 
 
 def _timestamp(record: logging.LogRecord) -> str:
@@ -87,4 +119,9 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 def _bare(value: Any) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(c in text for c in ' "\n\r\t=') else text
+    # Names come from clients and backends: none of them may write control characters to the operator's terminal.
+    return text if _is_bare(text) else json.dumps(text)
+
+
+def _is_bare(text: str) -> bool:
+    return bool(text) and text.isprintable() and " " not in text and '"' not in text and "=" not in text

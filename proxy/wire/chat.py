@@ -108,6 +108,18 @@ class Chunk(msgspec.Struct, gc=False):
     #: Set by `decode_chunk`: the payload was not valid Unicode and may hold halves of surrogate pairs.
     lenient: bool = False
 
+    @property
+    def token_ids(self) -> list[int] | None:
+        """The ids of its tokens, where the server sends them."""
+        return self.choices[0].token_ids if self.choices else None
+
+    @property
+    def failure(self) -> Any:
+        """What went wrong, in the words of the server; None for a chunk of an answer."""
+        if self.error is not None:
+            return self.error
+        return {"message": self.message} if self.object == "error" else None
+
 
 _decoder = msgspec.json.Decoder(Chunk)
 

@@ -18,6 +18,12 @@ from proxy.wire.errors import ApiError, invalid_request
 
 #: JSON nested deeper than this is refused: no request needs it, and every later encoder would have to survive it.
 MAX_DEPTH = 128
+#: Most values in a body, roughly: `[],` takes three bytes of it and 64 of memory, and nothing else runs while it is decoded.
+#: Every value but the first comes after one of these signs; in texts they stand too, but no model reads so long a text.
+MAX_VALUES = 1_000_000
+_SIGNS = (b",", b"[", b"{")
+#: Bodies smaller than this, in bytes, cannot hold enough to matter, and are not counted.
+_SMALL = 1024 * 1024
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -135,6 +141,9 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 
 def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
+    if len(raw) > _SMALL and sum(bytes(raw).count(sign) for sign in _SIGNS) > MAX_VALUES:
+        message = f"The request body holds too many values: at most {MAX_VALUES} are taken."
+        raise ApiError(413, message, code="request_too_large")
     try:
         fields = msgspec.json.decode(raw)
     except RecursionError:

@@ -52,6 +52,13 @@ class SSEDecoder:
         self._keep(data[start:])
         return payloads
 
+    def split(self, data: bytes) -> tuple[bytes, bytes]:
+        """With what is in the buffer: whole events and the rest, for a stream whose lines end with a line feed. Takes nothing:
+        the caller puts the rest into the buffer, or calls `feed` all the same."""
+        data = self.buffer + data
+        end = data.rfind(b"\n\n") + 2
+        return (data[:end], data[end:]) if end > 1 else (b"", data)
+
     def finish(self) -> list[bytes]:
         """The payload of a last event that lacks its blank line (some servers end the body without it)."""
         payload = _payload(self.buffer)

@@ -22,5 +22,12 @@ class ToolTarget(NamedTuple):
     namespace: str | None = None
 
 
+class Grammar(NamedTuple):
+    """What the input of a custom tool has to be. `syntax` is "lark" or "regex"; the whole input has to match."""
+
+    syntax: str
+    definition: str
+
+
 #: chat name -> the client's tool
 ToolTable = dict[str, ToolTarget]

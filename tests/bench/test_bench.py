@@ -120,6 +120,12 @@ def test_the_client_notices_an_answer_that_is_no_stream(client: Path, capfd: pyt
     capfd.readouterr()
 
 
+def test_the_table_of_turns_is_printed() -> None:
+    one = {"turns": 50, "rows": 200, "kilobytes": 120.0, "read_ms": 1.234, "cpu_ms": 4.5}
+    assert "| 50 " in (table := tables([], None, [one]))
+    assert "1.23" in table
+
+
 def test_without_a_compiler_the_harness_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(programs, "BUILD", tmp_path)
     monkeypatch.setattr(programs, "compiler", lambda: None)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 
 from proxy.commands.codex_config import PROVIDER, configuration
 from proxy.server.model_table import SHIPPED_PROMPT
-from proxy.simulator import SimulatorOptions
+from proxy.simulator import PERSONALITIES, SimulatorOptions, serving
+from proxy.simulator import create_app as create_simulator
 from tests.codex.cli import BINARY, PLAIN, Codex
-from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.stage import GREETING, Background, Stage, StartStage
 from tests.codex.terminal import TMUX, running
 
 ROOT = Path(__file__).parents[2]
@@ -209,6 +211,22 @@ def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -
     assert codex.files() == {"greeting.py": GREETING}
     assert is_free(port)
     assert "stopped" in (codex.home / "gateway.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("personality", ["vllm-raw", "llamacpp"])
+def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: Background, personality: str) -> None:
+    """Codex is started when the gateway has looked at its backend: here one that refuses tools, or has a field of its own."""
+    stack, port = AsyncExitStack(), free_port()
+    simulator = create_simulator(SimulatorOptions(personality=PERSONALITIES[personality]))
+    backend = background.run(stack.enter_async_context(serving(simulator)))
+    with start(codex, f"http://127.0.0.1:{port}", "--backend", backend, "exec", *PLAIN, "scenario: agent") as process:
+        output, errors = process.communicate(timeout=60)
+    background.run(stack.aclose())
+    assert process.returncode == 0, errors
+    assert "Hello, world!" in output
+    assert "<tool_call>" not in output
+    assert codex.files() == {"greeting.py": GREETING}
+    assert "adapted to the backend" in (codex.home / "gateway.log").read_text(encoding="utf-8")
 
 
 def test_it_uses_a_gateway_that_is_there_and_passes_the_status_on(codex: Codex, stage: Stage) -> None:

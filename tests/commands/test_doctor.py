@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.cli import main
-from proxy.settings import Settings
 from proxy.simulator import serving
 from proxy.sources import load
 from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
@@ -201,41 +199,6 @@ def test_the_gateway_works_with_what_the_doctor_prescribes(tmp_path: Path) -> No
                 assert await asyncio.to_thread(run, "--gateway", served.url) == 0
 
     harness.run(test())
-
-
-class Serve:
-    """Stands in for `proxy.server.serve`; keeps the settings that it was called with."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settings: list[Settings] = []
-        monkeypatch.setattr("proxy.server.serve", self.serve)
-
-    def serve(self, settings: Settings) -> int:
-        self.settings.append(settings)
-        return 0
-
-
-def test_the_gateway_adapts_by_itself_if_told_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    served = Serve(monkeypatch)
-
-    async def test() -> None:
-        async with server("llamacpp") as url:
-            arguments = ["serve", "--backend", url]
-            await asyncio.to_thread(main, [*arguments, "--adapt"])
-            await asyncio.to_thread(main, [*arguments, "--adapt", "--reasoning-field", "none"])
-            await asyncio.to_thread(main, arguments)
-        await asyncio.to_thread(main, [*arguments, "--adapt"])
-
-    asyncio.run(test())
-    assert [settings.reasoning_field for settings in served.settings] == [
-        "reasoning_content",  # as it fits
-        "none",  # as it was said
-        "reasoning",  # as it is without being told to
-        "reasoning",  # as nobody was there to examine
-    ]
-    err = capsys.readouterr().err
-    assert "fits the backend: reasoning_field: reasoning_content" in err
-    assert "cannot be examined" in err
 
 
 def test_a_broken_server_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -180,3 +181,19 @@ def test_a_server_that_works_on_for_nobody(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.profile["stops"] is False
     assert found.status == 1
     assert "goes on after the client has left" in found.said("error")
+
+
+@pytest.mark.parametrize(("city", "reading"), [("zq7\nzq7", "json"), (r"zq7\nzq7", "text"), ("Paris", None)])
+def test_how_patterns_are_read(city: str, reading: str | None) -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        if "pattern" not in json.dumps(body.get("tools")):
+            return None
+        call = {"index": 0, "id": "c", "type": "function", "function": {"name": "get_weather"}}
+        call["function"]["arguments"] = json.dumps({"city": city})  # type: ignore[index]
+        choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
+        data = json.dumps({"object": "chat.completion.chunk", "choices": [choice]})
+        return web.Response(text=f"data: {data}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
+
+    found = report(change=change)
+    assert found.profile["pattern_reading"] == reading
+    assert found.settings.get("custom_tool_grammar") == reading

@@ -16,6 +16,7 @@ from proxy.server.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream import writer
 from proxy.stream.lifecycle import Lifecycle
+from tests.request.patches import PATCHES
 from tests.server import harness
 from tests.server.backends import SECRET_HEADERS, backend, chunk, refusing, streaming
 from tests.server.harness import ask, gateway, post, simulated
@@ -83,6 +84,16 @@ def test_a_recorded_exchange_replays_identically(name: str, record: Record, caps
     out = capsys.readouterr().out
     assert ": identical, " in out
     assert "response." in out or "HTTP 4" in out or "HTTP 5" in out
+
+
+@pytest.mark.parametrize("scenario", ["patch", "wrong_patch"])
+def test_a_verdict_on_a_custom_tool_replays(scenario: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody judges again: what was decided is in the record."""
+    layout = {"type": "grammar", "syntax": "lark", "definition": PATCHES}
+    tools = [{"type": "custom", "name": "apply_patch", "format": layout}]
+    folder = record({"input": f"scenario: {scenario}", "tools": tools}, repair_custom_tools="once")
+    assert run(folder) == 0, capsys.readouterr().out
+    assert ": identical, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("personality", ["vllm-raw", "sglang", "llamacpp", "ollama", "vllm-interleaved", "legacy"])

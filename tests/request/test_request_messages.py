@@ -22,6 +22,9 @@ from tests.request.asking import (
     user,
 )
 
+#: As another server's encryption looks.
+CIPHER = "gAAAAABo" + "Zk3x_-9Q" * 20
+
 
 def content_of(*parts: Item) -> Any:
     """The chat content of one user message with these parts."""
@@ -268,15 +271,26 @@ def test_malformed_reasoning_is_named() -> None:
 
 
 def test_an_agent_message_is_a_marked_user_message() -> None:
-    parts = [{"type": "input_text", "text": "done"}, {"type": "encrypted_content", "encrypted_content": "RU5D"}]
+    parts = [{"type": "input_text", "text": "done"}, {"type": "encrypted_content", "encrypted_content": CIPHER}]
     result = plan(user(), {"type": "agent_message", "author": "child", "recipient": "root", "content": parts})
     assert result.body["messages"][1]["content"] == '<agent_message author="child" recipient="root">\ndone\n</agent_message>'
     assert {"item agent_message adapted", "content encrypted_content ignored"} <= outcomes(result)
 
 
+def test_what_the_model_wrote_to_another_agent_is_read_though_it_is_called_encrypted() -> None:
+    """Codex puts the arguments of `spawn_agent` and `send_message` there as they are: OpenAI would have encrypted them."""
+    head = {"type": "input_text", "text": "Payload:"}
+    for words in ("Say hello.", "go", "a" * 63, "x " * 100):
+        parts = [head, {"type": "encrypted_content", "encrypted_content": words}]
+        result = plan({"type": "agent_message", "content": parts})
+        assert result.body["messages"][0]["content"] == f"<agent_message>\nPayload:\n\n{words}\n</agent_message>"
+        assert "content encrypted_content adapted" in outcomes(result)
+
+
 def test_an_agent_message_that_cannot_be_read_is_left_out() -> None:
-    parts = [{"type": "encrypted_content", "encrypted_content": "RU5D"}]
+    parts = [{"type": "encrypted_content", "encrypted_content": CIPHER}]
     assert len(messages(user(), {"type": "agent_message", "content": parts})) == 1
+    assert len(messages(user(), {"type": "agent_message", "content": [{"type": "encrypted_content"}]})) == 1
     for content in ("done", [{"type": "input_text", "text": "done"}]):
         found = messages({"type": "agent_message", "content": content})
         assert found[0]["content"] == "<agent_message>\ndone\n</agent_message>"

@@ -58,7 +58,7 @@ def test_a_grammar_is_explained_in_the_description() -> None:
     result = plan(tools=[tool])
     assert "lark grammar:\nstart: /.+/" in offered(result)["patch"]["description"]
     assert "tool custom_grammar adapted" in outcomes(result)
-    quiet = plan(tools=[tool], policy=Policy(grammar_in_description=False))
+    quiet = plan(tools=[tool], policy=Policy(custom_tool_grammar="off"))
     assert "start:" not in offered(quiet)["patch"]["description"]
     assert "tool custom_grammar ignored" in outcomes(quiet)
 

@@ -23,10 +23,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.server import create_app
 from proxy.server.gateway import GATEWAY, Gateway
+from proxy.server.slow_bodies import body_limit
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
-from proxy.stream.invariants import frames
+from proxy.stream.frames import frames
 from tests.judges import judge_stream
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -78,6 +79,7 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a sample; 0 if there is none yet."""
+        self.gateway.metrics.settle()
         return self.gateway.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
 
 
@@ -97,7 +99,9 @@ async def gateway(*backends: str, send_buffer: int | None = None, **settings: An
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             await web.SockSite(runner, listening, backlog=4096).start()
             served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", app[GATEWAY])
-            yield served
+            assert runner.server is not None
+            async with body_limit(runner.server, served.gateway.settings.body_timeout):
+                yield served
             await until(lambda: not served.gateway.exchanges, "no exchange is left")
             assert served.metric("requests_in_flight") == 0
         finally:
@@ -173,7 +177,12 @@ def final_of(body: bytes) -> Event:
     return response
 
 
-async def post(served: Served, body: dict[str, Any] | None = None, **fields: Any) -> Answer:
+class Reachable(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
+async def post(served: Reachable, body: dict[str, Any] | None = None, **fields: Any) -> Answer:
     """`POST /v1/responses`, its answer read to the end; fields go into the body, `headers` into the request."""
     headers = fields.pop("headers", None)
     return await ask(served, "POST", "/v1/responses", json={**QUESTION, **(body or {}), **fields}, headers=headers)
@@ -252,7 +261,7 @@ def body_of(answer: bytes) -> bytes:
     return body
 
 
-async def ask(served: Served, method: str, path: str, **request: Any) -> Answer:
+async def ask(served: Reachable, method: str, path: str, **request: Any) -> Answer:
     """Any request, with a connection of its own."""
     async with (
         aiohttp.ClientSession(auto_decompress=False) as session,

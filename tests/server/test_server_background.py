@@ -13,6 +13,7 @@ import pytest
 
 from proxy.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
+from tests.server.backends import HEAD, Connection, backend, text_stream
 from tests.server.harness import (
     TERMINALS,
     Answer,
@@ -57,6 +58,15 @@ async def ended(served: Any, name: str) -> dict[str, Any]:
         await asyncio.sleep(0.01)
 
 
+async def begun(served: Any, name: str) -> str:
+    """The status once it is not queued any more."""
+    while True:
+        status = str((await get(served, name)).json["status"])
+        if status != "queued":
+            return status
+        await asyncio.sleep(0.05)
+
+
 def test_it_answers_at_once_and_ends_by_itself() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:
@@ -86,6 +96,10 @@ def test_a_stream_can_be_taken_up_at_any_event() -> None:
                 rest = await get(served, name, f"?stream=true&starting_after={after}")
                 assert rest.events == events[after + 1 :]
                 assert rest.body.endswith(b"data: [DONE]\n\n")
+            for after in ("9" * 19, "9" * 5000):
+                assert (await get(served, name, f"?stream=true&starting_after={after}")).events == []
+            for after in ("-5", "-" + "9" * 5000):
+                assert (await get(served, name, f"?stream=true&starting_after={after}")).events == events
 
     run(test())
 
@@ -118,14 +132,14 @@ def test_a_client_that_leaves_ends_nothing() -> None:
 
 def test_cancelling_frees_the_backend() -> None:
     async def test() -> None:
-        backend = create_app()
-        async with serving(backend) as url, gateway(url, store="memory") as served:
+        simulator = create_app()
+        async with serving(simulator) as url, gateway(url, store="memory") as served:
             name = (await start(served, ENDLESS, headers=KEY))["id"]
-            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            await until(lambda: simulator[COUNTERS].running, "the backend is at work")
             assert_error(await cancel(served, name, OTHER), 404)
             cancelled = await cancel(served, name, KEY)
             assert (cancelled.json["status"], cancelled.json["error"]) == ("cancelled", None)
-            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            await until(lambda: not simulator[COUNTERS].running, "the backend is free")
             assert (await cancel(served, name, KEY)).json == cancelled.json
             stream = await get(served, name, "?stream=true", KEY)
             assert [event["type"] for event in stream.events if event["type"] in TERMINALS] == ["response.failed"]
@@ -133,15 +147,52 @@ def test_cancelling_frees_the_backend() -> None:
     run(test())
 
 
+def test_what_was_finished_cannot_be_cancelled() -> None:
+    """The model has stopped, the stream is still open: stream and response say the same."""
+
+    async def hanging(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(*text_stream("done")[:-1])
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(hanging) as behind, gateway(behind.url, store="memory") as served:
+            name = (await start(served))["id"]
+            assert served.gateway.background is not None
+            run_ = served.gateway.background.runs[name]
+            await until(lambda: run_._generation and run_._generation.translator.lifecycle.finish_reason, "it has stopped")
+            answer = (await cancel(served, name)).json
+            assert answer["status"] == "completed"
+            assert served.gateway.store is not None
+            stored = await served.gateway.store.response("", name)
+            assert stored is not None
+            assert stored.status == "completed"
+            assert (await get(served, name, "?stream=true")).final == answer
+
+    run(test())
+
+
 def test_deleting_ends_it() -> None:
     async def test() -> None:
-        backend = create_app()
-        async with serving(backend) as url, gateway(url, store="memory") as served:
+        simulator = create_app()
+        async with serving(simulator) as url, gateway(url, store="memory") as served:
             name = (await start(served, ENDLESS))["id"]
-            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            following = asyncio.create_task(get(served, name, "?stream=true"))
+            await until(lambda: simulator[COUNTERS].running, "the backend is at work")
             assert (await ask(served, "DELETE", f"/v1/responses/{name}")).status == 200
-            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            assert b"[DONE]" not in (await following).body  # what is not there any more has no end
+            await until(lambda: not simulator[COUNTERS].running, "the backend is free")
             assert_error(await get(served, name), 404)
+
+    run(test())
+
+
+def test_it_is_in_progress_for_who_asks() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            name = (await start(served, ENDLESS))["id"]
+            assert await begun(served, name) == "in_progress"
+            assert (await cancel(served, name)).json["status"] == "cancelled"
 
     run(test())
 
@@ -190,8 +241,8 @@ def test_two_gateways_share_a_store(tmp_path: Path) -> None:
     """Made on one, continued, read, followed and cancelled on the other."""
 
     async def test() -> None:
-        path, backend = str(tmp_path / "x.sqlite3"), create_app()
-        async with serving(backend) as url, gateway(url, store=path) as one, gateway(url, store=path) as two:
+        path, simulator = str(tmp_path / "x.sqlite3"), create_app()
+        async with serving(simulator) as url, gateway(url, store=path) as one, gateway(url, store=path) as two:
             first = (await post(one)).final
             assert (await get(two, first["id"])).json == first
             assert (await post(two, previous_response_id=first["id"])).final["status"] == "completed"
@@ -200,7 +251,7 @@ def test_two_gateways_share_a_store(tmp_path: Path) -> None:
             assert followed.final == (await get(one, name)).json
             name = (await start(one, ENDLESS))["id"]
             assert (await cancel(two, name)).json["status"] == "cancelled"
-            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            await until(lambda: not simulator[COUNTERS].running, "the backend is free")
 
     run(test())
 

@@ -333,3 +333,49 @@ def test_nothing_of_a_text_is_lost_whatever_its_size() -> None:
             assert texts((await post(served)).final) == [[text]]
 
     run(test())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_kept_connection_that_the_backend_has_closed_costs_nothing(end: str, loop: str) -> None:
+    """Servers close idle connections; a request that meets such an end was not seen by anybody."""
+    served_by: set[Connection] = set()
+
+    async def play(connection: Connection) -> None:
+        if connection in served_by:
+            getattr(connection, end)()
+            return
+        served_by.add(connection)
+        connection.write(HEAD)
+        connection.send(*text_stream("Hello."))
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+            for size in (1, 1, 512 * 1024):
+                assert (await post(served, input="x" * size)).final["status"] == "completed"
+            assert len(behind.connections) == 3
+
+    run(test(), loop)
+
+
+def test_a_request_that_ends_every_connection_is_sent_once_more_at_most() -> None:
+    async def play(connection: Connection) -> None:
+        if b"poison" in behind_requests[-1]:
+            connection.close()
+            return
+        connection.write(HEAD)
+        connection.send(*text_stream("Hello."))
+        connection.end()
+
+    behind_requests: list[bytes] = []
+
+    async def test() -> None:
+        nonlocal behind_requests
+        async with backend(play) as behind, gateway(behind.url) as served:
+            behind_requests = behind.requests
+            assert (await post(served, input="hi")).status == 200
+            assert (await post(served, input="poison")).status == 502
+            assert sum(b"poison" in request for request in behind.requests) == 2
+
+    run(test())

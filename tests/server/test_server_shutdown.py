@@ -35,11 +35,12 @@ class Program:
 
 
 @asynccontextmanager
-async def program(backend_url: str, *flags: str) -> AsyncIterator[Program]:
+async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_PROXY")}
+    backend = [] if backend_url is None else ["--backend", backend_url]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",
-        "-m", "proxy", "serve", "--backend", backend_url, "--port", "0", "--store", "memory", *flags,
+        "-m", "proxy", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
         cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -89,15 +90,20 @@ def test_streams_may_finish(flags: tuple[str, ...]) -> None:
         stream = Stream()
         async with backend(stream) as behind, program(behind.url, *flags) as running:
             client, other = await streaming(running), await RawClient.connect(running)
-            await other.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            await other.read_until(b'"ok"')
+            probe = await RawClient.connect(running)
+            for connected in (other, probe):
+                await connected.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                await connected.read_until(b'"ok"')
             running.process.send_signal(signal.SIGTERM)
             await refused(running)
-            await other.send(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
-            await other.read_until(b"draining")
-            assert b"HTTP/1.1 503" in other.received
+            await probe.send(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            await probe.read_all()
+            assert b"HTTP/1.1 503" in probe.received
+            assert b"draining" in probe.received
+            probe.close()
             await other.post()
-            await other.read_until(b"shutting down")
+            await other.read_all()
+            assert b"shutting down" in other.received
             stream.go_on.set()
             assert await ended(client) == "completed"
             other.close()
@@ -151,9 +157,11 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
 def test_an_idle_program_ends_at_once() -> None:
     async def test() -> None:
         async with backend(Stream()) as behind, program(behind.url, "--log-format", "text") as running:
+            running.process.send_signal(signal.SIGUSR2)  # for several workers: it harms nobody
             running.process.send_signal(signal.SIGTERM)
             code, said = await running.exit()
             assert code == 0
+            assert "a rolling restart needs several workers" in said
             assert "draining in_flight=0" in said
 
     run(test())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from proxy.simulator import RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from proxy.state import StoreUnavailable
-from proxy.stream.invariants import frames
+from proxy.stream.frames import frames
 from tests.judges import judge_stream
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
@@ -87,6 +88,26 @@ def test_a_response_can_be_continued() -> None:
             assert [message["role"] for message in chat(backend)] == ["system", *["user", "assistant"] * 2, "user"]
             await post(served, input="other branch", previous_response_id=first.final["id"])
             assert [message["content"] for message in chat(backend)][-2:] == [said, "other branch"]
+
+    run(test())
+
+
+def test_a_long_conversation_takes_what_is_new() -> None:
+    """Rows grow by the turn, not by the length of what came before."""
+    tables = ("responses", "items", "nodes", "events")
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            store = served.gateway.store
+            assert store is not None
+            last, counted = None, [0]
+            for number in range(1, 41):
+                last = (await post(served, input=f"scenario: plain {number}", previous_response_id=last)).final["id"]
+                if number % 10 == 0:
+                    counts = [f"SELECT count(*) FROM {table}" for table in tables]
+                    rows = await store._database.run(lambda sql: [sql.execute(count).fetchone()[0] for count in counts])  # noqa: B023
+                    counted.append(sum(rows))
+            assert len({after - before for before, after in pairwise(counted)}) == 1
 
     run(test())
 
@@ -181,8 +202,41 @@ def test_input_items_are_paged() -> None:
                 after = f"&after={page['last_id']}"
             assert told == ["0", "1", "2", "3", "4"]
             assert (await get(served, path)).json["data"][0]["content"][0]["text"] == "4"
-            for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nobody"):
+            second = (await get(served, f"{path}?order=asc&limit=2")).json["last_id"]
+            before = (await get(served, f"{path}?order=asc&before={second}&include[]=file_search_call.results")).json
+            assert ([item["content"][0]["text"] for item in before["data"]], before["has_more"]) == (["0"], False)
+            for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nobody", "before=nobody", "include=thoughts"):
                 assert_error(await get(served, f"{path}?{query}"), 400)
+
+    run(test())
+
+
+def test_input_items_are_those_of_the_request_alone() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            first = (await post(served, input="one")).final["id"]
+            second = (await post(served, input="two", previous_response_id=first)).final["id"]
+            only = (await post(served, input=[], previous_response_id=second)).final["id"]
+            for name, texts in ((first, ["one"]), (second, ["two"]), (only, [])):
+                listed = (await get(served, f"responses/{name}/input_items")).json
+                assert [item["content"][0]["text"] for item in listed["data"]] == texts
+                assert listed["has_more"] is False
+
+    run(test())
+
+
+def test_reasoning_can_be_had_in_sealed_form_later() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            first = (await post(served, input="scenario: reasoning")).final
+            path = f"responses/{first['id']}"
+            assert (await get(served, f"{path}?include[]=message.output_text.logprobs")).json == first
+            sealed = (await get(served, f"{path}?include=reasoning.encrypted_content")).json
+            reasoning, *rest = sealed["output"]
+            assert (rest, bool(reasoning.pop("encrypted_content"))) == (first["output"][1:], True)
+            first["output"][0].pop("encrypted_content", None)
+            assert reasoning == first["output"][0]
+            assert_error(await get(served, f"{path}?include=thoughts"), 400)
 
     run(test())
 
@@ -209,7 +263,7 @@ def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bo
 
             with monkeypatch.context() as patch:
                 patch.setattr(store, "save", full)
-                patch.setattr("proxy.server.exchange.logs.logger", _silent)
+                patch.setattr("proxy.server.keeping.logs.logger", _silent)
                 answer = await post(served, stream=stream)
             response = answer.final if stream else answer.json
             assert (response["status"], response["store"]) == ("completed", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from proxy.request import Policy
 from proxy.server import parsers as server_parsers
 from proxy.settings import Settings
 from proxy.stream import formats, vllm_parser
-from tests.server.backends import backend, streaming, text_stream
-from tests.server.harness import gateway, post, run, until
+from tests.server.backends import HEAD, Connection, backend, streaming, text_stream
+from tests.server.harness import ask, gateway, post, run, until
 from tests.server.test_server_raw import RAW, WEATHER, received, served
+from tests.server.test_server_websocket import connect
 from tests.stream.vocabularies import vocabulary
 
 OPENING = "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
@@ -53,19 +55,40 @@ def test_others_are_not_asked(personality: str) -> None:
     run(test())
 
 
-def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["http", "background", "websocket", "compaction"])
+def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: str) -> None:
+    go_on = asyncio.Event()
+
+    async def slowly(connection: Connection) -> None:
+        connection.write(HEAD)
+        await until(go_on.is_set, "the input is counted")
+        connection.send(*text_stream("I am", " well."))
+        connection.end()
+
     async def test() -> None:
         folder = model_folder(tmp_path, PLAIN)
-        async with (
-            backend(streaming(*text_stream("I am", " well, thank you."))) as behind,
-            gateway(behind.url, tokenizer=folder) as running,
-        ):
-            final = (await post(running, model="m", input="How are you?")).final
-            usage = final["usage"]
-            assert usage["input_tokens"] > 2
-            assert usage["output_tokens"] > 0
-            assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
-            assert running.metric("tokens_total", model="m", kind="text") == usage["output_tokens"]
+        async with backend(slowly) as behind, gateway(behind.url, tokenizer=folder, store="memory") as running:
+            assert running.gateway.tokenizer is not None
+            counted = running.gateway.tokenizer.count_input
+
+            def watched(body: Any) -> int:
+                found = counted(body)
+                loop.call_soon_threadsafe(loop.call_later, 0.05, go_on.set)
+                return found
+
+            loop = asyncio.get_running_loop()
+            running.gateway.tokenizer.count_input = watched  # type: ignore[method-assign]
+            asked = {"model": "m", "input": "How are you?"}
+            if way in ("http", "background"):
+                final = (await post(running, **asked, background=way == "background")).final
+            elif way == "compaction":
+                final = (await ask(running, "POST", "/v1/responses/compact", json=asked)).json
+            else:
+                async with connect(running) as socket:
+                    final = await socket.ask("How are you?", model="m")
+            assert final["usage"]["input_tokens"] > 2
+            assert final["usage"]["output_tokens"] > 0
+            assert sum(final["usage"][name] for name in ("input_tokens", "output_tokens")) == final["usage"]["total_tokens"]
 
     run(test())
 
@@ -80,6 +103,8 @@ def test_the_chat_template_tells_whether_thinking_is_open(tmp_path: Path, templa
         async with backend(streaming(*text_stream(text))) as behind, gateway(behind.url, **settings) as running:
             final = (await post(running, model="m", input="How are you?")).final
             assert [item["type"] for item in final["output"]] == kinds
+            async with connect(running) as socket:
+                assert [item["type"] for item in (await socket.ask("How are you?", model="m"))["output"]] == kinds
 
     run(test())
 

@@ -72,7 +72,8 @@ def test_a_session_sends_only_what_is_new(store: str) -> None:
 
     async def test() -> None:
         backend = create_app()
-        async with serving(backend) as url, gateway(url, store=store) as served, connect(served) as socket:
+        settings: Any = {"store": store, "invariant_sampling": 1.0}
+        async with serving(backend) as url, gateway(url, **settings) as served, connect(served) as socket:
             warm = await socket.ask("base prompt", generate=False, tools=[tool])
             assert (warm["status"], warm["output"]) == ("completed", [])
             assert not backend[RECEIVED]
@@ -233,6 +234,88 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
     run(test())
 
 
+def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why it ends, in the middle of a response too, and frees the backend."""
+    monkeypatch.setattr("proxy.server.websocket._LIFETIME", 0.3)
+
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served, connect(served) as socket:
+            await socket.send(ENDLESS)
+            last = (await socket.rest())[-1]
+            assert (last["type"], last["status"]) == ("error", 400)
+            assert last["error"]["code"] == "websocket_connection_limit_reached"
+            assert (await socket.raw.receive(timeout=5)).type == aiohttp.WSMsgType.CLOSE
+            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+
+    run(test())
+
+
+def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.server.websocket._LIFETIME", 0.5)
+    monkeypatch.setattr("proxy.server.websocket._GOODBYE", 0.1)
+
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            await socket.send("tokens: 200000")
+            await until(lambda: served.gateway.exchanges, "it is being answered")
+            await until(lambda: not served.gateway.exchanges, "it has ended")
+
+    run(test())
+
+
+def test_pings_are_answered() -> None:
+    async def test() -> None:
+        async with (
+            simulated() as served,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(served.url + "/v1/responses", autoping=False) as socket,
+        ):
+            await socket.ping(b"are you there")
+            answer = await socket.receive(timeout=5)
+            assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"are you there")
+
+    run(test())
+
+
+def test_a_client_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.server.websocket._PING", 0.2)
+
+    async def test() -> None:
+        backend = create_app()
+        async with (
+            serving(backend) as url,
+            gateway(url) as served,
+            aiohttp.ClientSession() as session,
+            connect(served) as lively,
+            session.ws_connect(served.url + "/v1/responses", autoping=False) as silent,
+        ):
+            await Socket(silent).send(ENDLESS)
+            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            waiting = asyncio.create_task(lively.next())  # it answers pings while it reads
+            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            await lively.send()
+            assert (await waiting)["type"] == "response.created"
+            while (await lively.next())["type"] != "response.completed":
+                pass
+
+    run(test())
+
+
+def test_a_warm_up_can_be_stored_and_continued() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url, store="memory") as served:
+            async with connect(served) as socket:
+                warm = await socket.ask("remember 7", generate=False, store=True)
+                assert (warm["status"], warm["output"], len(backend[RECEIVED])) == ("completed", [], 0)
+            async with connect(served) as socket:
+                await socket.ask("scenario: plain", previous_response_id=warm["id"])
+                assert [m["content"] for m in backend[RECEIVED][-1]["body"]["messages"]] == ["remember 7", "scenario: plain"]
+
+    run(test())
+
+
 def test_it_can_be_switched_off() -> None:
     async def test() -> None:
         async with simulated(websocket=False) as served:
@@ -263,3 +346,26 @@ def test_a_large_message_is_answered_like_any_other() -> None:
             assert (await socket.ask("scenario: plain" + " " * 300_000))["status"] == "completed"
 
     run(test())
+
+
+def test_large_messages_wait_their_turn_at_the_client() -> None:
+    """Few of them are held at a time; all are answered, in order."""
+
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            padding = "x" * 300_000
+            sending = asyncio.create_task(
+                _send_all(socket, [{"text": f"tokens: {3 + number}", "x": padding} for number in range(6)])
+            )
+            finals = [(await socket.rest())[-1]["response"] for _ in range(6)]
+            await sending
+            assert [final["usage"]["output_tokens"] for final in finals] == sorted(
+                final["usage"]["output_tokens"] for final in finals
+            )
+
+    run(test())
+
+
+async def _send_all(socket: Socket, messages: list[dict[str, Any]]) -> None:
+    for message in messages:
+        await socket.send(**message)

@@ -89,6 +89,8 @@ def test_context_in_tags_is_not_what_the_user_says() -> None:
     assert asked.question == "Fix it. scenario: agent"
     joined = {"content": "<environment_context>x</environment_context>\n\n<image name=[Image #1]>\n</image>\nWhat is this?"}
     assert spoken_text(joined) == "What is this?"
+    task = '<agent_message author="/root">\nscenario: plain\n</agent_message>'
+    assert conversation("scenario: subagent", task).question == task  # what another agent says counts
 
 
 @pytest.mark.skipif(not CODEX.exists(), reason="no captured Codex requests beside the checkout")
@@ -195,3 +197,10 @@ def test_made_up_values_fit_their_schema(ask: Ask, schema: dict[str, Any]) -> No
     jsonschema.validate(example(schema), schema)
     reply = ask("fill it in, scenario: schema", response_format=response_format(schema))
     jsonschema.validate(json.loads(reply.text()), schema)
+
+
+@pytest.mark.parametrize("wrong", [{"properties": 7}, {"required": "abc"}, {"required": [1]}])
+def test_a_schema_that_is_none_is_refused(ask: Ask, wrong: dict[str, Any]) -> None:
+    reply = ask("fill it in, scenario: schema", response_format=response_format({"type": "object", **wrong}))
+    assert reply.status == 400
+    assert "Invalid JSON schema" in reply.json["error"]["message"]

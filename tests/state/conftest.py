@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.state import Database, Sqlite, Store
-
-_USER = "postgres"
+from tests.state.servers import PostgresServer, RedisServer, postgres_running, redis_running
 
 
 class Clock:
@@ -33,62 +28,59 @@ Opening = Callable[[], AbstractAsyncContextManager[Opened]]
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """The folder of the socket of a server with nothing in it."""
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
-        pytest.skip("PostgreSQL is not installed")
-    pytest.importorskip("psycopg", reason="the PostgreSQL driver is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: the name of a socket has few letters
-    user = _USER if os.geteuid() == 0 else None  # the server refuses to run as root
-    if user is not None:
-        try:
-            os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
-        except KeyError:
-            pytest.skip(f"PostgreSQL does not run as root, and there is no user {user}")
-
-    def command(*words: str) -> None:
-        subprocess.run(words, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    command("initdb", "-D", str(folder / "data"), "-A", "trust", "-U", _USER, "--no-sync", "--encoding=UTF8", "--locale=C")
-    options = f"-c listen_addresses= -c fsync=off -k {folder}"
-    command("pg_ctl", "-D", str(folder / "data"), "-o", options, "-l", str(folder / "log"), "-w", "start")
-    yield str(folder)
-    command("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "-w", "stop")
-    shutil.rmtree(folder)
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server that tests share."""
+    with postgres_running() as server:
+        yield server
 
 
 @pytest.fixture
-def postgres_url(postgres_server: str) -> str:
+def postgres_url(postgres_server: PostgresServer) -> str:
     """A database with nothing in it."""
-    import psycopg  # noqa: PLC0415  (an extra)
-
-    admin = f"postgresql:///postgres?host={postgres_server}&user={_USER}"
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS store")
-        connection.execute("CREATE DATABASE store")
-    return f"postgresql:///store?host={postgres_server}&user={_USER}"
+    return postgres_server.fresh_database()
 
 
-@pytest.fixture(params=["file", "memory", "postgres"])
-def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Database]:
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A running server that a test may stop."""
+    with postgres_running() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A running server with nothing in it."""
+    with redis_running() as server:
+        yield server
+
+
+@pytest.fixture(params=["file", "memory", "postgres", "file and redis", "postgres and redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What the store is made of."""
+    return str(request.param)
+
+
+@pytest.fixture
+def new_database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Database]:
     """Makes the database, not opened yet: again and again the same one, except for memory."""
-    if request.param == "postgres":
+    if kind.startswith("postgres"):
         url = request.getfixturevalue("postgres_url")
         from proxy.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
 
         return lambda: Postgres(url)
-    path = tmp_path / "state" / "responses.sqlite3" if request.param == "file" else None
+    path = tmp_path / "state" / "responses.sqlite3" if kind.startswith("file") else None
     return lambda: Sqlite(path)
 
 
 @pytest.fixture
-def opening(new_database: Callable[[], Database]) -> Opening:
+def opening(kind: str, new_database: Callable[[], Database], request: pytest.FixtureRequest) -> Opening:
     """Opens the store."""
+    redis = request.getfixturevalue("redis_server") if "redis" in kind else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Opened]:
         clock, database = Clock(), new_database()
-        store = Store(database, 1000.0, clock)
+        store = Store(database, 1000.0, clock, redis.log() if redis is not None else None)
         await store.open()
         try:
             yield store, database, clock
@@ -96,3 +88,13 @@ def opening(new_database: Callable[[], Database]) -> Opening:
             await store.close()
 
     return opened
+
+
+@pytest.fixture
+def quiet_store() -> Iterator[None]:
+    """What a test provokes is logged as an error, and is no defect."""
+    logger = logging.getLogger("responses_proxy")
+    told = ("store", "not stored")
+    logger.addFilter(expected := lambda record: record.getMessage() not in told)
+    yield
+    logger.removeFilter(expected)

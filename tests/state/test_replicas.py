@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from proxy.simulator import COUNTERS, create_app, serving
 from tests.server.harness import Served, ask, gateway, post, run, until
 from tests.server.test_server_shutdown import program
+from tests.state.test_live_log import written
 
 ENDLESS = "scenario: long tokens: 5000 tps: 100"
 
@@ -49,20 +52,25 @@ def test_made_here_continued_followed_and_cancelled_there(postgres_url: str) -> 
             await until(lambda: not backend[COUNTERS].running, "the backend is free")
             assert (await ask(two, "DELETE", f"/v1/responses/{first['id']}")).status == 200
             assert (await get(one, first["id"])).status == 404
-            await one.gateway.backend.close()  # its idle connections would count as tasks that the other one left
+            await one.gateway.pool.close()  # its idle connections would count as tasks that the other one left
 
     run(test())
 
 
-def test_what_a_killed_gateway_ran_is_reported_as_failed(postgres_url: str) -> None:
+@pytest.mark.parametrize("events", ["store", "redis"])
+def test_what_a_killed_gateway_ran_is_reported_as_failed(
+    postgres_url: str, events: str, request: pytest.FixtureRequest
+) -> None:
+    log = request.getfixturevalue("redis_server").url if events == "redis" else events
+
     async def test() -> None:
         async with (
             serving(create_app()) as url,
-            gateway(url, store=postgres_url) as served,
-            program(url, "--store", postgres_url) as dying,
+            gateway(url, store=postgres_url, events=log) as served,
+            program(url, "--store", postgres_url, "--events", log) as dying,
         ):
             name = await start(Served(f"http://127.0.0.1:{dying.port}", served.gateway), ENDLESS)
-            await asyncio.sleep(0.3)
+            await written(served, name, 21)
             dying.process.kill()
             await dying.process.wait()
             store = served.gateway.store
@@ -73,6 +81,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(postgres_url: str) -> N
             assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
             stream = await get(served, name, "?stream=true")
             assert [event["sequence_number"] for event in stream.events] == list(range(len(stream.events)))
+            assert len(stream.events) > 20
             assert stream.events[-1]["response"] == response
 
     run(test())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, Record, Running, Sqlite, Store, StoreUnavailable
+from proxy.state import Cursor, Database, PageOrder, Record, Span, Sqlite, Store, StoreUnavailable
 from proxy.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
@@ -168,7 +167,7 @@ def test_items_come_in_pages(opening: Opening) -> None:
         end = await end_of(store, "resp_1")
 
         async def ids(order: Any, limit: int, after: str | None) -> tuple[list[str], bool] | None:
-            page = await store.page(end, order, limit, after)
+            page = await store.page(Span(0, end), order, limit, Cursor(after))
             return page and ([item["id"] for item in page.items], page.more)
 
         assert await ids("asc", 2, None) == (["in_0", "in_1"], True)
@@ -183,7 +182,7 @@ def test_items_come_in_pages(opening: Opening) -> None:
 def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[USER, USER]))
-        page = await store.page(await end_of(store, "resp_1"), "asc", 10, None)
+        page = await store.page(Span(0, await end_of(store, "resp_1")), "asc", 10, Cursor())
         assert page is not None
         first, second = page.items
         assert first["id"] != second["id"]
@@ -216,50 +215,39 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_the_log_of_a_running_response(opening: Opening) -> None:
-    async def test(store: Store, _database: Database, clock: Clock) -> None:
-        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
-        await store.append_events("resp_1", EventRow(2, 5, b"b"))
-        assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
-        assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
-        assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
-        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
-        await store.cancel("b", "resp_1")
-        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
-        await store.cancel("a", "resp_1")
-        assert await store.still_alive(["resp_1"], clock.now + 20) == set()
-        ended = replace(begun, status="completed", output=[said(1)])
-        assert await store.save(ended, last=EventRow(5, 6, b"c"))
-        assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
-        assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b", b"c"]
-        stored = await store.response("a", "resp_1")
+def test_pages_go_both_ways(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[{"id": "old", **USER}]))
+        asked = [{"id": str(number), "role": "user", "content": "x"} for number in range(5)]
+        await store.save(record("resp_2", context=await end_of(store, "resp_1"), input=asked))
+        stored = await store.response("a", "resp_2")
         assert stored is not None
-        assert (stored.status, stored.background, said(1) in stored.json) == ("completed", True, True)
+        own = Span(stored.input_begin, stored.input_end)
+
+        async def ids(order: PageOrder, limit: int, **cursor: str) -> tuple[str, bool]:
+            page = await store.page(own, order, limit, Cursor(**cursor))
+            assert page is not None
+            return "".join(item["id"] for item in page.items), page.more
+
+        assert await ids("asc", 10) == ("01234", False)
+        assert await ids("desc", 2) == ("43", True)
+        assert await ids("asc", 2, after="1") == ("23", True)
+        assert await ids("asc", 2, before="3") == ("12", True)
+        assert await ids("desc", 9, before="3") == ("4", False)
+        assert await ids("asc", 2, after="0", before="4") == ("12", True)
+        assert await store.page(own, "asc", 2, Cursor(after="old")) is None
+        assert await store.page(Span(own.end, own.end), "asc", 2, Cursor()) == ([], False)
 
     play(opening, test)
 
 
-def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
-    async def test(store: Store, database: Database, clock: Clock) -> None:
-        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
-        done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
-        await store.append_events("resp_1", EventRow(1, 2, done.encode()))
-        assert await store.fail_abandoned("server_error", "gone") == []
+def test_work_for_all_is_done_by_one(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        assert await store.lease("clean-up", 10)
+        assert not await store.lease("clean-up", 10)
+        assert await store.lease("other", 10)
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone") == ["resp_1"]
-        stored = await store.response("a", "resp_1")
-        assert stored is not None
-        response = json.loads(stored.json)
-        assert (stored.status, response["status"], response["error"]["message"]) == ("failed", "failed", "gone")
-        assert [item["id"] for item in response["output"]] == ["msg_1"]
-        last = (await store.events("resp_1", 1))[-1]
-        assert last.data.startswith(b"event: response.failed\n")
-        assert json.loads(last.data.split(b"data: ")[1])["response"] == response
-        assert not await store.save(replace(begun, status="completed"))
-        await store.delete_response("a", "resp_1")
-        assert set((await rows(database)).values()) == {0}
+        assert await store.lease("clean-up", 10)
 
     play(opening, test)
 
@@ -302,6 +290,28 @@ def test_two_processes_share_a_database(new_database: Callable[[], Database]) ->
         finally:
             await asyncio.gather(one.close(), two.close())
 
+    asyncio.run(test())
+
+
+def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
+    async def test() -> None:
+        clock = Clock()
+        stores = [Store(new_database(), 1000.0, clock) for _ in range(3)]
+        await asyncio.gather(*(store.open() for store in stores))
+        try:
+            for number in range(250):
+                await stores[0].save(record(f"resp_{number}", input=[USER], output=[said(number)]))
+            clock.now += 2000
+            fresh = record("fresh", created_at=clock.now, input=[USER], output=[said(1)])
+            removed = await asyncio.gather(stores[0].save(fresh), *(store.clean_up() for store in stores))
+            assert sum(removed[1:]) >= 250
+            counted = await rows(stores[0]._database)
+            assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 2)
+        finally:
+            await asyncio.gather(*(store.close() for store in stores))
+
+    if isinstance(database := new_database(), Sqlite) and database._path is None:
+        return  # memory is nobody else's
     asyncio.run(test())
 
 

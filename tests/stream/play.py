@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from proxy.stream.clients import STANDARD, Client
-from proxy.stream.invariants import frames
-from proxy.stream.translator import StreamOptions, Translator
+from proxy.stream.frames import frames
+from proxy.stream.options import StreamOptions
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 from proxy.wire.tools import ToolTable, ToolTarget
 from tests.judges import judge_stream

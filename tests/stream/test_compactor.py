@@ -9,7 +9,7 @@ import pytest
 
 from proxy.stream.compactor import Compactor
 from proxy.stream.invariants import check_stream
-from proxy.stream.translator import StreamOptions
+from proxy.stream.options import StreamOptions
 from proxy.wire.errors import server_error
 
 

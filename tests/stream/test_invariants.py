@@ -176,10 +176,6 @@ def role_changes() -> list[Event]:
     return events
 
 
-def added_with(kind: str, nth: int, **fields: Any) -> list[Event]:
-    return change_inside("item", kind, nth, **fields)
-
-
 def call_ids_equal() -> list[Event]:
     return reread(json.dumps(good()).replace('"call_3"', '"call_2"'))
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.invariants import RULES, WARNINGS, Checker, Violation, check_stream, frames
+from proxy.stream.frames import frames
+from proxy.stream.invariants import RULES, WARNINGS, Checker, Violation, check_stream
 from tests.judges.streams import Event, Script, encode, find, good, renumber
 
 

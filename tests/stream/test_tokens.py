@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from proxy.backend.tokenizers import ModelTokenizer
-from proxy.stream.tokens import KINDS, Encode, Retokenizer, TokenMeter
+from proxy.stream.tokens import KINDS, Encode, TokenMeter
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
 
@@ -50,13 +50,6 @@ def counted(encode: Encode, pieces: list[str]) -> int:
     for piece in pieces:
         meter.feed("text", piece)
     return meter.totals()["text"]
-
-
-def retokenized(encode: Encode, pieces: list[str]) -> tuple[str, list[int]]:
-    """The text and the ids that came out."""
-    retokenizer = Retokenizer(encode)
-    settled = [retokenizer.feed(piece) for piece in pieces] + [retokenizer.finish()]
-    return "".join(each.text for each in settled), [token for each in settled for token in each.ids]
 
 
 # ---- counting ---------------------------------------------------------------------------------------------------------
@@ -167,49 +160,6 @@ def test_characters_that_the_vocabulary_does_not_know_hold_nothing_up() -> None:
     encode = partial(tokenizer.encode, add_special_tokens=False)
     text = "测" * 2000 + "a"
     assert counted(encode, pieces_of(text, [4])) == len(encode(text)) == 1
-    assert retokenized(encode, pieces_of(text, [4])) == (text, [0])
-
-
-# ---- ids --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", vocabularies.KINDS)
-@given(text=TEXTS, steps=STEPS)
-@steady
-def test_the_ids_are_those_of_the_whole_text(kind: str, text: str, steps: list[int]) -> None:
-    encode = encoder(kind)
-    assert retokenized(encode, pieces_of(text, steps)) == (text, list(encode(text).ids))
-
-
-@pytest.mark.parametrize("kind", vocabularies.KINDS)
-def test_any_two_pieces_give_the_ids_of_the_whole(kind: str) -> None:
-    encode = encoder(kind)
-    text = "Grüße an 测试 👩‍👦: the gateway's  stream, 12345678 {}\n\n  ok"
-    for at in range(len(text) + 1):
-        assert retokenized(encode, [text[:at], text[at:]]) == (text, list(encode(text).ids))
-
-
-def test_a_word_is_settled_when_the_next_one_begins() -> None:
-    encode = encoder("llama3")
-    retokenizer = Retokenizer(encode)
-    assert retokenizer.feed("The gate") == ("The", encode("The").ids)
-    assert retokenizer.feed("way") == ("", [])
-    assert retokenizer.feed(" ") == ("", [])
-    assert retokenizer.feed("stands") == (" gateway", encode(" gateway").ids)
-    assert retokenizer.finish() == (" stands", encode(" stands").ids)
-    assert retokenizer.finish() == ("", [])
-
-
-@pytest.mark.parametrize("kind", [*vocabularies.KINDS, *vocabularies.PREFIXED])
-@pytest.mark.parametrize("text", ["这是一个测试模型" * 300, "-" * 4000, "word " * 900], ids=["cjk", "rule", "words"])
-def test_little_text_waits(kind: str, text: str) -> None:
-    retokenizer = Retokenizer(encoder(kind))
-    given_in = given_out = longest = 0
-    for piece in pieces_of(text, [3]):
-        given_in += len(piece)
-        given_out += len(retokenizer.feed(piece).text)
-        longest = max(longest, given_in - given_out)
-    assert longest < 1600
 
 
 # ---- against a real server --------------------------------------------------------------------------------------------
@@ -256,14 +206,3 @@ def test_the_count_is_that_of_the_server(tiny: ModelTokenizer, setting: str) -> 
         if mine != server:
             wrong[name] = (mine, server)
     assert wrong == {}
-
-
-def test_the_ids_are_those_of_the_server(tiny: ModelTokenizer) -> None:
-    streams = [(name, choices_of(chunks)) for name, chunks in recorded("raw")]
-    with_ids = {name: choices for name, choices in streams if any(choice.get("token_ids") for choice in choices)}
-    assert len(with_ids) >= 5
-    for name, choices in with_ids.items():
-        sent = [token for choice in choices for token in choice.get("token_ids") or ()]
-        _, ids = retokenized(tiny.encode_markup, [choice["delta"].get("content") or "" for choice in choices])
-        assert ids == sent[: len(ids)], name
-        assert len(sent) - len(ids) <= 1, name  # the end token

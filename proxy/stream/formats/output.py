@@ -35,7 +35,6 @@ class Output:
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
         self.repairs: dict[str, int] = {}
         self.final = False  # no more text will come
-        self.call_open = False
         self._schemas = schemas
         self.calls = 0  # calls begun so far
         self._deltas: list[Delta] = []
@@ -67,7 +66,6 @@ class Output:
             self.repair("undeclared_tool")
         self._deltas.append(ToolCall(self.calls, call_id, name))
         self.calls += 1
-        self.call_open = True
 
     def arguments(self, piece: str) -> None:
         self._add(ToolArguments, piece)
@@ -78,7 +76,6 @@ class Output:
 
     def end(self) -> None:
         """The call is over."""
-        self.call_open = False
         if self._stray:
             self.repair("stray_text")
             self.text("".join(self._stray))

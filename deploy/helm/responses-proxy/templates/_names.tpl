@@ -1,0 +1,45 @@
+{{- define "responses-proxy.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "responses-proxy.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "responses-proxy.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "responses-proxy.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "responses-proxy.selector" -}}
+app.kubernetes.io/name: {{ include "responses-proxy.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "responses-proxy.labels" -}}
+{{ include "responses-proxy.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "responses-proxy.secretName" -}}
+{{- default (include "responses-proxy.fullname" .) .Values.secrets.existingSecret -}}
+{{- end -}}
+
+{{- define "responses-proxy.scheme" -}}
+{{- if .Values.settings.tls_cert }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
+{{/* What no replica may be given, since it would seem to work. */}}
+{{- define "responses-proxy.check" -}}
+{{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
+{{- $store := .Values.settings.store | default "auto" -}}
+{{- if and $several (ne $store "none") (not (regexMatch "^postgres(ql)?://" $store)) -}}
+{{- fail (printf "settings.store is %q, which replicas do not share: give a postgresql:// address, or none, or replicaCount: 1 without autoscaling" $store) -}}
+{{- end -}}
+{{- if and .Values.persistence.enabled $several -}}
+{{- fail "persistence is for one replica: set replicaCount: 1 and leave autoscaling off" -}}
+{{- end -}}
+{{- end -}}

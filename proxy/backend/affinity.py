@@ -1,0 +1,70 @@
+"""Which of several backends a request goes to: the one whose prefix cache knows its beginning, unless that one is too busy.
+
+Requests with the same key go to the same backend, by rendezvous hashing (Thaler and Ravishankar, 1996): each backend draws a
+number from the key and its own name, the highest wins. A backend that comes or goes moves no keys but its own, and all
+gateways choose alike without talking to each other. Loads stay bounded (Mirrokni, Thorup and Zadimoghaddam, 2016): a backend
+that has a quarter more than its share passes the request on to the next in the key's order.
+
+No I/O, no clock, no state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+#: How much more than its share of the requests under way a backend may have before keys move on.
+SPREAD = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A backend to choose: requests under way there, its share of the work, and when it was last chosen (any rising number)."""
+
+    name: str
+    in_flight: int
+    weight: float = 1.0
+    last: int = 0
+
+
+def choose(loads: Sequence[Load], key: str = "") -> str:
+    """The name of the backend for a request: by its key, or the least busy one where there is none.
+
+    `loads` are those that can take one now, at least one.
+    """
+    if len(loads) == 1:
+        return loads[0].name
+    return _by_key(loads, key) if key else least_busy(loads)
+
+
+def least_busy(loads: Iterable[Load]) -> str:
+    """The backend with the fewest requests for its weight; of equals the one that had to wait longest for its turn."""
+    return min(loads, key=lambda load: ((load.in_flight + 1) / load.weight, load.last)).name
+
+
+def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
+    """The names in the order in which a key prefers them; a name of weight 2 comes first for twice as many keys."""
+    scores = [(-math.log(_draw(key, name)) / weight, name) for name, weight in weights]
+    return [name for _, name in sorted(scores)]
+
+
+def capacity(load: Load, total: int, weights: float) -> int:
+    """How many requests a backend may have when all have `total`, the new one among them; `weights` is the sum of weights."""
+    return math.ceil(SPREAD * total * load.weight / weights)
+
+
+def _by_key(loads: Sequence[Load], key: str) -> str:
+    total, weights = sum(load.in_flight for load in loads) + 1, sum(load.weight for load in loads)
+    by_name = {load.name: load for load in loads}
+    for name in preference(key, ((load.name, load.weight) for load in loads)):
+        if by_name[name].in_flight < capacity(by_name[name], total, weights):
+            return name
+    raise AssertionError("the capacities are more than the requests")  # their sum is at least SPREAD * total
+
+
+def _draw(key: str, name: str) -> float:
+    """A number between 0 and 1, neither of them, that depends on both texts alone."""
+    digest = blake2b(f"{len(name)}:{name}{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / 2.0**64

@@ -1,0 +1,48 @@
+"""`responses-proxy key`: make an API key for a client of the gateway, or hash one that there is already."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+
+#: Bytes of chance in a key: 256 bits.
+_BYTES = 32
+#: By this people and scanners for leaked keys know what it is.
+_PREFIX = "rp_"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`new` or `hash`, and a name."""
+    parser.usage = "responses-proxy key {new,hash} [--name NAME]"
+    parser.add_argument(
+        "action",
+        choices=["new", "hash"],
+        help="new: make a key, and print it with what belongs into the settings; hash: the same for a key read from standard "
+        "input, so that it is not in the history of a shell",
+    )
+    parser.add_argument("--name", default="alice", help="name of the client in settings, logs and metrics (default: alice)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the key and the entry for the settings; the exit status is 2 for a key or a name that will not do."""
+    from proxy.settings import ApiKey, SettingsError
+    from proxy.settings.keys import SHORTEST_KEY, hash_of
+    from proxy.sources import load
+
+    key = _PREFIX + secrets.token_urlsafe(_BYTES) if args.action == "new" else sys.stdin.readline().strip()
+    if len(key) < SHORTEST_KEY:
+        print(f"responses-proxy: a key has at least {SHORTEST_KEY} characters", file=sys.stderr)
+        return 2
+    hashed = hash_of(key)
+    try:
+        load({"api_keys": {args.name: hashed}}, None, {})  # complains about the name
+    except SettingsError as error:
+        print(f"responses-proxy: {error}", file=sys.stderr)
+        return 2
+    if args.action == "new":
+        print(f"The key, for the client (it is shown this once):\n\n  {key}\n")
+        print("Its entry in the gateway's settings file, where only the hash is needed:\n")
+    limits = ", ".join(name for name in ApiKey.model_fields if name != "hash")
+    print(f"api_keys:\n  {args.name}:\n    hash: {hashed}\n    # of its own, if wanted: {limits}")
+    return 0

@@ -1,0 +1,255 @@
+"""Reading grammars in the syntax of Lark: text in, rules and terminals as small trees out.
+
+The syntax is that of Lark's grammar reference, as far as custom tools use it: rules, terminals, strings, regular expressions,
+repetition, `%import common.X` and `%ignore`. Templates and other directives are refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+#: Groups may stand in one another so deep.
+_DEEPEST = 50
+
+_TOKEN = re.compile(
+    r"""
+      (?P<SPACE>   \s+ | //[^\n]* | \#[^\n]* )
+    | (?P<HEAD>    (?m:^)[?!]*[A-Za-z_]\w*(?:\.-?\d+)?[ \t]*: )
+    | (?P<IMPORT>  %import\b[^\n]* )
+    | (?P<IGNORE>  %ignore\b )
+    | (?P<STRING>  "(?:\\.|[^"\\\n])*"i? )
+    | (?P<REGEXP>  /(?!/)(?:\\.|[^/\\\n])+/[a-z]* )
+    | (?P<ALIAS>   ->[ \t]*[A-Za-z_]\w* )
+    | (?P<RANGE>   \.\. )
+    | (?P<TIMES>   ~[ \t]*\d+(?:[ \t]*\.\.[ \t]*\d+)? )
+    | (?P<NAME>    [A-Za-z_]\w* )
+    | (?P<SIGN>    [|()\[\]*+?] )
+    """,
+    re.VERBOSE,
+)
+_IMPORT = re.compile(r"%import\s+common\s*(?:\.\s*(?P<one>\w+)(?:\s*->\s*(?P<as>\w+))?|\((?P<many>[\w\s,]+)\))\s*(?://.*)?")
+_HEAD = re.compile(r"[?!]*(?P<name>\w+)")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
+
+
+class UnknownGrammar(ValueError):
+    """The grammar is not of the syntax, or uses a part of it that is not read here; the message says which."""
+
+
+class Literal(NamedTuple):
+    """A string. `any_case`: upper and lower case are the same."""
+
+    text: str
+    any_case: bool = False
+
+
+class Pattern(NamedTuple):
+    """A regular expression, with the letters of its flags."""
+
+    source: str
+    flags: str = ""
+
+
+class CharacterRange(NamedTuple):
+    """Any one character between two."""
+
+    first: str
+    last: str
+
+
+class Reference(NamedTuple):
+    """A rule, or a terminal (in capital letters), by its name."""
+
+    name: str
+
+
+class Sequence(NamedTuple):
+    """One after the other."""
+
+    parts: tuple[Any, ...]
+
+
+class Choice(NamedTuple):
+    """One of these."""
+
+    options: tuple[Any, ...]
+
+
+class Repetition(NamedTuple):
+    """`most` is None where there is no limit."""
+
+    part: Any
+    least: int
+    most: int | None
+
+
+Node: TypeAlias = Literal | Pattern | CharacterRange | Reference | Sequence | Choice | Repetition
+
+
+@dataclass
+class LarkGrammar:
+    """Rules and terminals by name; `imported`: name here → name in Lark's `common`; `ignored`: what may stand anywhere."""
+
+    rules: dict[str, Node] = field(default_factory=dict)
+    imported: dict[str, str] = field(default_factory=dict)
+    ignored: list[Node] = field(default_factory=list)
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def read_lark(definition: str) -> LarkGrammar:
+    """The grammar. Raises `UnknownGrammar`."""
+    return _Reading(_tokens(definition)).grammar()
+
+
+def _tokens(definition: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while at < len(definition):
+        match = _TOKEN.match(definition, at)
+        if match is None:
+            line = definition.count("\n", 0, at) + 1
+            raise UnknownGrammar(f"line {line} of the grammar is not understood")
+        at = match.end()
+        kind = str(match.lastgroup)
+        if kind != "SPACE":
+            found.append(_Token(kind, match[0]))
+    return found
+
+
+class _Reading:
+    """Recursive descent over the tokens."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    def grammar(self) -> LarkGrammar:
+        grammar = LarkGrammar()
+        while (token := self._peek()) is not None:
+            self._at += 1
+            if token.kind == "HEAD":
+                name = _named(_HEAD, token.text)["name"]
+                if name in grammar.rules:
+                    raise UnknownGrammar(f"{name} is defined twice")
+                grammar.rules[name] = self._choice()
+            elif token.kind == "IMPORT":
+                grammar.imported.update(_imported(token.text))
+            elif token.kind == "IGNORE":
+                grammar.ignored.append(self._choice())
+            else:
+                self._refuse(token)
+        return grammar
+
+    def _choice(self) -> Node:
+        options = [self._sequence()]
+        while self._take("|"):
+            options.append(self._sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
+        while (part := self._repeated()) is not None:
+            parts.append(part)
+        token = self._peek()
+        if token is not None and token.kind == "ALIAS":
+            self._at += 1
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self) -> Node | None:
+        part = self._atom()
+        if part is None:
+            return None
+        token = self._peek()
+        if token is not None and token.kind == "TIMES":
+            self._at += 1
+            low, _, high = token.text[1:].partition("..")
+            return Repetition(part, int(low), int(high or low))
+        return next((Repetition(part, *times) for sign, times in _SIGNS.items() if self._take(sign)), part)
+
+    def _atom(self) -> Node | None:
+        if self._take("("):
+            return self._group(")")
+        if self._take("["):
+            return Repetition(self._group("]"), 0, 1)
+        token = self._peek()
+        if token is None or token.kind not in ("STRING", "REGEXP", "NAME"):
+            return None
+        self._at += 1
+        if token.kind == "NAME":
+            return Reference(token.text)
+        if token.kind == "REGEXP":
+            source, _, flags = token.text[1:].rpartition("/")
+            return Pattern(source.replace(r"\/", "/"), flags)
+        first = _literal(token.text)
+        following = self._peek()
+        if following is None or following.kind != "RANGE":
+            return first
+        self._at += 1
+        return CharacterRange(first.text, self._range_end(first))
+
+    def _range_end(self, first: Literal) -> str:
+        token = self._peek()
+        last = _literal(token.text) if token is not None and token.kind == "STRING" else Literal("")
+        self._at += 1
+        if len(first.text) != 1 or len(last.text) != 1 or last.text < first.text:
+            raise UnknownGrammar("a range needs two characters, the smaller one first")
+        return last.text
+
+    def _group(self, end: str) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UnknownGrammar("its groups are nested too deep")
+        inner = self._choice()
+        self._depth -= 1
+        if not self._take(end):
+            raise UnknownGrammar(f"a {end} is missing")
+        return inner
+
+    def _peek(self) -> _Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _take(self, sign: str) -> bool:
+        token = self._peek()
+        found = token is not None and token.kind == "SIGN" and token.text == sign
+        self._at += found
+        return found
+
+    def _refuse(self, token: _Token) -> NoReturn:
+        raise UnknownGrammar(f"{token.text[:40]!r} is not understood where it stands")
+
+
+def _named(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.match(text)
+    if match is None:
+        raise UnknownGrammar(f"{text[:40]!r} is not understood")
+    return match
+
+
+def _imported(line: str) -> dict[str, str]:
+    match = _IMPORT.fullmatch(line.strip())
+    if match is None:
+        raise UnknownGrammar("only terminals of Lark's `common` can be imported")
+    if match["one"]:
+        return {match["as"] or match["one"]: match["one"]}
+    return {name.strip(): name.strip() for name in match["many"].split(",") if name.strip()}
+
+
+def _literal(text: str) -> Literal:
+    body, _, flag = text[1:].rpartition('"')
+    return Literal(_ESCAPE.sub(_character, body), flag == "i")
+
+
+def _character(found: re.Match[str]) -> str:
+    escape = found[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _LETTERS.get(escape, escape)

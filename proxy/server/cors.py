@@ -1,0 +1,91 @@
+"""Web pages as clients: which may use the gateway from a browser (CORS), and which may open its WebSocket.
+
+A browser asks for leave before it lets a page read an answer, but not before it opens a WebSocket: any page that somebody
+on this machine looks at could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from proxy.settings import Settings
+from proxy.wire.errors import ApiError
+
+_METHODS = "GET, POST, DELETE, PUT, PATCH, OPTIONS"
+#: What pages may read of an answer's headers.
+_EXPOSED = ", ".join(
+    [
+        "Retry-After",
+        "X-Request-Id",
+        "X-Responses-Proxy-Losses",
+        *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
+    ]
+)
+#: Seconds for which a browser need not ask again.
+_MAX_AGE = "600"
+
+
+def is_preflight(request: web.Request) -> bool:
+    """A browser asks whether a page may send a request. It comes without a key."""
+    return request.method == "OPTIONS" and "Origin" in request.headers and "Access-Control-Request-Method" in request.headers
+
+
+def preflight(request: web.Request, origins: frozenset[str]) -> web.Response:
+    """The answer to that question. `origins` are those of the settings, in lower case."""
+    response = web.Response(status=204)
+    response.headers["Vary"] = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"
+    if is_allowed(request.headers, origins):
+        response.headers["Access-Control-Allow-Methods"] = _METHODS
+        response.headers["Access-Control-Allow-Headers"] = request.headers.get("Access-Control-Request-Headers", "*")
+        response.headers["Access-Control-Max-Age"] = _MAX_AGE
+        if "Access-Control-Request-Private-Network" in request.headers:
+            response.headers["Access-Control-Allow-Private-Network"] = "true"
+    return response
+
+
+def give_leave(request: web.Request, response: web.StreamResponse, origins: frozenset[str]) -> None:
+    """The headers of an answer by which a browser lets a page read it; none for pages that may not."""
+    everybody = "*" in origins
+    if not everybody:
+        response.headers.setdefault("Vary", "Origin")
+    if is_allowed(request.headers, origins):
+        # Never with credentials: keys are in a header, and a cookie means nothing here.
+        response.headers["Access-Control-Allow-Origin"] = "*" if everybody else request.headers["Origin"]
+        response.headers["Access-Control-Expose-Headers"] = _EXPOSED
+
+
+def is_allowed(headers: Mapping[str, str], origins: frozenset[str]) -> bool:
+    """The page comes from an origin of the settings."""
+    origin = headers.get("Origin")
+    return origin is not None and ("*" in origins or origin.lower() in origins)
+
+
+def allowed_origins(settings: Settings) -> frozenset[str]:
+    """The origins of the settings, as browsers write them."""
+    return frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
+
+
+def check_socket(request: web.Request, settings: Settings) -> None:
+    """Whoever opens a WebSocket is no browser (those send an origin), or a page that may. Raises `ApiError` 403."""
+    origin = request.headers.get("Origin")
+    if origin is None or is_allowed(request.headers, allowed_origins(settings)):
+        return
+    # Some libraries send the address of the server as the origin.
+    if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or _is_literal(request.host)):
+        return
+    message = "Pages of this origin may not open a WebSocket here: name it in the setting `cors_origins`."
+    raise ApiError(403, message, code="origin_not_allowed")
+
+
+def _is_literal(host: str) -> bool:
+    """An address or `localhost`: any other name may be an attacker's, who lets it point here (DNS rebinding)."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True

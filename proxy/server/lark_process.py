@@ -1,0 +1,52 @@
+"""Runs on its own (`python -I lark_process.py`): one grammar and one text as JSON on stdin, the verdict as JSON on stdout.
+
+A hostile grammar can keep the parser, or Python's regular expressions, busy for ever; a process can be ended, a thread cannot.
+Nothing of the gateway is imported here, so that it starts within a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+#: Processor time in seconds, and address space in bytes.
+_CPU = 5
+_MEMORY = 1024 * 1024 * 1024
+#: Lark would look for any other import in the file system.
+_FOREIGN_IMPORT = re.compile(r"%import\s+(?!common\b)")
+_LONGEST_REASON = 500
+
+
+def _limit() -> None:
+    try:
+        import resource  # noqa: PLC0415  (not on Windows)
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+def verdict(definition: str, text: str) -> dict[str, str]:
+    """`outcome` and `reason`, as in `judging.Verdict`."""
+    try:
+        from lark import Lark  # noqa: PLC0415  (an extra)
+        from lark.exceptions import LarkError, UnexpectedInput  # noqa: PLC0415
+    except ImportError:
+        return {"outcome": "skipped", "reason": "the extra `grammars` is not installed"}
+    if _FOREIGN_IMPORT.search(definition):
+        return {"outcome": "skipped", "reason": "only terminals of Lark's `common` can be imported"}
+    try:
+        parser = Lark(definition, parser="earley", ambiguity="forest")
+    except (LarkError, re.error, OSError, RecursionError) as error:
+        return {"outcome": "skipped", "reason": f"Lark does not take the grammar: {error}"[:_LONGEST_REASON]}
+    try:
+        parser.parse(text)
+    except UnexpectedInput as error:
+        return {"outcome": "invalid", "reason": str(error)[:_LONGEST_REASON]}
+    return {"outcome": "valid", "reason": ""}
+
+
+if __name__ == "__main__":
+    _limit()
+    print(json.dumps(verdict(**json.load(sys.stdin))))

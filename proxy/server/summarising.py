@@ -1,0 +1,61 @@
+"""A history in, one sealed item that stands for it out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from proxy.server.books import Books
+from proxy.server.footing import Footing
+from proxy.server.gateway import Gateway
+from proxy.server.generation import Generation
+from proxy.server.limits import Claim
+from proxy.server.preparing import backend_headers, prepare
+from proxy.server.routes import route_of
+from proxy.stream.translator import Translator
+from proxy.telemetry.tracing import Trace
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import ResponsesRequest
+
+
+async def summarise(
+    gateway: Gateway,
+    tenant: str,
+    request: ResponsesRequest,
+    footing: Footing,
+    headers: Mapping[str, str],
+    request_id: str,
+    claim: Claim | None = None,
+    trace: Trace | None = None,
+) -> Translator:
+    """Have the backend answer a request whose input ends with a `compaction_trigger`; returns the translation of the answer,
+    which has one `compaction` item. `headers` are the client's; `claim` and `trace` end with it. Raises `ApiError`."""
+    clock = asyncio.get_running_loop().time
+    log = gateway.settings.access_log
+    books = Books(gateway.metrics, request_id, clock(), sampling=0, log=log, claim=claim, trace=trace)
+    books.request(request.model, streamed=False)
+    try:
+        policy = gateway.parsers.policy(request.model)
+        plan, body, translator = await prepare(gateway, tenant, request, footing, policy, headers)
+    except BaseException as error:
+        if isinstance(error, ApiError):
+            books.refused(error)
+        books.close(None, clock())
+        raise
+    sent = backend_headers(gateway.settings, headers, request_id)
+    route = route_of(gateway, request, footing, may_go_on=True)
+    with Generation(gateway, translator, body, sent, route, books, _unread) as generation:
+        generation.count_input(plan.body)
+        try:
+            await generation.open()
+        except ApiError as error:
+            generation.refused(error)
+            raise
+        await generation.run()
+    if translator.error is not None:
+        raise translator.error
+    return translator
+
+
+def _unread(_events: bytes) -> None:
+    """Nobody watches a summary being written."""

@@ -1,0 +1,116 @@
+"""Every knob of the gateway, typed, in one place: a file for each section, and here what they make together.
+
+A value comes from the first of these that names it: a flag of `responses-proxy serve`, an environment variable
+`RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default written here.
+The fields are also the source of `--help` and of `docs/configuration.md`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import yaml
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from proxy.settings.access import AccessSettings
+from proxy.settings.backend import BackendDetails, BackendSettings, check_backend_name
+from proxy.settings.keys import ApiKey
+from proxy.settings.listening import ListeningSettings
+from proxy.settings.operation import OperationSettings
+from proxy.settings.requests import ModelParsers, RequestSettings
+from proxy.settings.responses import ResponseSettings
+from proxy.settings.section import Section, SettingsError
+from proxy.settings.storage import StorageSettings
+from proxy.settings.timing import TimingSettings
+from proxy.settings.urls import backend_url, without_password
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "ENV_PREFIX",
+    "SECTIONS",
+    "SUPERVISED_VARIABLE",
+    "ApiKey",
+    "BackendDetails",
+    "ModelParsers",
+    "Section",
+    "Settings",
+    "SettingsError",
+    "backend_url",
+    "check_backend_name",
+    "describe",
+    "flag",
+    "suggestion",
+    "variable",
+]
+
+ENV_PREFIX = "RESPONSES_PROXY_"
+CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+#: Not for users: the parent of several workers sets it for them (see `proxy/server/supervised.py`).
+SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
+
+
+class Settings(  # pydantic takes the fields of the last base first
+    OperationSettings,
+    ResponseSettings,
+    RequestSettings,
+    TimingSettings,
+    AccessSettings,
+    ListeningSettings,
+    StorageSettings,
+    BackendSettings,
+    BaseSettings,
+):
+    """The settings of one gateway, frozen. Times are in seconds, sizes in bytes.
+
+    Building one directly takes the arguments and the defaults alone; `proxy.sources.load` also reads the environment and
+    a file.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments alone, so that `Settings(...)` in a test or a program is what it says, whatever the environment."""
+        return (init_settings,)
+
+
+#: In the order of the reference.
+SECTIONS: tuple[type[Section], ...] = tuple(base for base in reversed(Settings.__bases__) if issubclass(base, Section))
+
+
+def describe(settings: Settings) -> str:
+    """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
+    values = settings.model_dump(mode="json")
+    for name in ("store", "events"):
+        values[name] = without_password(values[name])
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)` for the closest of the known names, empty when none is close."""
+    closest = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {closest[0]}?)" if closest else ""
+
+
+def flag(field: str) -> str:
+    """The flag of a field: `keepalive_event` is `--keepalive-event`."""
+    return "--" + field.replace("_", "-")
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    return ENV_PREFIX + field.upper()

@@ -1,0 +1,108 @@
+"""API keys as the settings have them: never in plain text, once they were read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic_settings import NoDecode
+
+_PREFIX = "sha256:"
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: A shorter key might be guessed.
+SHORTEST_KEY = 16
+
+
+def hash_of(key: str) -> str:
+    """`sha256:` and the digest of a key in hexadecimal.
+
+    A plain digest is enough, and bcrypt would not be better: the keys are random, so there is nothing to guess, and each
+    request is checked, so it has to be quick.
+    """
+    return _PREFIX + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class ApiKey(BaseModel):
+    """What the settings say of one client. What is None is as the settings of the same names have it for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    #: Several while a key is being replaced. Not printed: behind a hash may be a key that somebody made up.
+    hash: tuple[SecretStr, ...] = Field(min_length=1)
+    requests_per_minute: Annotated[int, Field(ge=0)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
+    concurrent_requests: Annotated[int, Field(ge=0)] | None = None
+
+    @field_validator("hash", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        hashes = [value] if isinstance(value, str) else value
+        if not isinstance(hashes, list | tuple) or not hashes:
+            raise ValueError("a hash or a list of hashes is expected, as `responses-proxy key new` prints them")
+        return [_checked(found) for found in hashes]
+
+
+def _checked(value: object) -> str:
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value).strip().lower()
+    if not _HASH.fullmatch(text):
+        raise ValueError("not a hash: `responses-proxy key new` makes a key and prints its hash, sha256:…")
+    return text
+
+
+def _read(value: object) -> object:
+    """Keys from the text of a variable, or from the mapping of a file. Raises `ValueError`, which repeats no key."""
+    if isinstance(value, str):
+        value = _from_text(value)
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError("a name has up to 64 letters, digits, dots, dashes and underscores")
+    found = {name: {"hash": entry} if isinstance(entry, str | list) else entry for name, entry in value.items()}
+    _refuse_twice(found)
+    return found
+
+
+def _refuse_twice(entries: dict[str, Any]) -> None:
+    seen: dict[str, str] = {}
+    for name, entry in entries.items():
+        hashes = entry.get("hash") if isinstance(entry, dict) else None
+        for found in [hashes] if isinstance(hashes, str) else hashes or ():
+            other = seen.setdefault(str(found), name)
+            if other != name:
+                raise ValueError(f"{other} and {name} have the same key")
+
+
+def _from_text(text: str) -> object:
+    """`NAME=KEY` or `KEY`, with commas between them, or a JSON object as in the file. A `KEY` may be a hash."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise ValueError("not a JSON object") from None
+    found: dict[str, list[str]] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, key = part.partition("=")
+        if not key.strip("="):  # the padding of a key that has no name
+            name, key = "", part
+        hashed = key.lower() if key.lower().startswith(_PREFIX) else _hash_of_plain(key)
+        # A name of its own that stays the same wherever it stands in the list: what it stored hangs on it.
+        found.setdefault(name or f"key-{hashed.removeprefix(_PREFIX)[:12]}", []).append(hashed)
+    if not found:
+        raise ValueError("there is no key in it")  # and not: then everybody may come in
+    return found
+
+
+def _hash_of_plain(key: str) -> str:
+    if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        message = f"a key has at least {SHORTEST_KEY} printable characters: `responses-proxy key new` makes a good one"
+        raise ValueError(message)
+    return hash_of(key)
+
+
+#: Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which the hash alone is kept.
+ApiKeys = Annotated[dict[str, ApiKey], NoDecode, BeforeValidator(_read)]

@@ -1,0 +1,92 @@
+"""The states of a breaker, moment by moment."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.backend.breaker import Breaker
+
+
+def opened(failures: int = 3, seconds: float = 10) -> Breaker:
+    """One that has opened at 0."""
+    breaker = Breaker(failures, seconds)
+    for _ in range(failures):
+        assert breaker.allows(0)
+        breaker.begin(0)
+        breaker.failed(0)
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row() -> None:
+    breaker = Breaker(2, 10)
+    breaker.failed(0)
+    breaker.succeeded()
+    breaker.failed(0)
+    assert breaker.state(0) == "closed"
+    breaker.failed(0)
+    assert breaker.state(0) == "open"
+    assert not breaker.allows(9.9)
+    assert breaker.opens_in(4) == 6
+
+
+def test_one_request_tries_whether_it_is_well_again() -> None:
+    breaker = opened()
+    assert breaker.state(10) == "half_open"
+    assert breaker.allows(10)
+    breaker.begin(10)
+    assert not breaker.allows(10)
+    assert breaker.opens_in(11) > 0
+    breaker.succeeded()
+    assert (breaker.state(11), breaker.allows(11), breaker.opens_in(11)) == ("closed", True, 0)
+
+
+def test_each_trial_that_fails_doubles_the_time_up_to_a_limit() -> None:
+    breaker, now, waits = opened(), 0.0, []
+    for _ in range(6):
+        waits.append(breaker.opens_in(now))
+        now += breaker.opens_in(now)
+        breaker.begin(now)
+        breaker.failed(now)
+    assert waits == [10, 20, 40, 80, 80, 80]
+    breaker.begin(now + 80)
+    breaker.succeeded()
+    for _ in range(3):
+        breaker.failed(now)
+    assert breaker.opens_in(now) == 10
+
+
+def test_a_trial_that_nobody_saw_the_end_of_is_repeated() -> None:
+    breaker = opened()
+    breaker.begin(10)
+    breaker.abandoned()
+    assert breaker.allows(10)
+
+
+def test_what_was_sent_before_it_opened_and_fails_later_changes_nothing() -> None:
+    breaker = opened()
+    breaker.failed(9)
+    assert breaker.allows(10)
+
+
+@given(st.lists(st.sampled_from(["begin", "succeeded", "failed", "abandoned", "wait"]), max_size=40))
+def test_it_never_locks_anybody_out_for_ever(actions: list[str]) -> None:
+    breaker, now = Breaker(2, 1), 0.0
+    under_way = 0
+    for action in actions:
+        if action == "wait":
+            now += 0.7
+        elif action == "begin":
+            if breaker.allows(now):
+                breaker.begin(now)
+                under_way += 1
+        elif under_way:
+            under_way -= 1
+            if action == "failed":
+                breaker.failed(now)
+            else:
+                {"succeeded": breaker.succeeded, "abandoned": breaker.abandoned}[action]()
+    while under_way:
+        breaker.abandoned()
+        under_way -= 1
+    assert breaker.allows(now + 8)

@@ -1,0 +1,102 @@
+"""The clock is set by hours while the gateway runs, or the machine slept: nothing that lives is taken for dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from proxy.state import EventRow, Record, Running, Sqlite, Store
+from tests.chaos.stage import ask, at_end, simulators
+from tests.server.harness import Event, events_of, run, until
+from tests.server.programs import Program, program
+
+#: `time.time` of a gateway is that of the machine and as many seconds as are in a file.
+SET = """
+import os, time
+machine = time.time
+time.time = lambda: machine() + float(open(os.environ["CLOCK"]).read())
+"""
+HOURS = 3 * 3600.0
+JUMPS = pytest.mark.parametrize("jump", [HOURS, -HOURS], ids=["forwards", "backwards"])
+
+
+async def response(running: Program, name: str) -> Event:
+    answer: Event = (await ask(running, "GET", f"/v1/responses/{name}")).json
+    return answer
+
+
+@JUMPS
+def test_background_responses_limits_and_streams_go_on(jump: float, tmp_path: Path) -> None:
+    """Two replicas, one of which asks after what the other runs before that one has given a sign of life."""
+    clock = tmp_path / "clock"
+    clock.write_text("0", encoding="utf-8")
+    flags = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--requests-per-minute", "100", "--idle-timeout", "5")
+
+    async def test() -> None:
+        async with (
+            simulators() as (behind_us,),
+            program("--backend", behind_us.url, *flags, first=SET, CLOCK=str(clock)) as one,
+            program("--backend", behind_us.url, *flags, first=SET, CLOCK=str(clock)) as other,
+        ):
+            name = (await ask(one, background=True, stream=False, input="tokens: 100 tps: 40")).json["id"]
+            early = (await ask(one, input="scenario: plain")).final
+            streaming = asyncio.create_task(ask(one, input="tokens: 60 tps: 40"))
+            await until(lambda: behind_us.connections >= 2)
+            clock.write_text(str(jump), encoding="utf-8")
+            for _ in range(20):
+                assert (await response(other, name))["status"] in ("queued", "in_progress")
+            assert (await streaming).final["status"] == "completed"
+            fresh = await ask(one, input="scenario: plain")
+            assert abs(fresh.final["created_at"] - (time.time() + jump)) < 60
+            assert int(fresh.headers["x-ratelimit-remaining-requests"]) > 90
+            last = await at_end(other, name)
+            assert last["status"] == "completed"
+            events = events_of((await ask(other, "GET", f"/v1/responses/{name}?stream=true")).body)
+            assert [event["sequence_number"] for event in events] == list(range(len(events)))
+            for kept in (early, fresh.final):
+                assert (await response(other, kept["id"]))["status"] == "completed"
+            assert " lost " not in one.said + other.said
+            await one.says(f"clock was set seconds={jump:.0f}")
+            await other.says(f"clock was set seconds={jump:.0f}")
+
+    run(test())
+
+
+class Clocks:
+    """One that is set, and one that is not."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = 1_000_000.0, 0.0
+
+    def pass_(self, seconds: float) -> None:
+        self.wall += seconds
+        self.steady += seconds
+
+
+@JUMPS
+def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
+    """A while after the clock was set, whether its last sign of life is long ago by now or yet to come."""
+
+    async def test() -> None:
+        clocks = Clocks()
+        store = Store(Sqlite(None), 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
+        await store.open()
+        for name in ("resp_dead", "resp_alive"):
+            head = json.dumps({"id": name, "status": "in_progress"})[:-1] + ',"output":['
+            record = Record(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+            await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        clocks.wall += jump
+        assert await store.fail_abandoned("x", "y") == []
+        found = []
+        for _ in range(20):
+            clocks.pass_(1)
+            await store.still_alive(["resp_alive"], clocks.wall + 15)
+            found += await store.fail_abandoned("x", "y")
+        assert found == ["resp_dead"]
+        await store.close()
+
+    run(test())

@@ -1,0 +1,230 @@
+"""The Helm chart: linted and rendered by Helm, and what it renders held against the schemas of Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy import __version__
+from proxy.settings import Settings
+from proxy.sources import load
+from tests.deploy.tools import CHART, DEPLOY, run, tool
+
+BACKEND = "http://vllm:8000"
+#: Values that turn on everything that can stand together.
+EVERYTHING: dict[str, Any] = {
+    "settings": {"backend": BACKEND, "store": "postgresql://responses@db/responses", "drain_timeout": 120},
+    "secrets": {"RESPONSES_PROXY_BACKEND_API_KEY": "sk-1", "RESPONSES_PROXY_SEAL_KEY": "x" * 32, "PGPASSWORD": "p"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "autoscaling": {"enabled": True, "inFlight": {"enabled": True}},
+    "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a": "b"}},
+    "ingress": {"enabled": True, "className": "nginx", "tlsSecretName": "tls", "annotations": {"a": "b"}},
+    "networkPolicy": {
+        "enabled": True,
+        "ingressFrom": [{"namespaceSelector": {}}],
+        "egressTo": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True},
+    "dashboards": {"enabled": True},
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"c": "d"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "k", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+}
+SQLITE: dict[str, Any] = {
+    "settings": {"backend": BACKEND, "store": "auto"},
+    "replicaCount": 1,
+    "persistence": {"enabled": True, "storageClassName": "fast"},
+}
+VARIANTS: dict[str, dict[str, Any]] = {"least": {"settings": {"backend": BACKEND}}, "everything": EVERYTHING, "sqlite": SQLITE}
+
+
+def helm(*arguments: str, values: dict[str, Any]) -> tuple[int, str, str]:
+    command = (tool("helm", "install-deploy-tools"), *arguments, "--values", "-")
+    done = run(*command, text=yaml.safe_dump(values))
+    return done.returncode, done.stdout, done.stderr
+
+
+def rendered(values: dict[str, Any]) -> str:
+    status, manifests, complaints = helm("template", "gate", str(CHART), values=values)
+    assert status == 0, complaints
+    return manifests
+
+
+def objects(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is rendered, by its kind."""
+    return {found["kind"]: found for found in yaml.safe_load_all(rendered(values)) if found}
+
+
+def refusal(values: dict[str, Any]) -> str:
+    status, _, complaints = helm("template", "gate", str(CHART), values=values)
+    assert status != 0
+    return complaints
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_helm_has_nothing_against_the_chart(variant: str) -> None:
+    status, said, complaints = helm("lint", str(CHART), "--strict", values=VARIANTS[variant])
+    assert status == 0, said + complaints
+
+
+@pytest.mark.parametrize("kubernetes", ["1.29.1", "1.37.0"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kubernetes_knows_every_field(variant: str, kubernetes: str, tmp_path: Path) -> None:
+    file = tmp_path / "manifests.yaml"
+    found = [one for one in yaml.safe_load_all(rendered(VARIANTS[variant])) if one]
+    native = [one for one in found if "monitoring.coreos.com" not in one["apiVersion"]]  # the operator's are not in its schemas
+    file.write_text(yaml.safe_dump_all(native), encoding="utf-8")
+    validate = tool("kubernetes-validate", "install-deploy-tools")
+    done = run(validate, "--strict", "--kubernetes-version", kubernetes, str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(native) == done.stdout.count(" passed ") + done.stderr.count(" passed ")
+
+
+def test_everything_is_there_when_asked_for() -> None:
+    assert objects(VARIANTS["least"]).keys() == {"Deployment", "Service", "ConfigMap", "Secret", "PodDisruptionBudget"}
+    more = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
+    assert objects(EVERYTHING).keys() == objects(VARIANTS["least"]).keys() | more
+    assert "PersistentVolumeClaim" in objects(SQLITE)
+
+
+def test_the_chart_and_the_gateway_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_the_gateway_reads_its_settings(tmp_path: Path) -> None:
+    """The very file of the ConfigMap, with numbers that Helm likes to write as floats."""
+    numbers = {"drain_timeout": 90, "max_body_bytes": 104857600, "invariant_sampling": 0.5, "metrics": False}
+    config = objects({"settings": {"backend": BACKEND, **numbers}})["ConfigMap"]["data"]["gateway.yaml"]
+    file = tmp_path / "gateway.yaml"
+    file.write_text(config, encoding="utf-8")
+    settings = load({}, file, {})
+    assert (settings.backend, settings.drain_timeout, settings.max_body_bytes) == ([f"{BACKEND}/v1"], 90, 104857600)
+    assert (settings.invariant_sampling, settings.metrics, settings.store) == (0.5, False, "none")
+
+
+def test_the_secret_holds_settings() -> None:
+    secret = objects(EVERYTHING)["Secret"]["stringData"]
+    settings = load({}, None, {**secret, "RESPONSES_PROXY_BACKEND": BACKEND})
+    assert settings.backend_api_key is not None
+    assert settings.backend_api_key.get_secret_value() == "sk-1"
+    assert settings.seal_key is not None
+
+
+def test_a_key_to_seal_with_is_made_and_long_enough() -> None:
+    first, second = (objects(VARIANTS["least"])["Secret"]["stringData"]["RESPONSES_PROXY_SEAL_KEY"] for _ in range(2))
+    assert first != second
+    assert load({}, None, {"RESPONSES_PROXY_BACKEND": BACKEND, "RESPONSES_PROXY_SEAL_KEY": first}).seal_key is not None
+
+
+def test_a_secret_of_ones_own_takes_the_place_of_ours() -> None:
+    found = objects({**VARIANTS["least"], "secrets": {"existingSecret": "mine"}})
+    assert "Secret" not in found
+    assert container(found)["envFrom"] == [{"secretRef": {"name": "mine"}}]
+
+
+def container(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    (only,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+@pytest.mark.parametrize(("drain", "least"), [(None, Settings().drain_timeout), (120, 120), (0.5, 0.5)])
+@pytest.mark.parametrize("delay", [0, 15])
+def test_running_responses_have_time_to_end(delay: int, drain: float | None, least: float) -> None:
+    settings = {"backend": BACKEND, "drain_delay": delay, **({} if drain is None else {"drain_timeout": drain})}
+    found = objects({"settings": settings, "preStopSeconds": 7})
+    assert container(found)["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "7"]
+    assert found["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= least + delay + 7 + 10
+
+
+def test_the_pod_keeps_to_the_restricted_standard() -> None:
+    found = objects(VARIANTS["least"])
+    pod, one = found["Deployment"]["spec"]["template"]["spec"], container(found)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert one["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    user = re.search(r"^USER (\d+)$", (DEPLOY.parent / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert user
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == int(user[1])
+
+
+def test_probes_ask_what_there_is() -> None:
+    one = container(objects(VARIANTS["least"]))
+    paths = {name: one[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert paths == {"startup": "/health", "liveness": "/health", "readiness": "/ready"}
+    assert one["ports"] == [{"name": "http", "containerPort": Settings().port}]
+
+
+def test_probes_and_prometheus_speak_https_where_the_gateway_does() -> None:
+    found = objects({"settings": {"backend": BACKEND, "tls_cert": "/tls/tls.crt"}, "serviceMonitor": {"enabled": True}})
+    assert {container(found)[f"{name}Probe"]["httpGet"]["scheme"] for name in ("startup", "liveness", "readiness")} == {"HTTPS"}
+    assert found["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
+
+
+def test_pods_roll_when_settings_change() -> None:
+    def checksum(store: str) -> str:
+        found = objects({"settings": {"backend": BACKEND, "store": store}})
+        return str(found["Deployment"]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"])
+
+    assert checksum("none") == checksum("none") != checksum("postgresql://responses@db/responses")
+
+
+def test_it_scales_by_streams_and_by_cpu() -> None:
+    spec = objects(EVERYTHING)["HorizontalPodAutoscaler"]["spec"]
+    streams, cpu = spec["metrics"]
+    assert streams["pods"]["metric"]["name"] == "responses_proxy_requests_in_flight"
+    assert cpu["resource"]["name"] == "cpu"
+    assert "replicas" not in objects(EVERYTHING)["Deployment"]["spec"]  # or each upgrade would undo the scaling
+
+
+def test_rules_and_dashboards_are_those_of_the_folders() -> None:
+    """The chart holds links, so that Docker Compose and Kubernetes have the same."""
+    found = list(yaml.safe_load_all(rendered(EVERYTHING)))
+    (boards,) = [one for one in found if one and one["metadata"]["name"].endswith("-dashboards")]
+    files = {file.name: file for file in (DEPLOY / "grafana").glob("*.json")}
+    assert set(boards.get("data") or {}) == set(files)
+    for name, file in files.items():
+        assert json.loads(boards["data"][name]) == json.loads(file.read_text(encoding="utf-8"))
+    (rule,) = [one for one in found if one and one["kind"] == "PrometheusRule"]
+    groups = [group for file in sorted((DEPLOY / "prometheus").glob("*.yml")) for group in groups_of(file)]
+    assert rule["spec"]["groups"] == groups
+
+
+def groups_of(file: Path) -> list[Any]:
+    return list(yaml.safe_load(file.read_text(encoding="utf-8")).get("groups", []))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "backend"),
+        ({"settings": {"backend": "vllm:8000"}}, "settings.backend"),
+        ({"settings": {"backend": BACKEND, "store": "auto"}}, "which replicas do not share"),
+        (
+            {"settings": {"backend": BACKEND, "store": "memory"}, "autoscaling": {"enabled": True}},
+            "which replicas do not share",
+        ),
+        ({"settings": {"backend": BACKEND}, "persistence": {"enabled": True}}, "persistence is for one replica"),
+        ({"settings": {"backend": BACKEND, "backend_api_key": "sk-1"}}, "backend_api_key"),
+        ({"settings": {"backend": BACKEND}, "replicas": 3}, "replicas"),
+    ],
+)
+def test_what_cannot_work_is_refused(values: dict[str, Any], said: str) -> None:
+    assert said in refusal(values)

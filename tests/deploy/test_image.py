@@ -1,0 +1,38 @@
+"""The Dockerfile: what a linter says, and how large the image's Python packages are."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from tests.deploy.tools import ROOT, run, tool
+
+#: Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
+LARGEST = 120 * 1024 * 1024
+
+
+def test_the_linter_has_nothing_against_the_dockerfile() -> None:
+    done = run(tool("hadolint", "install-deploy-tools"), "--failure-threshold", "info", "Dockerfile")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_packages_of_the_image_are_small() -> None:
+    """Measured where they are installed: pip puts the same files into the image."""
+    lock = (ROOT / "requirements-image.lock").read_text(encoding="utf-8")
+    names = re.findall(r"^([A-Za-z0-9._-]+)==(?!.*sys_platform == 'win32')", lock, re.MULTILINE)
+    assert "psycopg" in names  # a store that replicas share
+    total = sum(size_of(name) for name in names) + sum(file.stat().st_size for file in (ROOT / "proxy").rglob("*.py"))
+    assert 20 * 1024 * 1024 < total < LARGEST
+
+
+def size_of(package: str) -> int:
+    """Bytes of an installed distribution, twice those of its Python code: it is compiled. 0 for one of another platform."""
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return 0
+    paths = [Path(str(file.locate())) for file in files]
+    return sum(
+        path.stat().st_size * (2 if path.suffix == ".py" else 1) for path in paths if path.exists() and path.suffix != ".pyc"
+    )

@@ -1,0 +1,191 @@
+"""The gateway behind a real nginx with our configuration: nothing of a stream may be held back, nothing sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.deploy.reverse_proxy import Nginx, check_configuration, free_port, nginx, write_configuration
+from tests.judges import judge_stream
+from tests.server.backends import HEAD, Connection, backend, chunk, streaming, text_stream
+from tests.server.harness import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+
+WORDS = [f"word {number} " for number in range(8)]
+
+
+@pytest.mark.parametrize("site", ["replicas.conf", "responses-proxy.conf"])
+def test_nginx_accepts_the_configuration(site: str, tmp_path: Path) -> None:
+    main, _ = write_configuration(tmp_path, site, [9000, 9001])
+    assert check_configuration(main) == ""
+
+
+def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
+    """The backend speaks on only when the client has read what it said: one event held back, and the test stands still."""
+    read = asyncio.Event()
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        for word in WORDS:
+            read.clear()
+            connection.send(chunk({"content": word}))
+            await read.wait()
+        connection.send(chunk({}, "stop"), b"data: [DONE]\n\n")
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served, nginx(tmp_path, served.port) as front:
+            client = await RawClient.connect(front)
+            await client.post()
+            for word in WORDS:
+                # The space behind a word waits for what follows it: it may be the end of the text.
+                await client.read_until(word.strip().encode())
+                read.set()
+            await client.read_until(b"0\r\n\r\n")
+            assert final_of(body_of(client.received))["output"][0]["content"][0]["text"] == "".join(WORDS)
+            client.close()
+
+    run(test())
+
+
+def test_signs_of_life_pass_while_the_backend_thinks(tmp_path: Path) -> None:
+    async def play(connection: Connection) -> None:
+        await connection.lost
+
+    async def test() -> None:
+        settings = {"header_grace": 0, "keepalive_comment": 0.05, "keepalive_event": 0.1}
+        async with backend(play) as behind, gateway(behind.url, **settings) as served, nginx(tmp_path, served.port) as front:
+            client = await RawClient.connect(front)
+            await client.post()
+            await client.read_until(b"\n: ")
+            await client.read_until(b'"type":"response.in_progress"')
+            client.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("leave", [RawClient.close, RawClient.reset])
+def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], None], tmp_path: Path) -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(chunk({"content": "Hello"}))
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served, nginx(tmp_path, served.port) as front:
+            client = await RawClient.connect(front)
+            await client.post()
+            await client.read_until(b"Hello")
+            leave(client)
+            await asyncio.wait_for(behind.connections[0].lost, 1)
+            await until(lambda: not served.gateway.exchanges)
+
+    run(test())
+
+
+def test_a_websocket_is_upgraded_and_holds_a_conversation(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            simulated() as served,
+            nginx(tmp_path, served.port) as front,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{front.url}/v1/responses") as socket,
+        ):
+            for _ in range(2):
+                body = {"type": "response.create", "model": "simulator", "input": "scenario: plain", "store": False}
+                await socket.send_str(json.dumps(body))
+                events = [json.loads(await socket.receive_str(timeout=10))]
+                while events[-1]["type"] != "response.completed":
+                    events.append(json.loads(await socket.receive_str(timeout=10)))
+                frames = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+                assert judge_stream((frames + "data: [DONE]\n\n").encode()) == []
+
+    run(test())
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    async def test() -> None:
+        trusted = ssl.create_default_context()
+        trusted.check_hostname = False
+        async with simulated() as served, nginx(tmp_path, served.port, site="responses-proxy.conf") as front:
+            trusted.load_verify_locations(tmp_path / "fullchain.pem")
+            url = f"https://127.0.0.1:{front.port}/v1/responses"
+            async with aiohttp.ClientSession() as session, session.post(url, json=QUESTION, ssl=trusted) as answer:
+                assert final_of(await answer.read())["status"] == "completed"
+
+    run(test())
+
+
+def test_what_is_too_large_is_told_in_the_words_of_the_api(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            backend(streaming(*text_stream("Hello"))) as behind,
+            gateway(behind.url, max_body_bytes=2_000_000) as served,
+            nginx(tmp_path, served.port) as front,
+        ):
+            status, body = await post(front, input="x" * 1_900_000)
+            assert (status, body["status"]) == (200, "completed")
+            status, body = await post(front, input="x" * 2_100_000)
+            assert (status, body["error"]["type"]) == (413, "invalid_request_error")
+
+    run(test())
+
+
+def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, nginx(tmp_path, served.port) as front, aiohttp.ClientSession() as session:
+            async with session.get(f"{front.url}/metrics") as answer:
+                assert answer.status == 404
+            async with session.get(f"{front.url}/ready") as answer:
+                assert answer.status == 200
+
+    run(test())
+
+
+def test_a_request_that_was_sent_is_not_sent_again(tmp_path: Path) -> None:
+    """A gateway that dies over a request: another may not get it, for it may have been answered."""
+
+    async def die(connection: Connection) -> None:
+        connection.reset()
+
+    async def test() -> None:
+        async with backend(die) as one, backend(die) as other:
+            ports = [int(gateway.url.rpartition(":")[2]) for gateway in (one, other)]
+            async with nginx(tmp_path, *ports) as front, aiohttp.ClientSession() as session:
+                async with session.post(f"{front.url}/v1/responses", json=QUESTION) as answer:
+                    assert answer.status == 502
+                assert len(one.requests) + len(other.requests) == 1
+
+    run(test())
+
+
+def test_a_replica_that_is_away_is_passed_over(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            backend(streaming(*text_stream("Hello"))) as behind,
+            gateway(behind.url) as served,
+            nginx(tmp_path, free_port(), served.port) as front,
+        ):
+            for _ in range(4):
+                status, body = await post(front)
+                assert (status, body["status"]) == (200, "completed")
+
+    run(test())
+
+
+async def post(front: Nginx, **fields: object) -> tuple[int, dict[str, Any]]:
+    """A request without stream: the status and the body."""
+    body = io.BytesIO(json.dumps({**QUESTION, "stream": False, **fields}).encode())
+    headers = {"Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{front.url}/v1/responses", data=body, headers=headers) as answer,
+    ):
+        return answer.status, await answer.json()

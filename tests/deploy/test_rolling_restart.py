@@ -1,0 +1,90 @@
+"""Two gateways behind nginx are restarted one after the other, under load: no client may notice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings import Settings
+from proxy.simulator import SimulatorOptions, create_app, serving
+from tests.deploy.reverse_proxy import Nginx, free_port, listens, nginx
+from tests.deploy.tools import ROOT
+from tests.server.harness import QUESTION, final_of, run, until
+
+#: A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
+PACE = SimulatorOptions(tokens_per_second=100)
+BODY: dict[str, Any] = {**QUESTION, "input": "scenario: long tokens: 50", "store": False}
+CLIENTS = 8
+
+
+class Replica:
+    """A gateway as a process of its own."""
+
+    def __init__(self, backend: str) -> None:
+        self.port = free_port()
+        self._backend = backend
+        self._process: asyncio.subprocess.Process
+
+    async def start(self) -> None:
+        flags = ["--backend", self._backend, "--port", str(self.port), "--store", "none", "--log-level", "error"]
+        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "proxy", "serve", *flags, cwd=ROOT)
+        await until(lambda: listens(self.port), "the replica listens", 10)
+
+    async def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(self._process.wait(), 10) == 0
+
+
+@asynccontextmanager
+async def replicas(number: int, backend: str) -> AsyncIterator[list[Replica]]:
+    running = [Replica(backend) for _ in range(number)]
+    await asyncio.gather(*(replica.start() for replica in running))
+    try:
+        yield running
+    finally:
+        await asyncio.gather(*(replica.stop() for replica in running))
+
+
+async def keep_asking(front: Nginx, stop: asyncio.Event, ended: list[str]) -> None:
+    async with aiohttp.ClientSession() as session:
+        while not stop.is_set():
+            async with session.post(f"{front.url}/v1/responses", json=BODY) as answer:
+                body = await answer.read()
+                ended.append(final_of(body)["status"] if answer.status == 200 else f"HTTP {answer.status} {body!r}")
+
+
+async def answers(ended: list[str], more: int) -> None:
+    wanted = len(ended) + more
+    await until(lambda: len(ended) >= wanted, f"{more} more answers", 10)
+
+
+@pytest.mark.skipif("drain_delay" not in Settings.model_fields, reason="the port closes at once: what is on its way is lost")
+def test_restarting_one_after_the_other_is_not_noticed(tmp_path: Path) -> None:
+    async def test() -> None:
+        ended: list[str] = []
+        stop = asyncio.Event()
+        async with (
+            serving(create_app(PACE)) as backend,
+            replicas(2, backend) as running,
+            nginx(tmp_path, *(replica.port for replica in running)) as front,
+        ):
+            clients = [asyncio.create_task(keep_asking(front, stop, ended)) for _ in range(CLIENTS)]
+            for replica in running:
+                await answers(ended, CLIENTS)
+                await replica.stop()
+                await replica.start()
+            await answers(ended, CLIENTS)
+            stop.set()
+            await asyncio.gather(*clients)
+        assert set(ended) == {"completed"}
+        assert len(ended) > 3 * CLIENTS
+
+    run(test())

@@ -1,0 +1,208 @@
+"""The gateway finds out by itself what its backend wants, while it serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from proxy.backend.brief_probing import probe_briefly
+from proxy.backend.client import Backend as Client
+from proxy.backend.probing import probe
+from proxy.server import adaptation
+from proxy.server.examining import Examination
+from proxy.settings import Settings
+from proxy.simulator import PERSONALITIES, serving
+from tests.server.examining import Backend, adapted, lines, settings_of
+from tests.server.harness import gateway, post, run, until
+
+__all__ = ["lines"]
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+HISTORY: Any = [
+    {"role": "user", "content": "hi"},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "They greet."}]},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "scenario: plain"},
+]
+
+# ---- what fits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_vllm_that_parses_is_asked_little_and_left_as_it_is(lines: list[str]) -> None:
+    async def test() -> None:
+        backend = Backend()
+        async with adapted(backend):
+            assert lines == ["examined the backend server=vllm model=simulator"]
+            assert [chat.get("max_completion_tokens") for chat in backend.chats] == [8, 512, 1, 1]
+
+    run(test())
+
+
+RAW = {
+    "vllm-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"},
+    "vllm-raw-xml": {"reasoning_parser": "qwen3", "tool_call_parser": "qwen3_coder"},
+    "sglang-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"},
+}
+
+
+@pytest.mark.parametrize("personality", RAW)
+def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -> None:
+    async def test() -> None:
+        backend = Backend(personality)
+        async with adapted(backend) as served:
+            assert settings_of(lines) == RAW[personality]
+            await until(lambda: served.gateway.asks_token_ids("simulator") or "vllm" not in personality)
+            answer = await post(served, input="scenario: demo", tools=[WEATHER])
+            assert [item["type"] for item in answer.final["output"]] == ["reasoning", "message", "function_call"]
+            assert ("return_token_ids" in backend.chats[-1]) is ("vllm" in personality)
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["sglang", "llamacpp", "deepseek"])
+def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: list[str]) -> None:
+    async def test() -> None:
+        backend = Backend(personality)
+        async with adapted(backend) as served:
+            assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
+            await post(served, input=HISTORY)
+            assert backend.chats[-1]["messages"][1]["reasoning_content"] == "They greet."
+            assert all("return_token_ids" not in chat for chat in backend.chats)  # a strict server would refuse the name
+
+    run(test())
+
+
+def test_ollama_is_not_made_to_load_a_model(lines: list[str]) -> None:
+    async def test() -> None:
+        backend = Backend("ollama", models=("a", "b", "c"))
+        async with adapted(backend) as served:
+            assert backend.chats == []
+            assert settings_of(lines) == {"max_tokens_field": "max_tokens"}
+            await post(served, max_output_tokens=20)
+            assert backend.chats[-1]["max_tokens"] == 20
+
+    run(test())
+
+
+def test_a_limit_of_the_older_name(lines: list[str]) -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        if "max_completion_tokens" in body:
+            return web.json_response(
+                {"error": {"message": "unknown field", "type": "x", "param": None, "code": None}}, status=400
+            )
+        return None
+
+    async def test() -> None:
+        backend = Backend("deepseek", change)
+        async with adapted(backend) as served:
+            assert settings_of(lines)["max_tokens_field"] == "max_tokens"
+            await post(served, max_output_tokens=20)
+            assert backend.chats[-1]["max_tokens"] == 20
+
+    run(test())
+
+
+def test_a_template_that_wants_turns_to_alternate(lines: list[str]) -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        roles = [message["role"] for message in body["messages"]]
+        if any(first == second for first, second in pairwise(roles)):
+            return web.json_response({"error": {"message": "roles must alternate", "type": "x", "code": 400}}, status=400)
+        return None
+
+    async def test() -> None:
+        backend = Backend(change=change)
+        async with adapted(backend) as served:
+            assert settings_of(lines) == {"user_messages": "merge"}
+            answer = await post(
+                served, input=[{"role": "user", "content": "scenario: plain"}, {"role": "user", "content": "x"}]
+            )
+            assert answer.final["status"] == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", sorted(PERSONALITIES.keys() - {"ollama"}))
+def test_few_questions_lead_to_the_settings_of_many(personality: str) -> None:
+    async def test() -> None:
+        backend = Backend(personality, max_model_len=8192)
+        async with serving(backend.app) as url:
+            thorough = await probe(f"{url}/v1")
+            client = Client(f"{url}/v1", api_key=None, connect_timeout=5)
+            brief = await probe_briefly(client)
+            await client.close()
+        assert adaptation.fitting_settings(brief) == adaptation.fitting_settings(thorough)
+
+    run(test())
+
+
+# ---- what the operator said goes first ------------------------------------------------------------------------------------
+
+
+def test_what_was_given_stays(lines: list[str]) -> None:
+    async def test() -> None:
+        async with adapted(Backend("llamacpp"), reasoning_field="none"):
+            assert settings_of(lines) == {}
+        async with adapted(Backend("vllm-raw"), tool_call_parser="none"):
+            assert settings_of(lines) == {}  # the parsers go together
+        models: Any = {"sim*": {"reasoning_parser": "none"}}
+        async with adapted(Backend("vllm-raw"), models=models):
+            assert settings_of(lines) == {}
+
+    run(test())
+
+
+def test_it_can_be_switched_off() -> None:
+    async def test() -> None:
+        backend = Backend("llamacpp")
+        async with serving(backend.app) as url, gateway(url, adapt=False) as served:
+            served.gateway.begin_adapting()
+            assert served.gateway.adapting is None
+            await post(served)
+            assert len(backend.chats) == 1
+
+    run(test())
+
+
+def test_it_is_on_unless_said_otherwise() -> None:
+    assert Settings().adapt is True
+
+
+def test_many_settings_may_change_at_once() -> None:
+    """The pure part: what fits, less what was given."""
+    profile = adaptation.Profile("http://x/v1", model="m", max_tokens_field="max_tokens", reasoning_field="reasoning_content")
+    assert adaptation.missing_settings(Settings(), profile) == {
+        "max_tokens_field": "max_tokens",
+        "reasoning_field": "reasoning_content",
+    }
+    assert adaptation.missing_settings(Settings(reasoning_field="both"), profile) == {"max_tokens_field": "max_tokens"}
+    assert adaptation.missing_settings(Settings(), replace(profile, max_tokens_field="none", reasoning_field=None)) == {}
+
+
+def test_several_backends_have_to_agree(lines: list[str]) -> None:
+    async def test() -> None:
+        taken: list[Settings] = []
+        async with (
+            serving(Backend("llamacpp").app) as one,
+            serving(Backend("sglang").app) as two,
+            serving(Backend("vllm").app) as other,
+        ):
+            clients = [Client(f"{url}/v1", api_key=None, connect_timeout=5) for url in (one, two, other)]
+            examination = Examination(Settings(), taken.append)
+            await examination.run(clients[:2])
+            assert [settings.reasoning_field for settings in taken] == ["reasoning_content"]
+            assert len([line for line in lines if line.startswith("adapted")]) == 1
+            await examination.run(clients[2:])
+            assert taken[-1].reasoning_field == "reasoning"
+            assert "the backends differ: not adapted setting=reasoning_field model=simulator" in lines
+            for client in clients:
+                await client.close()
+
+    run(test())

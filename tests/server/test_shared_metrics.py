@@ -1,0 +1,85 @@
+"""The files in which several processes count together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.telemetry.multiprocess import Folder, forget, sum_of
+
+_COUNT = """
+import sys
+from pathlib import Path
+from proxy.telemetry import multiprocess
+multiprocess.share(Path(sys.argv[1]), sys.argv[2])
+from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+metrics = Metrics()
+metrics.requests.labels("m", "completed", "true").inc(3)
+metrics.in_flight.inc(2)
+metrics.observe_gaps("m", [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0)
+sys.stdout.buffer.write(metrics.exposition())
+"""
+
+
+def count(folder: Path, place: str) -> dict[str, float]:
+    """A process that counts a little, and what it shows: name -> sum over the labels."""
+    done = subprocess.run([sys.executable, "-c", _COUNT, str(folder), place], check=True, capture_output=True)
+    return values(done.stdout)
+
+
+def values(text: bytes) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            name = sample.name.removeprefix("responses_proxy_")
+            found[name] = found.get(name, 0.0) + sample.value
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Folder([str(tmp_path)]).path
+
+
+def test_each_process_shows_the_sum_of_all(folder: Path) -> None:
+    assert count(folder, "0")["requests_total"] == 3
+    both = count(folder, "1")
+    assert (both["requests_total"], both["requests_in_flight"]) == (6, 4)
+    assert (both["inter_token_latency_seconds_count"], both["inter_token_latency_seconds_sum"]) == (30, 14)
+
+
+def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder: Path) -> None:
+    count(folder, "0")
+    forget(folder, "0")
+    left = values(sum_of(folder))
+    assert left["requests_total"] == 3
+    assert "requests_in_flight" not in left
+    again = count(folder, "0")
+    assert (again["requests_total"], again["requests_in_flight"]) == (6, 2)
+    assert len([file for file in folder.iterdir() if file.name.startswith("counter")]) == 1
+
+
+def test_what_a_killed_parent_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
+    living, killed = Folder([str(tmp_path)]), Folder([str(tmp_path)])
+    os.close(killed._lock)
+    new = Folder([str(tmp_path)])
+    assert killed.path.exists()  # it could be one that is being made
+    long_ago = time.time() - 3600
+    for each in (living, killed):
+        os.utime(each.path, (long_ago, long_ago))
+    newest = Folder([str(tmp_path)])
+    assert sorted(tmp_path.iterdir()) == sorted(each.path for each in (living, new, newest))
+    for each in (living, new, newest):
+        each.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="set TMPDIR"):
+        Folder([str(tmp_path / "missing")])

@@ -1,0 +1,229 @@
+"""The events of running responses in Redis or Valkey: a real server, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.server.storage import open_store
+from proxy.settings import Settings
+from proxy.simulator import COUNTERS, create_app, serving
+from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
+from tests.judges import judge_stream
+from tests.server.harness import Served, ask, assert_error, events_of, gateway, post, run, until
+from tests.state.servers import RedisServer
+
+SLOW = "tokens: 120 tps: 60"
+ENDLESS = "scenario: long tokens: 5000 tps: 100"
+
+
+pytestmark = pytest.mark.usefixtures("quiet_store")
+
+
+async def start(served: Served, text: str = SLOW) -> str:
+    answer = await post(served, input=text, background=True, stream=False)
+    assert answer.status == 200, answer.body
+    return str(answer.json["id"])
+
+
+async def written(served: Served, name: str, number: int) -> None:
+    """Wait until an event of this number is in the log."""
+    store = served.gateway.store
+    assert store is not None
+    while True:
+        if await store.events(name, number - 1):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def ended(served: Served, name: str) -> dict[str, Any]:
+    while True:
+        response: dict[str, Any] = (await ask(served, "GET", f"/v1/responses/{name}")).json
+        if response["status"] not in ("queued", "in_progress"):
+            return response
+        await asyncio.sleep(0.02)
+
+
+async def stream(served: Served, name: str, after: int = -1) -> bytes:
+    return (await ask(served, "GET", f"/v1/responses/{name}?stream=true&starting_after={after}")).body
+
+
+@asynccontextmanager
+async def two(backend: str, server: RedisServer, store: str) -> AsyncIterator[tuple[Served, Served]]:
+    async with (
+        gateway(backend, store=store, events=server.url) as one,
+        gateway(backend, store=store, events=server.url) as other,
+    ):
+        yield one, other
+
+
+def assert_whole(body: bytes, response: dict[str, Any]) -> None:
+    assert judge_stream(body) == []
+    events = events_of(body)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["response"] == response
+
+
+def test_the_log_is_written_anew_when_the_server_has_lost_it(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        writer, reader = redis_server.log(), redis_server.log()
+        await writer.append("r", EventRow(0, 2, b"a"))
+        redis_server.kill()
+        with pytest.raises(EventsUnavailable):
+            await writer.append("r", EventRow(2, 3, b"b"))
+        with pytest.raises(EventsUnavailable):
+            await reader.read("r", -1, 0.1)
+        redis_server.start()
+        assert await reader.read("r", -1, 0) == []
+        await writer.append("r", EventRow(2, 4, b"bc"))
+        assert await reader.read("r", -1, 0) == [EventRow(0, 4, b"abc")]
+        await writer.close()
+        await reader.close()
+
+    run(test())
+
+
+def test_nothing_comes_behind_the_end(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        writer, other = redis_server.log(), redis_server.log()
+        await writer.append("r", EventRow(0, 2, b"a"))
+        await other.end("r", EventRow(2, 3, b"failed"))
+        await writer.append("r", EventRow(2, 3, b"b"))  # it was taken for dead, and did not know
+        assert b"b" not in b"".join(row.data for row in await other.read("r", -1, 0))
+        await writer.close()
+        await other.close()
+
+    run(test())
+
+
+def test_a_reader_waits_for_what_comes(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        writer, reader = redis_server.log(), redis_server.log()
+        await writer.append("r", EventRow(0, 2, b"a"))
+        assert await reader.read("r", 1, 0.01) == []
+        reading = asyncio.create_task(reader.read("r", 1, 10))
+        await writer.append("r", EventRow(2, 3, b"b"))
+        assert await reading == [EventRow(2, 3, b"b")]
+        cancelled: list[str] = []
+        watching = asyncio.create_task(reader.watch(cancelled.append))
+        while not cancelled:  # the first may come before anybody watches
+            await writer.cancel("r")
+            await asyncio.sleep(0.01)
+        watching.cancel()
+        await writer.close()
+        await reader.close()
+
+    run(test())
+
+
+def test_a_reader_who_is_too_far_behind_gets_all_at_the_end(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.state.redis._MAX_PIECES", 10)
+
+    async def test() -> None:
+        store = Store(Sqlite(None), 1000.0, time.time, redis_server.log())
+        await store.open()
+        head = '{"id":"resp_1","status":"queued","output":['
+        record = Record("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
+        await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
+        for number in range(1, 400):
+            await store.append_events("resp_1", EventRow(number, number + 1, b"."))
+        assert await store.events("resp_1", -1) == []
+        assert (await store.events("resp_1", 397))[0].first == 398
+        await store.save(replace(record, status="completed"), last=EventRow(400, 401, b"1"))
+        (whole,) = await store.events("resp_1", -1)
+        assert whole == EventRow(0, 401, b"0" + b"." * 399 + b"1")
+        await store.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("store", ["file", "postgres"])
+def test_made_here_followed_and_cancelled_there(
+    store: str, redis_server: RedisServer, tmp_path: Any, request: pytest.FixtureRequest
+) -> None:
+    place = str(tmp_path / "x.sqlite3") if store == "file" else request.getfixturevalue("postgres_url")
+
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, two(url, redis_server, place) as (one, other):
+            name = await start(one, "tokens: 200 tps: 400")
+            body = await stream(other, name)
+            response = await ended(one, name)
+            assert_whole(body, response)
+            assert await stream(other, name) == body == await stream(one, name)
+            for after in (0, 7, len(events_of(body)) - 1):
+                assert events_of(await stream(other, name, after)) == events_of(body)[after + 1 :]
+            follow_up = await post(other, previous_response_id=name, input="scenario: plain")
+            assert follow_up.final["status"] == "completed"
+            name = await start(one, ENDLESS)
+            following = asyncio.create_task(stream(other, name))
+            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            cancelled = await ask(other, "POST", f"/v1/responses/{name}/cancel")
+            assert cancelled.json["status"] == "cancelled"
+            assert events_of(await following)[-1]["response"]["error"]["message"] == "The response was cancelled."
+            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            name = await start(one, ENDLESS)
+            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            assert (await ask(other, "DELETE", f"/v1/responses/{name}")).status == 200
+            await until(lambda: not backend[COUNTERS].running, "the backend is free")
+            await one.gateway.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())
+
+
+def test_responses_go_on_while_the_server_is_gone(redis_server: RedisServer, tmp_path: Any) -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, two(url, redis_server, str(tmp_path / "x.sqlite3")) as (one, other):
+            name = await start(one)
+            following = [asyncio.create_task(stream(served, name)) for served in (one, other)]
+            await written(one, name, 11)
+            redis_server.kill()
+            message = assert_error(await ask(other, "GET", f"/v1/responses/{name}?stream=true"), 503)
+            assert "GET /v1/responses/{id} without 'stream'" in message
+            assert_error(await post(one, background=True, stream=False), 503)
+            assert (await ask(other, "GET", f"/v1/responses/{name}")).json["status"] in ("queued", "in_progress")
+            assert (await post(one)).final["status"] == "completed"
+            redis_server.start()
+            late = asyncio.create_task(stream(other, name))
+            response = await ended(one, name)
+            assert response["status"] == "completed"
+            for body in (*await asyncio.gather(*following), await late):
+                assert_whole(body, response)
+            await ended(one, await start(other, "scenario: plain"))
+            await one.gateway.pool.close()
+
+    run(test())
+
+
+def test_responses_end_truthfully_without_the_server(redis_server: RedisServer, tmp_path: Any) -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, two(url, redis_server, str(tmp_path / "x.sqlite3")) as (one, other):
+            name = await start(one)
+            endless = await start(one, ENDLESS)
+            redis_server.kill()
+            assert (await ask(other, "POST", f"/v1/responses/{endless}/cancel")).json["status"] == "cancelled"
+            response = await ended(other, name)
+            assert response["status"] == "completed"
+            for served in (one, other):
+                assert_whole(await stream(served, name), response)
+            await one.gateway.pool.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("url", ["unix:///nowhere/redis.sock", "redis://127.0.0.1:1/0", "redis://:secret@127.0.0.1:none"])
+def test_a_server_that_cannot_be_reached_stops_the_start(url: str) -> None:
+    pytest.importorskip("redis", reason="the Redis driver is not installed")
+
+    async def test() -> None:
+        with pytest.raises(StoreUnavailable) as refused:
+            await open_store(Settings(store="memory", events=url))
+        assert "secret" not in str(refused.value)
+
+    run(test())

@@ -1,0 +1,200 @@
+"""The store is gone for a while: what needs it is refused, all else goes on, and it comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.simulator import create_app, serving
+from proxy.state import Sqlite
+from tests.server.harness import Served, ask, assert_error, gateway, post, run
+from tests.server.test_server_websocket import connect
+from tests.state.servers import PostgresServer
+from tests.state.test_live_log import assert_whole, ended, start, stream, written
+
+pytestmark = pytest.mark.usefixtures("quiet_store")
+
+
+async def assert_gone(served: Served, name: str) -> None:
+    """What was stored cannot be had or continued, what needs no store is answered as ever."""
+    assert_error(await ask(served, "GET", f"/v1/responses/{name}"), 503)
+    assert_error(await post(served, previous_response_id=name), 503)
+    assert_error(await post(served, background=True, stream=False), 503)
+    assert_error(await ask(served, "POST", "/v1/conversations", json={}), 503)
+    assert (await post(served, store=False)).final["status"] == "completed"
+    for streamed in (True, False):
+        answer = await post(served, stream=streamed)
+        response = answer.final if streamed else answer.json
+        assert (response["status"], response["store"]) == ("completed", False)
+
+
+async def assert_there(served: Served, name: str | None) -> None:
+    if name is not None:
+        assert (await ask(served, "GET", f"/v1/responses/{name}")).status == 200
+        assert (await post(served, previous_response_id=name)).final["store"] is True
+    await ended(served, await start(served, "scenario: plain"))
+
+
+def database(served: Served) -> Sqlite:
+    store = served.gateway.store
+    assert store is not None
+    assert isinstance(store._database, Sqlite)
+    return store._database
+
+
+async def in_thread(sqlite: Sqlite, work: Any) -> None:
+    """Touch the connection where it lives."""
+    await asyncio.get_running_loop().run_in_executor(sqlite._thread, work)
+
+
+def test_postgresql_is_restarted(own_postgres: PostgresServer) -> None:
+    async def test() -> None:
+        url = own_postgres.fresh_database()
+        async with serving(create_app()) as backend, gateway(backend, store=url) as served:
+            first = (await post(served)).final["id"]
+            running = await start(served, "tokens: 60 tps: 60")
+            following = asyncio.create_task(stream(served, running))
+            await written(served, running, 25)
+            await asyncio.to_thread(own_postgres.stop)
+            await assert_gone(served, first)
+            await asyncio.to_thread(own_postgres.start)
+            await assert_there(served, first)
+            response = await ended(served, running)
+            assert response["status"] == "completed"
+            assert_whole(await following, response)
+
+    run(test())
+
+
+def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> None:
+    """The model is done long before: the end waits for the store."""
+
+    async def test() -> None:
+        url = own_postgres.fresh_database()
+        async with serving(create_app()) as backend, gateway(backend, store=url) as served:
+            running = await start(served, "tokens: 20 tps: 100")
+            await asyncio.to_thread(own_postgres.stop)
+            assert served.gateway.background is not None
+            (run_,) = served.gateway.background.runs.values()
+            await asyncio.wait_for(run_._ending.wait(), 5)
+            await asyncio.to_thread(own_postgres.start)
+            response = await ended(served, running)
+            assert response["status"] == "completed"
+            assert_whole(await stream(served, running), response)
+
+    run(test())
+
+
+def test_the_disk_is_full(tmp_path: Path) -> None:
+    long = "A question that needs room. " * 2000
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store=str(tmp_path / "x.sqlite3")) as served:
+            first = (await post(served)).final["id"]
+            running = await start(served, "tokens: 60 tps: 60 " + long)
+            sqlite = database(served)
+            connection = sqlite._connection
+            assert connection is not None
+            await in_thread(sqlite, lambda: connection.execute("PRAGMA max_page_count = 1").fetchall())
+            answer = await post(served, input=f"scenario: plain {long}")
+            assert (answer.final["status"], answer.final["store"]) == ("completed", False)
+            assert_error(await post(served, input=long[1:], background=True, stream=False), 503)
+            assert (await ask(served, "GET", f"/v1/responses/{first}")).status == 200
+            assert (await post(served, store=False)).final["status"] == "completed"
+            await in_thread(sqlite, lambda: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
+            await assert_there(served, first)
+            response = await ended(served, running)
+            assert response["status"] == "completed"
+            assert_whole(await stream(served, running), response)
+
+    run(test())
+
+
+def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.state.sqlite._BUSY_TIMEOUT", 0.05)
+
+    async def test() -> None:
+        path = tmp_path / "x.sqlite3"
+        async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
+            first = (await post(served)).final["id"]
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            await assert_gone(served, first)
+            async with connect(served) as socket:
+                assert (await socket.error(previous_response_id=first))["status"] == 503
+                assert (await socket.ask())["status"] == "completed"
+                unsaved = await socket.ask(store=True)
+                assert (unsaved["status"], unsaved["store"]) == ("completed", False)
+            other.execute("ROLLBACK")
+            other.close()
+            await assert_there(served, first)
+
+    run(test())
+
+
+def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.state.sqlite._BUSY_TIMEOUT", 0.05)
+
+    async def test() -> None:
+        path = tmp_path / "x.sqlite3"
+        async with serving(create_app()) as url:
+            async with gateway(url, store=str(path), drain_timeout=0.05) as served:
+                name = await start(served, "scenario: long tokens: 5000 tps: 100")
+                await written(served, name, 5)
+                other = sqlite3.connect(path, isolation_level=None)
+                other.execute("BEGIN EXCLUSIVE")
+                async with asyncio.timeout(5):
+                    await served.gateway.drain(asyncio.Event())
+            other.close()
+            async with gateway(url, store=str(path)) as served:
+                await lapse(served)
+                assert (await ended(served, name))["status"] == "failed"
+
+    run(test())
+
+
+async def lapse(served: Served) -> None:
+    """Half a minute passes without a sign of life."""
+    store = served.gateway.store
+    assert store is not None
+    await store._database.run(lambda sql: sql.execute("UPDATE responses SET alive_until = alive_until - 30").rowcount)
+
+
+def test_the_file_is_deleted(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / "deep" / "x.sqlite3"
+        async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
+            first = (await post(served)).final["id"]
+            shutil.rmtree(path.parent)
+            assert_error(await ask(served, "GET", f"/v1/responses/{first}"), 404)
+            second = (await post(served)).final["id"]
+            await assert_there(served, second)
+            assert os.path.exists(path)  # noqa: ASYNC240
+        async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
+            await assert_there(served, second)
+
+    run(test())
+
+
+def test_the_file_is_damaged_and_replaced(tmp_path: Path) -> None:
+    folder, kept, path = tmp_path / "state", tmp_path / "kept", tmp_path / "state" / "x.sqlite3"
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
+            first = (await post(served)).final["id"]
+            os.rename(folder, kept)
+            os.mkdir(folder)
+            with open(path, "wb") as broken:  # noqa: ASYNC230
+                broken.write(b"no database, and long enough to be looked at" * 1000)
+            await assert_gone(served, first)
+            os.rename(folder, tmp_path / "broken")
+            os.rename(kept, folder)
+            await assert_there(served, first)
+
+    run(test())

@@ -1,0 +1,98 @@
+"""`docs/observability.md` is what the gateway does: its metrics, its fields, its queries."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.settings.keys import hash_of
+from proxy.telemetry import logs
+from tests.server.harness import post, run, simulated
+from tests.telemetry.traffic import busy_gateway, send_everything
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+KEY = "a-key-of-a-client-that-is-long-enough"
+JQ = shutil.which("jq")
+
+
+def documented() -> set[str]:
+    """The names of fields in the table of the log line."""
+    table = DOCUMENT.partition("| field | meaning |")[2].partition("\n\n")[0]
+    return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def examples() -> list[dict[str, Any]]:
+    (block,) = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+    return [json.loads(line) for line in block.splitlines()]
+
+
+def test_the_table_of_metrics_is_up_to_date() -> None:
+    written = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_metrics"](DOCUMENT)
+    assert written == DOCUMENT, "run `make docs`"
+    assert "`responses_proxy_requests_total` | counter | `model`, `outcome`, `stream` |" in DOCUMENT
+
+
+def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
+    """The fields of real lines, of all kinds of requests."""
+    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
+    logs.configure("json", "info")
+    (handler,) = logs.logger().handlers
+    assert isinstance(handler, logging.StreamHandler)
+    output = io.StringIO()
+    handler.setStream(output)
+
+    async def test() -> None:
+        async with busy_gateway(access_log=True) as served:
+            await send_everything(served)
+        async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
+            await post(served, headers={"Authorization": f"Bearer {KEY}"})
+
+    try:
+        run(test())
+        logs.flush()
+    finally:
+        logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    responses = [line for line in lines if line["message"] == "response"]
+    seen = {name for line in responses for name in line}
+    assert seen - documented() == set()
+    assert documented() - seen == set()
+    for example in examples():
+        assert set(example) <= documented()
+        order = next(line for line in responses if line["outcome"] == example["outcome"])
+        shared = [name for name in order if name in example]
+        assert [name for name in example if name in order] == shared  # in the order in which they are written
+
+
+@pytest.mark.skipif(JQ is None, reason="there is no jq here")
+def test_the_jq_commands_find_what_they_say(tmp_path: Path) -> None:
+    (block,) = re.findall(r"With `jq`:\n\n```sh\n(.*?)```", DOCUMENT, re.DOTALL)
+    commands = [line for line in block.splitlines() if not line.startswith("#")]
+    gone = {**examples()[0], "delivery": "client_left"}
+    (tmp_path / "gateway.log").write_text("\n".join(map(json.dumps, [*examples(), gone])), encoding="utf-8")
+    said = []
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.strip())
+    assert said[0].splitlines()[0].startswith("[0.318,")
+    assert "The connection to the backend broke" in said[1]
+    assert json.loads(said[2])["output_tokens"] == 402
+    assert json.loads(said[3]) == {"qwen3": 804}
+
+
+def test_every_link_leads_somewhere() -> None:
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^):]+)\)", DOCUMENT)]
+    assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []

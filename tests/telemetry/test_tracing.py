@@ -1,0 +1,254 @@
+"""Traces of our own: spans between the client's and the backend's, and what they may not cost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings import SettingsError
+from proxy.sources import load
+from tests.server.backends import Backend, Connection, backend, chat_stream, refusing, streaming
+from tests.server.harness import RawClient, ask, gateway, post, run, until
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra `otel` is not installed")
+
+from tests.telemetry.collector import Collector, collector  # needs the extra
+from tests.telemetry.test_trace_context import header
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+SERVER, CLIENT = 2, 3
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of this machine's own traces, and the SDK's logger as it was."""
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    theirs = logging.getLogger("opentelemetry")
+    before = theirs.handlers, theirs.propagate
+    yield
+    theirs.handlers, theirs.propagate = before
+
+
+# ---- with a collector -------------------------------------------------------------------------------------------------
+
+
+def traced(ask_it: Callable[[Any], Any], play: Any, **settings: Any) -> tuple[Collector, Backend]:
+    """What the collector has got after some requests; the last spans leave when the gateway stops."""
+    kept: list[Any] = []
+
+    async def test() -> None:
+        async with collector() as spans, backend(play) as behind:
+            async with gateway(behind.url, otel_endpoint=spans.url, **settings) as served:
+                await ask_it(served)
+            kept.extend([spans, behind])
+
+    run(test())
+    return kept[0], kept[1]
+
+
+def test_a_response_is_a_span_and_its_call_a_child() -> None:
+    async def ask_it(served: Any) -> None:
+        answer = await post(served, model="m", tools=[WEATHER], headers={"traceparent": PARENT, "X-Request-Id": "my-id"})
+        assert answer.final["status"] == "completed"
+
+    spans, behind = traced(ask_it, streaming(*chat_stream()))
+    server, client = spans.one(SERVER), spans.one(CLIENT)
+    assert (server.name, client.name) == ("POST /v1/responses", "chat m")
+    assert (server.trace_id, server.parent_id) == (TRACE, SPAN)
+    assert (client.trace_id, client.parent_id) == (TRACE, server.span_id)
+    assert header(behind, "traceparent") == f"00-{TRACE}-{client.span_id}-01"
+    assert server.began <= client.began <= client.events["first_token"] <= client.ended <= server.ended
+    assert client.events["first_token"] <= client.events["first_visible_token"]
+    url = behind.url.removeprefix("http://")
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.stream": True,
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.output_tokens": 7,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "server.address": url.partition(":")[0],
+        "server.port": int(url.partition(":")[2]),
+    }
+    assert client.attributes.items() >= expected.items()
+    assert client.attributes["gen_ai.response.id"].startswith("resp_")
+    assert server.attributes["responses_proxy.request_id"] == "my-id"
+    assert server.attributes["responses_proxy.outcome"] == "completed"
+    assert server.attributes["responses_proxy.delivery"] == "complete"
+    assert server.attributes["http.response.status_code"] == 200
+    assert server.resource["service.name"] == "responses-proxy"
+    assert not server.failed
+    assert not client.failed
+
+
+def test_nothing_of_the_conversation_is_in_a_span() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", input="tell nobody", headers={"Authorization": "Bearer sk-client-key"})
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()))
+    assert len(spans.spans) == 2
+    assert [word for word in ("tell nobody", "sk-client-key", "Grüße") if word in repr(spans.spans)] == []
+
+
+@pytest.mark.parametrize(
+    ("play", "fields", "outcome", "server_failed", "client_failed"),
+    [
+        (refusing(500, b"{}"), {}, "failed", True, True),
+        (refusing(400, b'{"error": {"message": "no"}}'), {}, "rejected", False, True),
+        (streaming(*chat_stream()[:4]), {}, "failed", True, True),
+        (streaming(), {"temperature": "hot"}, "rejected", False, None),
+    ],
+)
+def test_what_fails_is_told(play: Any, fields: dict[str, Any], outcome: str, server_failed: bool, client_failed: Any) -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", **fields)
+
+    spans, _ = traced(ask_it, play)
+    server = spans.one(SERVER)
+    assert server.attributes["responses_proxy.outcome"] == outcome
+    assert server.failed is server_failed
+    if client_failed is None:
+        assert [span for span in spans.spans if span.kind == CLIENT] == []
+    else:
+        assert spans.one(CLIENT).failed is client_failed
+        assert spans.one(CLIENT).attributes["error.type"]
+
+
+def test_a_client_that_leaves_is_not_an_error() -> None:
+    async def held(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.send(*chat_stream()[:4])
+        await connection.lost
+
+    async def ask_it(served: Any) -> None:
+        client = await RawClient.connect(served)
+        await client.post(model="m")
+        await client.read_until(b"output_text.delta")
+        client.close()
+        await until(lambda: not served.gateway.exchanges)
+
+    spans, _ = traced(ask_it, held)
+    server = spans.one(SERVER)
+    assert server.attributes["responses_proxy.outcome"] == "cancelled"
+    assert server.attributes["responses_proxy.delivery"] == "client_left"
+    assert not server.failed
+
+
+def test_a_name_that_is_no_text_spoils_no_other_span() -> None:
+    async def ask_it(served: Any) -> None:
+        await ask(served, "POST", "/v1/responses", data=b'{"model": "a\\ud800b", "input": "hi", "stream": true}')
+        await post(served, model="m", tools=[WEATHER])
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()))
+    assert {"chat m", "chat a?b"} >= {span.name for span in spans.spans if span.kind == CLIENT} >= {"chat m"}
+
+
+def test_a_trace_that_is_not_sampled_is_carried_and_not_sent() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", tools=[WEATHER], headers={"traceparent": PARENT[:-1] + "0"})
+
+    spans, behind = traced(ask_it, streaming(*chat_stream()))
+    assert spans.spans == []
+    carried = header(behind, "traceparent")
+    assert carried is not None
+    assert carried.startswith(f"00-{TRACE}-")
+    assert carried.endswith("-00")
+
+
+def test_a_response_in_the_background_has_its_trace_too() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", tools=[WEATHER], background=True, stream=False, headers={"traceparent": PARENT})
+        await until(lambda: not served.gateway.exchanges)
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
+    assert spans.one(SERVER).attributes["responses_proxy.delivery"] == "detached"
+    assert spans.one(CLIENT).parent_id == spans.one(SERVER).span_id
+
+
+def test_every_response_on_a_websocket_has_a_span_of_its_own() -> None:
+    async def ask_it(served: Any) -> None:
+        url = f"{served.url}/v1/responses"
+        async with aiohttp.ClientSession() as session, session.ws_connect(url, headers={"traceparent": PARENT}) as socket:
+            for _ in range(2):
+                await socket.send_json({"type": "response.create", "model": "m", "input": "hi", "tools": [WEATHER]})
+                while (await socket.receive_json())["type"] != "response.completed":
+                    pass
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()))
+    servers = [span for span in spans.spans if span.kind == SERVER]
+    assert [(span.name, span.parent_id) for span in servers] == [("WS /v1/responses", SPAN)] * 2
+    assert {span.parent_id for span in spans.spans if span.kind == CLIENT} == {span.span_id for span in servers}
+
+
+def test_a_collector_that_is_gone_costs_nobody_anything(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with backend(streaming(*chat_stream())) as behind:
+            async with gateway(behind.url, otel_endpoint="http://127.0.0.1:9") as served:
+                for _ in range(3):
+                    assert (await post(served, tools=[WEATHER])).final["status"] == "completed"
+                stopping = asyncio.get_running_loop().time()
+            assert asyncio.get_running_loop().time() - stopping < 5
+
+    with caplog.at_level(logging.WARNING, logger="responses_proxy"):
+        run(test())
+    complaints = [record for record in caplog.records if record.getMessage() == "traces"]
+    assert len(complaints) == 1
+    assert complaints[0].levelname == "WARNING"
+
+
+def test_a_collector_that_hangs_does_not_hold_up_the_end() -> None:
+    async def test() -> None:
+        # Connections to it are made by the kernel, and nobody ever takes them.
+        with socket.create_server(("127.0.0.1", 0)) as hanging:
+            url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+            async with backend(streaming(*chat_stream())) as behind:
+                async with gateway(behind.url, otel_endpoint=url) as served:
+                    assert (await post(served, tools=[WEATHER])).final["status"] == "completed"
+                    stopping = asyncio.get_running_loop().time()
+                assert asyncio.get_running_loop().time() - stopping < 4
+
+    run(test())
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_variables_name_the_collector() -> None:
+    standard = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert load({}, None, standard).otel_endpoint == "http://collector:4318"
+    assert load({"otel_endpoint": "http://other:4318"}, None, standard).otel_endpoint == "http://other:4318"
+    assert load({}, None, {**standard, "OTEL_TRACES_EXPORTER": "none"}).otel_endpoint is None
+    with pytest.raises(SettingsError, match=r"otel_endpoint.*OTEL_EXPORTER_OTLP_HEADERS"):
+        load({}, None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:secret@collector"})
+
+
+def test_without_the_extra_the_gateway_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['opentelemetry.sdk'] = None\n"
+        "from proxy.cli import main\n"
+        "sys.exit(main(['serve', '--backend', 'http://127.0.0.1:9', '--port', '0', '--store', 'none',"
+        " '--otel-endpoint', 'http://127.0.0.1:9']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "pip install 'responses-proxy[otel]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_of_opentelemetry_is_imported_for_those_who_do_not_want_it() -> None:
+    script = "import sys, proxy.server; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0

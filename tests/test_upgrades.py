@@ -1,0 +1,119 @@
+"""What an upgrade must not break without a word: the names of settings, and knowing which version runs."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from proxy import __version__
+from proxy.cli import main
+from proxy.settings import Settings, SettingsError
+from proxy.settings.retired import RETIRED, Removed, Renamed
+from proxy.sources import load
+from proxy.version import read_commit, version_line
+
+ROOT = Path(__file__).parents[1]
+RELEASED = (ROOT / "tests" / "released_settings.txt").read_text(encoding="utf-8")
+SEMANTIC = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"
+
+
+@pytest.fixture
+def _some_retired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RETIRED, "listen_port", Renamed("port", "0.2"))
+    monkeypatch.setitem(RETIRED, "turbo", Removed("0.3", "it is always on."))
+
+
+# Settings
+
+
+def test_every_setting_that_was_ever_released_is_known_or_explained() -> None:
+    assert sorted(set(RELEASED.split()) - Settings.model_fields.keys() - RETIRED.keys()) == []
+
+
+def test_every_setting_of_today_is_in_the_list() -> None:
+    with_new_settings = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_new_settings"]
+    assert with_new_settings(RELEASED) == RELEASED, "run `make docs`"
+
+
+def test_what_was_renamed_leads_to_a_setting_of_today() -> None:
+    renamed = {name: entry.to for name, entry in RETIRED.items() if isinstance(entry, Renamed)}
+    assert {name: to for name, to in renamed.items() if to not in Settings.model_fields} == {}
+    assert RETIRED.keys() & Settings.model_fields.keys() == set()
+
+
+@pytest.mark.usefixtures("_some_retired")
+def test_a_file_of_an_earlier_version_is_told_what_to_write(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text("listen_port: 1\n", encoding="utf-8")
+    with pytest.raises(SettingsError) as caught:
+        load({}, file, {})
+    assert str(caught.value) == f"{file}: `listen_port` was renamed `port` in 0.2"
+
+
+@pytest.mark.usefixtures("_some_retired")
+def test_so_is_a_variable() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({}, None, {"RESPONSES_PROXY_TURBO": "1"})
+    assert str(caught.value) == "environment variable RESPONSES_PROXY_TURBO: `turbo` was removed in 0.3: it is always on."
+
+
+@pytest.mark.usefixtures("_some_retired")
+@pytest.mark.parametrize("flag", ["--listen-port=1", "--listen-port"])
+def test_so_is_a_flag(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", flag]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"unknown argument {flag}: `listen_port` was renamed `port` in 0.2")
+
+
+# Version
+
+
+def test_the_version_is_semantic_and_the_changelog_begins_with_it() -> None:
+    assert re.fullmatch(SEMANTIC, __version__)
+    headings = re.findall(
+        rf"^## \[(Unreleased|{SEMANTIC})\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert __version__ in [heading[0] for heading in headings[:2]]
+
+
+def test_the_version_line_has_a_commit_where_there_is_one() -> None:
+    assert re.fullmatch(rf"{SEMANTIC}( \([0-9a-f]{{7}}\))?", version_line())
+
+
+def test_a_written_commit_goes_before_git(tmp_path: Path) -> None:
+    room = tmp_path / "proxy"
+    room.mkdir()
+    assert read_commit(room) == ""
+    (room / "commit.txt").write_text("ABC1234DEF\n", encoding="ascii")
+    assert read_commit(room) == "abc1234"
+
+
+@pytest.mark.parametrize("written", ["", "no commit", "ä", "${COMMIT}"])
+def test_a_commit_that_is_none_is_left_out(tmp_path: Path, written: str) -> None:
+    room = tmp_path / "proxy"
+    room.mkdir()
+    (room / "commit.txt").write_text(written, encoding="utf-8")
+    assert read_commit(room) == ""
+
+
+def test_a_checkout_that_git_cannot_read_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    assert read_commit(tmp_path / "proxy") == ""
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git at all
+    assert read_commit(tmp_path / "proxy") == ""
+
+
+def test_a_wheel_knows_its_commit(tmp_path: Path) -> None:
+    commit = read_commit(ROOT / "proxy")
+    if not commit:
+        pytest.skip("not a checkout")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("proxy/commit.txt").decode() == f"{commit}\n"
