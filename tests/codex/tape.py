@@ -90,11 +90,11 @@ class Tape:
             await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
             connection.client_left = copies[0].done()
         finally:
+            for end in (writer, gateway_writer):
+                end.close()  # before the next await, where this task may be cancelled once more
             for copy in copies:
                 copy.cancel()
             await asyncio.gather(*copies, return_exceptions=True)
-            for end in (writer, gateway_writer):
-                end.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray) -> None:
