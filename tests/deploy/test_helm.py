@@ -195,7 +195,7 @@ def test_it_scales_by_streams_and_by_cpu() -> None:
 
 
 def test_rules_and_dashboards_are_those_of_the_folders() -> None:
-    """The chart holds links, so that Docker Compose and Kubernetes have the same."""
+    """Docker Compose and Kubernetes have the same."""
     found = list(yaml.safe_load_all(rendered(EVERYTHING)))
     (boards,) = [one for one in found if one and one["metadata"]["name"].endswith("-dashboards")]
     files = {file.name: file for file in (DEPLOY / "grafana").glob("*.json")}

@@ -89,7 +89,7 @@ def may_be_empty(expression: str) -> bool:
 
 
 def test_the_dashboards_are_up_to_date() -> None:
-    script = ROOT / "scripts" / "grafana_dashboards.py"
+    script = ROOT / "scripts" / "monitoring_files.py"
     assert subprocess.run([sys.executable, str(script)], check=False).returncode == 0, "run `make docs`"
 
 
