@@ -15,6 +15,7 @@ from proxy.backend.tokenizers import TokenizerError
 from proxy.server.app import create_app, create_operations_app
 from proxy.server.backends import specs_of
 from proxy.server.colleagues import Colleagues
+from proxy.server.connections import Runner
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.listening import BACKLOG, Listeners, open_listeners, tls_context, url_of
 from proxy.server.reloading import Reload, reload_on_hangup
@@ -27,8 +28,6 @@ from proxy.telemetry import logs
 from proxy.telemetry.tracing import TracingMissing
 from proxy.version import version_line
 
-#: Longest keep-alive of an idle client connection, in seconds; longer than a reverse proxy's.
-_KEEP_ALIVE = 75
 #: A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
 _GC_THRESHOLDS = (20_000, 20, 20)
 #: Seconds in which connections are accepted whose handshake was under way when the gateway stopped listening.
@@ -77,7 +76,7 @@ async def _serve(
     orders = _orders(link)
     app = create_app(settings) if link is None else create_app(settings, link.table(), int(link.briefing.place))
     gateway = app[GATEWAY]
-    runners = [_runner(app)]
+    runners = [Runner(app)]
     await runners[0].setup()
     try:
         if reload is not None:
@@ -85,7 +84,7 @@ async def _serve(
         colleagues = None if link is None else _join(gateway, link)
         sites = [await _listen(runners[0], listener, tls) for listener in listeners.clients]
         if listeners.operators:
-            runners.append(_runner(create_operations_app(gateway)))
+            runners.append(Runner(create_operations_app(gateway)))
             await runners[1].setup()
             for listener in listeners.operators:
                 await _listen(runners[1], listener, tls)
@@ -189,10 +188,6 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-def _runner(app: web.Application) -> web.AppRunner:
-    return web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=1)
 
 
 async def _listen(runner: web.AppRunner, listener: socket.socket, tls: ssl.SSLContext | None) -> web.SockSite:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
+from proxy.server.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
@@ -91,7 +92,7 @@ async def open_stage(options: SimulatorOptions, backend: str | None, knobs: dict
 
 @asynccontextmanager
 async def _gateway(settings: Settings) -> AsyncIterator[tuple[str, int]]:
-    runner = web.AppRunner(create_gateway(settings), handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
+    runner = Runner(create_gateway(settings), shutdown_timeout=0.5)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -22,6 +22,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.server import create_app
+from proxy.server.connections import Runner
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.slow_bodies import body_limit
 from proxy.settings import Settings
@@ -90,7 +91,7 @@ async def gateway(*backends: str, send_buffer: int | None = None, **settings: An
     app = create_app(
         Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
     )
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
+    runner = Runner(app)
     await runner.setup()
     with defects() as found:
         try:

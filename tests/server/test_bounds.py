@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
+from proxy.server.connections import Runner
 from proxy.server.gateway import GATEWAY
 from proxy.settings import Settings
 from proxy.simulator import create_app, serving
@@ -232,7 +233,7 @@ def test_a_head_that_does_not_end_is_given_up_with_the_keep_alive_time(beginning
     async def test() -> None:
         async with serving(create_app()) as url:
             app = create_gateway(Settings(backend=[url], store="none"))
-            runner = web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=0.3)
+            runner = Runner(app, keepalive_timeout=0.3)
             await runner.setup()
             try:
                 site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -261,5 +262,53 @@ def test_a_limit_of_zero_is_none() -> None:
     async def test() -> None:
         async with serving(create_app()) as url, gateway(url, body_timeout=0) as served:
             assert (await post(served)).status == 200
+
+    run(test())
+
+
+BEGUN = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+#: What is no request, and the status and the words of its answer.
+NO_REQUESTS = {
+    "a header that is too long": (BEGUN + b"Authorization: Bearer SECRET" + b"S" * 40_000 + b"\r\n\r\n", 431, "32768 bytes"),
+    "a line that is too long": (b"GET /v1/SECRET" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "32768 bytes"),
+    "too many headers": (BEGUN + b"X-A: SECRET\r\n" * 200 + b"\r\n", 400, "Too many headers"),
+    "a control character": (BEGUN + b"Authorization: Bearer SECRET\x01\r\n\r\n", 400, "header value"),
+    "no name of a header": (BEGUN + b"SECRET KEY: a\r\n\r\n", 400, "header token"),
+    "a length that is none": (BEGUN + b"Content-Length: SECRET\r\n\r\n", 400, "Content-Length"),
+    "no path": (b"GET http://[SECRET HTTP/1.1\r\nHost: x\r\n\r\n", 400, "valid HTTP request"),
+    "another protocol": (b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03SECRET", 400, "HTTPS"),
+    "no protocol": (b"SECRET\r\n\r\n", 400, "valid HTTP request"),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("sent", "status", "words"), NO_REQUESTS.values(), ids=NO_REQUESTS)
+def test_what_is_no_request_is_refused_like_all_else(
+    sent: bytes, status: int, words: str, loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            client = await RawClient.connect(served)
+            try:
+                await client.send(sent)
+                head, _, body = (await client.read_all()).partition(b"\r\n\r\n")
+            finally:
+                client.close()
+            assert int(head.split()[1]) == status
+            assert b"application/json" in head
+            error = json.loads(body)["error"]
+            assert set(error) == {"message", "type", "param", "code"}
+            assert words in error["message"]
+            assert b"SECRET" not in head + body
+            assert "SECRET" not in caplog.text
+            assert (await post(served)).status == 200
+
+    run(test(), loop)
+
+
+def test_what_codex_tells_of_a_large_workspace_fits_into_a_header() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            assert (await post(served, headers={"x-codex-turn-metadata": "w" * 30_000})).status == 200
 
     run(test())
