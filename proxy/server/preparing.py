@@ -32,7 +32,9 @@ from proxy.wire.requests import ResponsesRequest
 def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing: Footing, policy: Policy) -> ChatPlan:
     """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
     seal, replaced = gateway.seal, frozenset[int]()
-    history = seal.open_items(seal.since_compaction(list(footing.history)), tenant, request.model, "history")
+    history = list(footing.history)
+    if history:
+        history = seal.open_items(seal.since_compaction(history), tenant, request.model, "history")
     if isinstance(request.input, list):
         opened = seal.open_items(request.input, tenant, request.model, "input")
         if request.context_management:  # what was compacted need not be left out by the client

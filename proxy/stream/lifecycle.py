@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 from proxy.stream.calls import CALL_ID_PREFIX, Arguments, CallItem, CustomCallItem, open_call
 from proxy.stream.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from proxy.stream.held import Held
-from proxy.stream.item_options import ItemOptions
 from proxy.stream.items import MessageItem, Pen, ReasoningItem
 from proxy.stream.kinds import Blank, ForbiddenCall
+from proxy.stream.options import StreamOptions
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.tools import ToolTarget
 
@@ -34,11 +34,11 @@ class Lifecycle:
 
     __slots__ = (
         "_arguments", "_call", "_call_ids", "_call_index", "_call_name", "_calls", "_forbidden", "_fresh", "_held", "_item",
-        "_judging", "_options", "_row", "_space_logprobs", "finish_reason", "pen", "repairs", "space", "state", "usage",
-        "visible",
+        "_judging", "_options", "_row", "_space_logprobs", "_token", "finish_reason", "pen", "repairs", "space", "state",
+        "usage", "visible",
     )  # fmt: skip
 
-    def __init__(self, options: ItemOptions) -> None:
+    def __init__(self, options: StreamOptions) -> None:
         self.pen = Pen()
         self.state: State = "idle"
         self.finish_reason: FinishReason | None = None
@@ -46,6 +46,7 @@ class Lifecycle:
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.repairs: dict[str, int] = {}
         self._options = options
+        self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
         self.space = ""  # white space at the end of the open text, or before the first one
@@ -109,7 +110,7 @@ class Lifecycle:
     def abandon(self) -> None:
         """The stream broke: close what is open as incomplete, or leave it out for clients that would take it as final."""
         if self._item is not None:
-            if self._options.omit_broken_text:
+            if self._options.client.keeps_broken_text:
                 self._repair("broken_text_omitted")
             else:
                 self._keep_space()
@@ -117,7 +118,7 @@ class Lifecycle:
             self._item = None
         if self._call is not None:
             self.pen.measure("tool_arguments", self._arguments.text)
-            if self._options.omit_cut_calls:
+            if self._options.client.runs_cut_calls:
                 self._repair("cut_call_omitted")
             else:
                 self._call.close(self.pen, "incomplete", self._arguments.text)
@@ -148,9 +149,7 @@ class Lifecycle:
     def _open_reasoning(self, delta: Content) -> None:
         options = self._options
         item_id = self._new_id("rs")
-        self._item = ReasoningItem(
-            self.pen, item_id, mirror=options.mirror_summary, event=options.reasoning_event, seal=options.seal
-        )
+        self._item = ReasoningItem(self.pen, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal)
         self._drop_space()
         self._enter("reasoning")
         delta.text = delta.text.lstrip()
@@ -206,7 +205,7 @@ class Lifecycle:
             if delta.id:
                 self._repair("call_id_replaced")
         self._call_ids.add(call_id)
-        self._judging = target.kind == "custom" and delta.name in self._options.judged
+        self._judging = target.kind == "custom" and self._options.judged and delta.name in self._options.grammars
         item_id = self._new_id(CALL_ID_PREFIX[target.kind])
         self._call = open_call(self.pen, item_id, call_id, target, live=not self._judging)
         self._call_index, self._call_name = delta.index, delta.name
@@ -259,7 +258,7 @@ class Lifecycle:
 
     def _new_id(self, prefix: str) -> str:
         number = self._calls if prefix == "call" else self.pen.index
-        return f"{prefix}_{self._options.token}{number:04x}"
+        return f"{prefix}_{self._token}{number:04x}"
 
     def _permits(self, call: ToolCall) -> bool:
         options = self._options

@@ -23,11 +23,11 @@ class StreamOptions:
     model: str
     echo: Mapping[str, Any] = field(default_factory=dict)  #: response fields that repeat the request
     tools: ToolTable = field(default_factory=dict)
-    allowed: frozenset[str] | None = None
+    allowed: frozenset[str] | None = None  #: chat names that may be called; None: any
     max_calls: int | None = None
     grammars: Mapping[str, Grammar] = field(default_factory=dict)  #: of custom tools, by chat name
     judged: bool = False  #: the inputs of these tools wait for a verdict, see `judged.py`
-    call_ids: frozenset[str] = frozenset()
+    call_ids: frozenset[str] = frozenset()  #: call ids of the history, never given again
     summary: bool = False  #: mirror reasoning into a summary
     seal: Callable[[str], str] | None = None  #: makes the encrypted content of reasoning
     logprobs: bool = False

@@ -15,7 +15,6 @@ from proxy.stream import writer
 from proxy.stream.accounts import Accounts
 from proxy.stream.continuation import ChunkPattern, continued, learn, unquoted
 from proxy.stream.deltas import Reasoning, Text
-from proxy.stream.item_options import ItemOptions
 from proxy.stream.items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import Lifecycle, State
 from proxy.stream.markup import Plain
@@ -48,21 +47,7 @@ class Translator:
         self._reader = Reader(
             known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
         )
-        self.lifecycle = Lifecycle(
-            ItemOptions(
-                token=options.response_id.removeprefix("resp_"),
-                tools=options.tools,
-                allowed=options.allowed,
-                max_calls=options.max_calls,
-                call_ids=options.call_ids,
-                mirror_summary=options.summary,
-                seal=options.seal,
-                reasoning_event=options.reasoning_event,
-                judged=frozenset(options.grammars) if options.judged else frozenset(),
-                omit_cut_calls=options.client.runs_cut_calls,
-                omit_broken_text=options.client.keeps_broken_text,
-            )
-        )
+        self.lifecycle = Lifecycle(options)
         self._pen = self.lifecycle.pen
         self._markup = options.markup
         self.accounts = Accounts(options.encode)
