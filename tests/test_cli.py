@@ -172,7 +172,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
 
     def serve(settings: Settings, reload: object = None) -> int:
         (url,) = settings.backend
-        with urlopen(f"{url}/models", timeout=5) as answer:
+        with urlopen(f"{url}/models", timeout=20) as answer:
             answers.append((url, answer.status))
         return 0
 
@@ -182,4 +182,4 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
     assert status == 200
     assert capsys.readouterr().err == f"simulated backend at {url.removesuffix('/v1')}\n"
     with pytest.raises(OSError, match="refused"):
-        urlopen(f"{url}/models", timeout=5)
+        urlopen(f"{url}/models", timeout=20)

@@ -27,7 +27,7 @@ from tests.server.programs import ROOT, Program
 #: For a gateway that is quick to give up and to try again.
 IMPATIENT = ("--health-interval", "0.3", "--breaker-time", "0.3", "--connect-timeout", "2")
 _SO_ATTACH_FILTER = 26
-_START = 20.0
+_START = 40.0
 
 
 @dataclass(frozen=True)

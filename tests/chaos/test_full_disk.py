@@ -72,4 +72,4 @@ async def logging_to(log: Path) -> AsyncIterator[Place]:
         yield Place(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), 30)

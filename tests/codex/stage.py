@@ -20,7 +20,7 @@ from tests.codex.tape import Exchange, Tape
 from tests.judges import judge_stream
 
 T = TypeVar("T")
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 #: What is in `greeting.py` when the simulated agent has done its work.
 GREETING = "def greet(name):\n    return f'Hello, {name}!'\n\n\nprint(greet('world'))\n"
 

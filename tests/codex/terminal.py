@@ -14,7 +14,7 @@ from tests.codex.cli import BINARY, Codex
 
 TMUX = shutil.which("tmux")
 _SIZE = ("-x", "120", "-y", "50")
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 _INTERVAL = 0.05
 
 

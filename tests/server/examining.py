@@ -57,7 +57,7 @@ async def adapted(backend: Backend, **settings: Any) -> AsyncIterator[Served]:
 async def examined(served: Served) -> None:
     served.gateway.begin_adapting()
     assert served.gateway.adapting is not None
-    await asyncio.wait_for(asyncio.shield(served.gateway.adapting), 10)
+    await asyncio.wait_for(asyncio.shield(served.gateway.adapting), 30)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def run(test: Coroutine[Any, Any, None], loop: str = "asyncio") -> None:
 
     async def watched() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(_told(context)))
-        await asyncio.wait_for(test, 20)
+        await asyncio.wait_for(test, 90)
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(watched())
@@ -59,7 +59,7 @@ def _told(context: dict[str, Any]) -> str:
     return f"{context.get('message')}: {context.get('exception')!r}"
 
 
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> None:
     """Wait until the condition holds."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

@@ -154,7 +154,7 @@ def test_serve_listens_at_once_and_says_what_it_found() -> None:
             assert running.process.stderr is not None
             said = ""
             while "examined" not in said:
-                said += (await asyncio.wait_for(running.process.stderr.readline(), 10)).decode()
+                said += (await asyncio.wait_for(running.process.stderr.readline(), 30)).decode()
             assert "adapted to the backend setting=reasoning_field value=reasoning_content model=simulator" in said
 
     run(test())
@@ -167,7 +167,7 @@ def test_a_model_cannot_write_to_the_operators_terminal() -> None:
             assert running.process.stderr is not None
             said = b""
             while b"examined" not in said:
-                said += await asyncio.wait_for(running.process.stderr.readline(), 10)
+                said += await asyncio.wait_for(running.process.stderr.readline(), 30)
             assert b"\x1b" not in said
             assert rb'model="\u001b[31mred"' in said
 

@@ -232,7 +232,7 @@ def configured(file: Path, *several: Replica, **more: Any) -> None:
 async def said(running: Program, text: str) -> str:
     """The next log line with this text."""
     assert running.process.stderr is not None
-    while text not in (line := (await asyncio.wait_for(running.process.stderr.readline(), 10)).decode()):
+    while text not in (line := (await asyncio.wait_for(running.process.stderr.readline(), 30)).decode()):
         assert line, f"the program ended before it said {text!r}"
     return line
 

@@ -180,7 +180,7 @@ def test_what_is_not_http_is_refused(request_bytes: bytes) -> None:
             client = await RawClient.connect(served)
             try:
                 await client.send(request_bytes)
-                answer = await asyncio.wait_for(client.read_all(), 5)
+                answer = await asyncio.wait_for(client.read_all(), 20)
             except ConnectionError:
                 answer = b""
             client.close()

@@ -309,6 +309,6 @@ def test_a_client_that_leaves(loop: str) -> None:
             await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
             await client.read_until(b"data: one\n\n")
             client.close()
-            await asyncio.wait_for(behind.connections[0].lost, 0.5)
+            await asyncio.wait_for(behind.connections[0].lost, 2)
 
     run(test(), loop)

@@ -134,7 +134,7 @@ def test_what_does_not_finish_in_time_fails() -> None:
             running.process.send_signal(signal.SIGTERM)
             assert await ended(client) == "failed"
             assert b"shutting down" in client.received
-            assert await asyncio.wait_for(behind.connections[0].lost, 1)
+            assert await asyncio.wait_for(behind.connections[0].lost, 10)
             assert (await running.exit())[0] == 0
 
     run(test())

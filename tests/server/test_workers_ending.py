@@ -112,7 +112,7 @@ def test_a_wrong_configuration_stops_a_rolling_restart_and_a_right_one_is_taken(
             file.write_text("metrics: false\n", encoding="utf-8")
             running.signal(signal.SIGUSR2)
             await running.says(" rolled ")
-            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 10)
+            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 30)
             client = await RawClient.connect(running)
             await client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             await client.read_all()
@@ -179,7 +179,7 @@ def test_workers_without_a_parent_end() -> None:
         async with program(*TWO) as running:
             workers = running.workers
             running.process.kill()
-            await until(lambda: not any(psutil.pid_exists(pid) for pid in workers), "the workers ended", 10)
+            await until(lambda: not any(psutil.pid_exists(pid) for pid in workers), "the workers ended", 30)
 
     run(test())
 

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from proxy.state.redis import RedisLog
 
-_START = 10.0
+_START = 40.0
 _USER = "postgres"
 
 

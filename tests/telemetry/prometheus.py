@@ -44,7 +44,7 @@ class Prometheus:
         found = await self.query(expression)
         return found[0][1] if found else None
 
-    async def wait_for(self, expression: str, seconds: float = 10.0) -> None:
+    async def wait_for(self, expression: str, seconds: float = 30.0) -> None:
         """Until a query has an answer."""
         async with asyncio.timeout(seconds):
             while not await self.query(expression):  # noqa: ASYNC110  (another process: there is no event to wait for)
@@ -79,7 +79,7 @@ async def prometheus(folder: Path, targets: Sequence[str], rules: Sequence[Path]
 
 
 async def _ready(session: aiohttp.ClientSession, address: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while process.returncode is None:
             try:
                 async with session.get(f"http://{address}/-/ready") as answer:
