@@ -150,7 +150,7 @@ async def metrics(running: Program) -> str:
     return (await ask(running, "GET", "/metrics")).body.decode()
 
 
-async def shows(running: Program, line: Callable[[str], bool], seconds: float = 5.0) -> None:
+async def shows(running: Program, line: Callable[[str], bool], seconds: float = 30.0) -> None:
     """Wait until a line of the metrics is as wanted: workers tell what they counted once a second."""
     async with asyncio.timeout(seconds):
         while not any(map(line, (await metrics(running)).splitlines())):  # noqa: ASYNC110

@@ -89,8 +89,8 @@ def test_a_worker_is_killed(tmp_path: Path) -> None:
                 victim = min(running.workers, key=_connections)  # whoever happened to get more of them goes on
                 os.kill(victim, signal.SIGKILL)
                 before = len(seen.stored)
-                await until(lambda: len(running.workers) == 2 and victim not in running.workers, "a new one", 10)
-                await until(lambda: len(seen.stored) > before + 20, "it goes on", 10)
+                await until(lambda: len(running.workers) == 2 and victim not in running.workers, "a new one", 40)
+                await until(lambda: len(seen.stored) > before + 20, "it goes on", 40)
             assert (seen.failed, seen.refused, seen.unsaved, seen.no_connection) == ([], [], [], 0)
             assert seen.cut <= 6
             whole = [body_of(await _rest(stream)) for stream in streams]
@@ -175,7 +175,7 @@ def test_the_database_is_killed_and_comes_back() -> None:
                     await running.says("error   store error=", times=2)
                     await asyncio.to_thread(server.start)
                     before = len(seen.stored)
-                    await until(lambda: len(seen.stored) > before + 10, "they are stored again", 10)
+                    await until(lambda: len(seen.stored) > before + 10, "they are stored again", 40)
                 assert (seen.failed, seen.refused, seen.cut, seen.no_connection) == ([], [], 0, 0)
                 await all_there(running, seen.stored)
                 await running.says("not stored")

@@ -40,10 +40,11 @@ def test_a_call_cut_by_a_broken_stream_is_run_once_and_whole(codex: Codex, fault
     assert "in 3 tool calls" in run.answers[-1]
 
 
-@pytest.mark.parametrize("fault", ["drop=call", "error=call", "eof=call", "malformed=call", "silence=1"])
+@pytest.mark.parametrize("fault", ["drop=call", "error=call", "eof=call", "malformed=call", "silence=4"])
 @pytest.mark.parametrize("scenario", ["agent", "patch"])
 def test_a_cut_call_is_never_run(tmp_path: Path, start_stage: StartStage, scenario: str, fault: str) -> None:
-    codex = Codex(tmp_path, start_stage(idle_timeout=0.4, keepalive_event=0.1).url)
+    impatience = {"idle_timeout": 1.0, "keepalive_event": 0.2} if fault.startswith("silence") else {}
+    codex = Codex(tmp_path, start_stage(**impatience).url)
     codex.use_catalog(apply_patch_tool_type="freeform")
     codex.provider |= _NO_RETRIES
     run = codex.run(f"scenario: {scenario} fault: {fault}")

@@ -36,7 +36,7 @@ class Replica:
     async def start(self) -> None:
         flags = ["--backend", self._backend, "--port", str(self.port), "--store", "none", "--log-level", "error"]
         self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "proxy", "serve", *flags, cwd=ROOT)
-        await until(lambda: listens(self.port), "the replica listens", 10)
+        await until(lambda: listens(self.port), "the replica listens", 40)
 
     async def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -63,7 +63,7 @@ async def keep_asking(front: Nginx, stop: asyncio.Event, ended: list[str]) -> No
 
 async def answers(ended: list[str], more: int) -> None:
     wanted = len(ended) + more
-    await until(lambda: len(ended) >= wanted, f"{more} more answers", 10)
+    await until(lambda: len(ended) >= wanted, f"{more} more answers", 40)
 
 
 @pytest.mark.skipif("drain_delay" not in Settings.model_fields, reason="the port closes at once: what is on its way is lost")

@@ -58,7 +58,7 @@ class Program:
         """Wait until it has said something, so many times."""
         await until(lambda: self.said.count(text) >= times, f"{text!r} in:\n{self.said}", seconds)
 
-    async def exit(self, seconds: float = 10) -> int:
+    async def exit(self, seconds: float = 30) -> int:
         """Wait for its end; returns the exit code."""
         code = await asyncio.wait_for(self.process.wait(), seconds)
         await until(lambda: self.lines and self.lines[-1] == "", "the end of what it says", seconds)

@@ -27,7 +27,7 @@ class Program:
     process: asyncio.subprocess.Process
     port: int
 
-    async def exit(self, within: float = 5) -> tuple[int, str]:
+    async def exit(self, within: float = 30) -> tuple[int, str]:
         """Exit code, and what it still had to say."""
         _, said = await asyncio.wait_for(self.process.communicate(), within)
         assert self.process.returncode is not None
