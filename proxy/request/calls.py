@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.request.catalog import Catalog
 from proxy.request.content import Output, screenshot, tool_output
-from proxy.request.fields import Object, missing, objects, optional_text, required_object, text, wrong_type
+from proxy.request.fields import Object, filled_text, objects, optional_text, required_object, text, wrong_type
 from proxy.request.items import Entry
 from proxy.request.losses import Ledger
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
@@ -84,13 +84,13 @@ class CallReader:
         output = optional_text(item, "output", path) or (f"Error: {_as_text(error)}" if error is not None else "")
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("function", name, server)
-        return Call(text(item, "id", path), chat_name, arguments, Output(output, []))
+        return Call(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
 
     def _code_interpreter_call(self, item: Object, path: str) -> Call:
         self._ledger.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
         arguments = _json({"code": optional_text(item, "code", path) or ""})
         logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-        return Call(text(item, "id", path), "code_interpreter", arguments, Output("\n".join(logs), []))
+        return Call(filled_text(item, "id", path), "code_interpreter", arguments, Output("\n".join(logs), []))
 
     def _file_search_call(self, item: Object, path: str) -> Call | None:
         results = objects(item, "results", path)
@@ -100,12 +100,15 @@ class CallReader:
         self._ledger.adapted("item", "file_search_call", "shown as a function call with its results")
         shown = [_json(_chosen(result, "filename", "text")) for result in results]
         arguments = _json(_chosen(item, "queries"))
-        return Call(text(item, "id", path), "file_search", arguments, Output("\n".join(shown), []))
+        return Call(filled_text(item, "id", path), "file_search", arguments, Output("\n".join(shown), []))
+
+    def _program(self, item: Object, path: str) -> Call:
+        """Code that the model wrote for OpenAI's servers, which made calls; those are items of their own."""
+        self._ledger.adapted("item", "program", "shown as a function call")
+        return Call(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
 
     def _client_name(self, item: Object, path: str, kind: ToolKind) -> str:
-        name = text(item, "name", path)
-        if not name:
-            raise missing(f"{path}.name")
+        name = filled_text(item, "name", path)
         return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
 
     def _arguments(self, item: Object, path: str) -> str:
@@ -141,6 +144,10 @@ class CallReader:
         names = self._catalog.names_declared_at(f"{path}.tools")
         return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
 
+    def _program_output(self, item: Object, path: str) -> Output:
+        self._ledger.adapted("item", "program_output", "shown as text")
+        return Output(text(item, "result", path), [])
+
     def _computer_output(self, item: Object, path: str) -> Output:
         self._ledger.adapted("item", "computer_call_output", "the screenshot follows in a user message")
         return screenshot(required_object(item, "output", path), f"{path}.output", self._ledger)
@@ -154,10 +161,7 @@ def output_call_id(entry: Entry) -> str:
 
 
 def _call_id(item: Object, path: str) -> str:
-    call_id = text(item, "call_id", path)
-    if not call_id:
-        raise missing(f"{path}.call_id")
-    return call_id
+    return filled_text(item, "call_id", path)
 
 
 def _shell_run(run: Object, path: str) -> str:
@@ -208,6 +212,7 @@ _CALLS: dict[str, Callable[[CallReader, Object, str], Call | None]] = {
     "mcp_call": CallReader._mcp_call,
     "code_interpreter_call": CallReader._code_interpreter_call,
     "file_search_call": CallReader._file_search_call,
+    "program": CallReader._program,
 }
 _OUTPUTS: dict[str, Callable[[CallReader, Object, str], Output]] = {
     "function_call_output": CallReader._plain_output,
@@ -217,6 +222,7 @@ _OUTPUTS: dict[str, Callable[[CallReader, Object, str], Output]] = {
     "apply_patch_call_output": CallReader._apply_patch_output,
     "tool_search_output": CallReader._tool_search_output,
     "computer_call_output": CallReader._computer_output,
+    "program_output": CallReader._program_output,
 }
 CALL_TYPES = frozenset(_CALLS)
 OUTPUT_TYPES = frozenset(_OUTPUTS)

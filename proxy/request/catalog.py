@@ -53,6 +53,10 @@ class Catalog:
         found = [chat for target, chat in self._names.items() if target.kind == kind and target.name == name]
         return found[0] if len(found) == 1 else None
 
+    def names_in(self, namespace: str) -> frozenset[str]:
+        """The chat names of the tools in a namespace."""
+        return frozenset(chat for target, chat in self._names.items() if target.namespace == namespace)
+
     def names_declared_at(self, place: str) -> list[str]:
         """The chat names of the tools in one list of the request."""
         return [self._names[declaration.target] for declaration in self._lists[place]]

@@ -111,6 +111,9 @@ def _parts(content: object, path: str) -> list[tuple[Object, str]]:
 
 def _chat_part(part: Object, param: str, ledger: Ledger) -> Object:
     kind = text(part, "type", param)
+    if part.get("prompt_cache_breakpoint") is not None:
+        reason = "the backend decides what it caches"
+        ledger.ignored("content", "prompt_cache_breakpoint", reason, f"{param}.prompt_cache_breakpoint", matters=False)
     if kind in _TEXT_TYPES:
         return {"type": "text", "text": text(part, "text", param)}
     read = _MEDIA.get(kind)
@@ -142,6 +145,8 @@ def _file(part: Object, param: str, ledger: Ledger) -> Object:
             found[key] = value
     if "file_data" not in found and "file_url" not in found:
         raise _without_source(part, param, "file_data")
+    if optional_text(part, "detail", param) not in (None, "auto"):
+        ledger.ignored("content", "file_detail", "chat servers know it of images only", f"{param}.detail", matters=False)
     if "file_url" in found:
         ledger.adapted("content", "input_file", "sent as a file part with file_url, which few chat servers fetch")
     else:

@@ -78,6 +78,8 @@ class Conversation:
             self._user(user_content(content, param, self._ledger))
         elif role == "assistant":
             self._begun = True
+            if entry.item.get("phase") is not None:
+                self._ledger.ignored("content", "phase", "chat messages have none", f"{entry.path}.phase", matters=False)
             self._messages.said(assistant_text(content, param, self._ledger))
         elif role in ("system", "developer"):
             self._system(role, system_text(content, param, self._ledger))
@@ -137,6 +139,10 @@ class Conversation:
         """Its tools are declared with all others; it says nothing."""
         self._ledger.adapted("item", "additional_tools", "the tools are declared for the whole request")
 
+    def _configuration_update(self, _entry: Entry) -> None:
+        """It has been taken into the request's own parameters; it says nothing."""
+        self._ledger.preserved("item", "configuration_update")
+
     def _agent_message(self, entry: Entry) -> None:
         """A message from another agent of the client."""
         param = f"{entry.path}.content"
@@ -182,6 +188,7 @@ def _is_encrypted(part: object) -> bool:
 _READERS: dict[str, Callable[[Conversation, Entry], None]] = {
     "reasoning": Conversation._reasoning,
     "additional_tools": Conversation._additional_tools,
+    "configuration_update": Conversation._configuration_update,
     "agent_message": Conversation._agent_message,
     "compaction_trigger": Conversation._compaction_trigger,
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from proxy.request import builtin_tools
-from proxy.request.fields import Object, missing, object_list, optional_object, optional_text, shown, text
+from proxy.request.fields import Object, filled_text, object_list, optional_flag, optional_object, optional_text, shown, text
 from proxy.request.grammars import LONGEST_DEFINITION, regex_of
 from proxy.request.lark_syntax import UnknownGrammar
 from proxy.request.losses import Ledger
@@ -51,6 +51,7 @@ class ToolReader:
         self._ledger = ledger
         self.hosted: set[str] = set()
         self._patterns_left = _MOST_PATTERNS
+        self._declared: dict[ToolTarget, Declaration] = {}
 
     def read(self, tools: object, param: str) -> Iterator[Declaration]:
         """The declarations of a list of tools that stands at `param`. Raises `ApiError` 400."""
@@ -62,7 +63,7 @@ class ToolReader:
                 yield from self._tool(tool, path, None, "")
 
     def _namespace(self, tool: Object, path: str) -> Iterator[Declaration]:
-        namespace = _name(tool, path)
+        namespace = filled_text(tool, "name", path)
         about = optional_text(tool, "description", path) or ""
         self._ledger.adapted("tool", "namespace", "offered as functions named namespace__name")
         for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
@@ -71,25 +72,45 @@ class ToolReader:
     def _tool(self, tool: Object, path: str, namespace: str | None, about: str) -> Iterator[Declaration]:
         kind = text(tool, "type", path)
         if kind == "function":
-            yield self._function(tool, path, namespace, about)
+            declaration = self._function(tool, path, namespace, about)
         elif kind == "custom":
-            yield self._custom(tool, path, namespace, about)
+            declaration = self._custom(tool, path, namespace, about)
         elif kind in _BUILTIN and namespace is None and _runs_at_client(kind, tool):
             self._ledger.adapted("tool", kind, "offered as a function")
-            yield _BUILTIN[kind](tool, path)
+            declaration = _BUILTIN[kind](tool, path)
         else:
             self._unavailable(kind, path)
+            return
+        self._options(tool, path)
+        if self._declared.setdefault(declaration.target, declaration) != declaration:
+            self._ledger.ignored("tool", "declared_again", "a tool of this name was declared in another way before", path)
+        yield declaration
+
+    def _options(self, tool: Object, path: str) -> None:
+        """What a tool says about how it may be called, and chat servers do not know."""
+        # What a search has found is no longer deferred.
+        if optional_flag(tool, "defer_loading", path) and path.startswith("tools["):
+            self._ledger.adapted("tool", "defer_loading", "offered at once")
+        callers = tool.get("allowed_callers")
+        if isinstance(callers, list) and callers and "direct" not in callers:
+            reason = "no programs are run here: the model may call the tool itself"
+            self._ledger.ignored("tool", "allowed_callers", reason, f"{path}.allowed_callers")
+        if optional_flag(tool, "async", path):
+            self._ledger.ignored("tool", "async", "chat servers do not know it", f"{path}.async", matters=False)
+        if optional_object(tool, "output_schema", path):
+            reason = "chat servers do not know it"
+            self._ledger.ignored("tool", "output_schema", reason, f"{path}.output_schema", matters=False)
 
     def _function(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
         self._ledger.preserved("tool", "function")
         parameters = optional_object(tool, "parameters", path) or {"type": "object", "properties": {}}
         description = optional_text(tool, "description", path) or about
-        target = ToolTarget("function", _name(tool, path), namespace)
-        return Declaration(target, description, parameters, tool.get("strict") is True)
+        target = ToolTarget("function", filled_text(tool, "name", path), namespace)
+        return Declaration(target, description, parameters, optional_flag(tool, "strict", path) is True)
 
     def _custom(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
         self._ledger.adapted("tool", "custom", f"offered as a function with one string argument, {CUSTOM_INPUT}")
-        target = ToolTarget("custom", _name(tool, path), namespace)
+        target = ToolTarget("custom", filled_text(tool, "name", path), namespace)
         description = optional_text(tool, "description", path) or about
         paragraphs = [description, f"Pass the whole text as the string argument `{CUSTOM_INPUT}`."]
         argument: Object = {"type": "string", "description": "The input of the tool, as plain text."}
@@ -172,13 +193,6 @@ class ToolReader:
 def hosted_name(kind: str) -> str | None:
     """The loss report's name of a hosted tool type, or None: `web_search_preview_2025_03_11` is `web_search`."""
     return next((name for name in HOSTED_TOOLS if kind.startswith(name)), None)
-
-
-def _name(tool: Object, path: str) -> str:
-    name = text(tool, "name", path)
-    if not name:
-        raise missing(f"{path}.name")
-    return name
 
 
 def _explained(grammar: Grammar) -> str:

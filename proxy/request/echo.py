@@ -85,7 +85,7 @@ def _text(request: ResponsesRequest) -> Object:
 def _reasoning(request: ResponsesRequest, policy: Policy) -> Object:
     reasoning = request.reasoning
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    return {"effort": effort_in_use(request, policy), "summary": summary}
+    return {"effort": effort_in_use(request, policy), "summary": None if summary == "none" else summary}
 
 
 def _service_tier(request: ResponsesRequest, policy: Policy) -> str:

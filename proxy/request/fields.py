@@ -26,12 +26,28 @@ def text(source: Object, key: str, path: str) -> str:
     raise missing(param) if value is None else wrong_type(param, "a string")
 
 
+def filled_text(source: Object, key: str, path: str) -> str:
+    """A string that must be there and not be empty."""
+    value = text(source, key, path)
+    if not value:
+        raise missing(f"{path}.{key}")
+    return value
+
+
 def optional_text(source: Object, key: str, path: str) -> str | None:
     """A string, or None if absent or null."""
     value = source.get(key)
     if value is None or isinstance(value, str):
         return value
     raise wrong_type(f"{path}.{key}", "a string")
+
+
+def optional_flag(source: Object, key: str, path: str) -> bool | None:
+    """True or false, or None if absent or null."""
+    value = source.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise wrong_type(f"{path}.{key}", "a boolean")
 
 
 def optional_object(source: Object, key: str, path: str) -> Object | None:

@@ -45,6 +45,8 @@ IGNORED = (
     Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
     Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
     Parameter("client_metadata", "ignored", "the client's own notes"),
+    Parameter("access_programs", "ignored", "they are OpenAI's"),
+    Parameter("image", "ignored", "images are sent as they are", neutral=({}, {"context_compression": "disabled"})),
     Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
 )
 
@@ -58,6 +60,18 @@ REJECTED = (
 
 #: Carried by the store, where there is one.
 STATEFUL = ("background", "previous_response_id", "conversation")
+
+#: Parts of `reasoning` that chat servers do not know.
+REASONING = (
+    Parameter(
+        "reasoning.context",
+        "ignored",
+        "all reasoning that the input holds is sent; the chat template decides what the model sees of it",
+        matters=True,
+        neutral=("auto", "all_turns"),
+    ),
+    Parameter("reasoning.mode", "ignored", "the model has one mode", matters=True, neutral=("standard",)),
+)
 
 #: Carried by code of their own.
 SPECIAL = (
@@ -77,6 +91,7 @@ SPECIAL = (
     Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
     Parameter("reasoning.effort", "ignored", "other words", matters=True),
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
+    *REASONING,
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "where include does not ask for log probabilities"),
     Parameter("include", "preserved", "message.output_text.logprobs; reasoning.encrypted_content, where the gateway seals"),
@@ -179,6 +194,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -
         fields[policy.max_tokens_field] = request.max_output_tokens
         ledger.preserved("parameter", "max_output_tokens")
     _effort(request, policy, ledger, fields)
+    _reasoning(request, ledger)
     _text(request, policy, ledger, fields)
     _logprobs(request, policy, ledger, fields)
     for parameter in IGNORED:
@@ -237,6 +253,9 @@ def _extras(request: ResponsesRequest, policy: Policy, ledger: Ledger) -> Object
             ledger.preserved("parameter", "unknown")
         else:
             unknown.append(name[:64])
+    for path, config in (("reasoning", request.reasoning), ("text", request.text)):
+        given = (config.model_extra or {}) if config is not None else {}
+        unknown += [f"{path}.{name[:64]}" for name, value in given.items() if value is not None]
     if unknown:
         reason = f"no parameter of the Responses API: {', '.join(unknown)[:200]}"
         ledger.ignored("parameter", "unknown", reason, unknown[0])
@@ -259,6 +278,13 @@ def _effort(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: O
         ledger.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
     else:
         ledger.preserved("parameter", "reasoning.effort")
+
+
+def _reasoning(request: ResponsesRequest, ledger: Ledger) -> None:
+    for parameter in REASONING:
+        value = getattr(request.reasoning, parameter.name.removeprefix("reasoning."), None)
+        if value is not None and value not in parameter.neutral:
+            ledger.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 
 
 def _turn_off_thinking(fields: Object) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.request.calls import CallReader
 from proxy.request.catalog import Catalog
+from proxy.request.configuration import configured
 from proxy.request.conversation import Conversation
 from proxy.request.declarations import ToolReader
 from proxy.request.echo import echo
@@ -76,6 +77,7 @@ def translate(
     ledger = Ledger(policy.strict)
     check_items(request, history, policy.max_input_items)
     items = entries(request.input, resolve_item, history, replaced)
+    request = configured(request, items)
     check_tools(request, items, policy.max_tools)
     refuse_urls(items, policy.url_inputs)
     tool_reader = ToolReader(policy, ledger)

@@ -4,48 +4,46 @@ from __future__ import annotations
 
 import re
 
-from proxy.request.fields import Object, optional_text, required_object, shown, text, wrong_type
+from proxy.request.fields import Object, optional_flag, optional_text, required_object, shown, text
 from proxy.wire.errors import invalid_request
 
-_PATH = "text.format"
+PATH = "text.format"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 DEFAULT_NAME = "response"
 
 
-def response_format(layout: Object) -> Object | None:
-    """The chat request's `response_format`; None for plain text. Raises `ApiError` 400."""
-    kind = text(layout, "type", _PATH)
+def response_format(layout: Object, path: str = PATH) -> Object | None:
+    """The chat request's `response_format` for a format that stands at `path`; None for plain text. Raises `ApiError` 400."""
+    kind = text(layout, "type", path)
     if kind == "text":
         return None
     if kind == "json_object":
         return {"type": "json_object"}
     if kind == "json_schema":
-        return {"type": "json_schema", "json_schema": _json_schema(layout)}
+        return {"type": "json_schema", "json_schema": _json_schema(layout, path)}
     message = f"Invalid value: {shown(kind)}. Supported values are: 'text', 'json_object', 'json_schema'."
-    raise invalid_request(message, f"{_PATH}.type", "invalid_value")
+    raise invalid_request(message, f"{path}.type", "invalid_value")
 
 
-def _json_schema(layout: Object) -> Object:
+def _json_schema(layout: Object, path: str) -> Object:
     """Chat nests what Responses keeps flat. A name is required there and optional here."""
-    schema: Object = {"name": format_name(layout)}
-    description = optional_text(layout, "description", _PATH)
+    schema: Object = {"name": format_name(layout, path)}
+    description = optional_text(layout, "description", path)
     if description is not None:
         schema["description"] = description
-    schema["schema"] = required_object(layout, "schema", _PATH)
-    strict = layout.get("strict")
+    schema["schema"] = required_object(layout, "schema", path)
+    strict = optional_flag(layout, "strict", path)
     if strict is not None:
-        if not isinstance(strict, bool):
-            raise wrong_type(f"{_PATH}.strict", "a boolean")
         schema["strict"] = strict
     return schema
 
 
-def format_name(layout: Object) -> str:
+def format_name(layout: Object, path: str = PATH) -> str:
     """The name of a JSON schema format."""
-    name = optional_text(layout, "name", _PATH)
+    name = optional_text(layout, "name", path)
     if name is None:
         return DEFAULT_NAME
     if not _NAME.fullmatch(name):
         message = "A format's name has 1 to 64 letters, digits, underscores and dashes."
-        raise invalid_request(message, f"{_PATH}.name", "invalid_value")
+        raise invalid_request(message, f"{path}.name", "invalid_value")
     return name

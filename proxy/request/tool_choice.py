@@ -70,10 +70,21 @@ class ChoiceReader:
             raise missing("tool_choice.tools")
         if len(pointers) > MAX_ALLOWED_TOOLS:
             raise invalid_request(f"At most {MAX_ALLOWED_TOOLS} allowed tools.", "tool_choice.tools", "invalid_value")
-        names = [self._tool(pointer, f"tool_choice.tools[{index}]") for index, pointer in enumerate(pointers)]
-        offered = frozenset(name for name in names if name is not None)
+        found = (self._tools(pointer, f"tool_choice.tools[{index}]") for index, pointer in enumerate(pointers))
+        offered = frozenset[str]().union(*found)
         mode = optional_text(choice, "mode", "tool_choice") or "auto"
         return self._mode(mode, "tool_choice.mode", offered)
+
+    def _tools(self, pointer: Object, param: str) -> frozenset[str]:
+        """The chat names of the tools that are pointed at: one, all of a namespace, or none (a hosted tool)."""
+        if text(pointer, "type", param) == "namespace":
+            namespace = text(pointer, "name", param)
+            names = self._catalog.names_in(namespace)
+            if not names:
+                raise _undeclared(namespace, f"{param}.name")
+            return names
+        name = self._tool(pointer, param)
+        return frozenset() if name is None else frozenset((name,))
 
     def _tool(self, pointer: Object, param: str) -> str | None:
         """The chat name of the tool that is pointed at; None if it is a hosted tool (put on record)."""

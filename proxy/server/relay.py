@@ -59,8 +59,11 @@ async def relay_unversioned(request: web.Request) -> web.StreamResponse:
 
 
 async def _relay(request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
-    if any(segment in {".", ".."} for segment in re.split(r"[/\\]", unquote(path))):
+    segments = re.split(r"[/\\]", unquote(path))
+    if any(segment in {".", ".."} for segment in segments):
         raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
+    if "" in segments and next(filter(None, segments), "") == "responses":
+        raise web.HTTPNotFound  # a slash too many must not lead past the gateway, to a backend's own Responses API
     pool = request.app[GATEWAY].pool
     headers = _passed_on(request)
     body, route = await _body(request, headers), ANY

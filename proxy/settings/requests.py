@@ -103,7 +103,7 @@ class RequestSettings(Section):
     )
     strict: bool = Field(
         default=False,
-        description="Answer 400 where a parameter, an item or a tool would otherwise be ignored.",
+        description="Answer 400 where a parameter, an item or a tool that could change the answer would otherwise be ignored.",
     )
 
     @field_validator("custom_tool_grammar", "repair_custom_tools", mode="before")

@@ -34,6 +34,8 @@ Metadata = Annotated[
     dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
     Field(max_length=16),
 ]
+# "none" is Codex's word for no summary.
+Summary = Literal["auto", "concise", "detailed", "none"]
 # Kept open: what stands inside is checked by the translation, which knows how to name the field.
 Open = dict[str, Any]
 
@@ -44,8 +46,10 @@ class ReasoningConfig(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     effort: str | None = None
-    summary: str | None = None
-    generate_summary: str | None = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
+    context: str | None = None
+    mode: str | None = None
 
 
 class TextConfig(BaseModel):
@@ -54,7 +58,7 @@ class TextConfig(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     format: Open | None = None
-    verbosity: str | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ResponsesRequest(BaseModel):
@@ -103,6 +107,8 @@ class ResponsesRequest(BaseModel):
     safety_identifier: Key | None = None
     user: str | None = None
     moderation: Open | None = None
+    access_programs: Open | None = None
+    image: Open | None = None
 
     # Part of the WebSocket message that carries this body.
     type: str | None = None
@@ -184,11 +190,11 @@ _UNIONS = {
 
 def _refusal(error: ValidationError) -> ApiError:
     """The first complaint, as OpenAI words it: which field, what is wrong, and a code to switch on."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_context=False)[0]
     param = _param(first["loc"])
     if param in _UNIONS:
         return invalid_request(f"Invalid type for '{param}': Input should be {_UNIONS[param]}.", param, "invalid_type")
-    if first["type"].endswith("_type"):
+    if first["type"].endswith("_type") or (first["type"] == "literal_error" and not isinstance(first["input"], str)):
         return invalid_request(f"Invalid type for '{param}': {first['msg']}.", param, "invalid_type")
     return invalid_request(f"Invalid value for '{param}': {first['msg']}.", param, "invalid_value")
 

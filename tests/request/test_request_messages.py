@@ -314,7 +314,7 @@ def test_items_of_other_servers_are_left_out_on_record(kind: str) -> None:
 
 
 def test_unknown_items_are_left_out_on_record() -> None:
-    result = plan(user(), {"type": "acme:thing", "id": "x"}, {"type": "program", "code": "x"})
+    result = plan(user(), {"type": "acme:thing", "id": "x"}, {"type": "steer", "code": "x"})
     assert len(result.body["messages"]) == 1
     assert "item unknown ignored" in outcomes(result)
 
