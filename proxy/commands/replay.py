@@ -8,24 +8,27 @@ import difflib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from proxy.request import translate
+from proxy.request import ChatPlan, translate
 from proxy.server.gateway import Gateway
 from proxy.server.recorder import FORMAT, PATTERN, error_fields
 from proxy.server.stream_options import stream_options
+from proxy.server.websocket import parse_message
 from proxy.settings import Settings
+from proxy.stream.compactor import Compactor
 from proxy.stream.frames import frames
 from proxy.stream.judged import JudgedTranslator
+from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError
-from proxy.wire.requests import parse_request
+from proxy.wire.requests import ResponsesRequest, parse_request
 
 IDENTICAL, DIFFERENT, UNUSABLE = 0, 1, 2
 
@@ -34,6 +37,7 @@ _SHOWN_LINES = 60
 #: And of one line so many characters, around the place where it differs.
 _SHOWN_WIDTH = 160
 
+_CUT = "the record is cut: the exchange was longer than a record may be"
 _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -71,6 +75,7 @@ class Record:
     end: dict[str, Any]
     chat: dict[str, Any] | None = None
     backend: dict[str, Any] | None = None
+    footing: dict[str, Any] = field(default_factory=dict)
     calls: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -126,7 +131,7 @@ def read_record(path: Path) -> Record:
         raise Unusable("no record of an exchange")
     if lines[0]["record"] != FORMAT:
         raise Unusable(f"a record of format {lines[0]['record']}; this version reads format {FORMAT}")
-    named = {key: line for line in lines for key in ("request", "chat", "backend", "end") if key in line}
+    named = {key: line for line in lines for key in ("request", "footing", "chat", "backend", "end") if key in line}
     if "request" not in named:
         raise Unusable("the request was too large to be recorded")
     return Record(
@@ -134,6 +139,7 @@ def read_record(path: Path) -> Record:
         request=_request_body(named["request"]["request"]),
         chat=named.get("chat"),
         backend=named.get("backend", {}).get("backend"),
+        footing=named.get("footing", {}).get("footing", {}),
         calls=[line for line in lines if "call" in line],
         end=named.get("end", {}).get("end", {}),
     )
@@ -156,13 +162,19 @@ def replay(path: Path) -> Replay:
     """Run one record through the code of today. Raises `Unusable`."""
     record = read_record(path)
     done = Replay(str(path))
+    if record.chat is None and record.end.get("truncated"):
+        done.notes.append(_CUT)
+        return done
     gateway = Gateway(_settings(record, done))
-    headers = record.head["headers"]
+    chat, headers = record.chat or {"response_id": "resp_0"}, record.head["headers"]
     try:
-        request = parse_request(record.request)
-        plan = translate(request, gateway.parsers.policy(request.model))
-        response_id = record.chat["response_id"] if record.chat is not None else "resp_0"
-        options = stream_options(gateway, request, plan, headers, response_id)
+        request = _request(record)
+        if record.end.get("beyond"):
+            done.ending = f"HTTP {record.end['error']['status']}"
+            done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
+            return done
+        request, plan = _translated(record, gateway, request)
+        options = stream_options(gateway, request, plan, headers, chat["response_id"], chat.get("thinking_open"))
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -171,8 +183,7 @@ def replay(path: Path) -> Replay:
         _compare(done, "error", [_pretty(record.end.get("error"))], [f"{type(defect).__name__}: {defect}"])
         return done
     if record.chat is None:
-        if not record.end.get("truncated"):
-            _compare(done, "error", [_pretty(record.end.get("error"))], ["null (the request is accepted)"])
+        _compare(done, "error", [_pretty(record.end.get("error"))], ["null (the request is accepted)"])
         return done
     if "return_token_ids" in record.chat["chat"]:  # asked for where the gateway found out that the backend is a vLLM
         plan.body.setdefault("return_token_ids", True)
@@ -182,8 +193,24 @@ def replay(path: Path) -> Replay:
         refusal = read_error(told["status"], _bytes(told["body"]), told["retry_after"])
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
-    _replay_calls(record, done, _translator(options, record.chat["created"]))
+    _replay_calls(record, done, _translator(options, plan, record.chat))
     return done
+
+
+def _request(record: Record) -> ResponsesRequest:
+    """Raises `ApiError`."""
+    return parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)
+
+
+def _translated(record: Record, gateway: Gateway, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatPlan]:
+    """The request as the translation got it, and what becomes of it today. Raises `ApiError`."""
+    footing, policy = record.footing, gateway.parsers.policy(request.model)
+    if footing:
+        gateway.parsers.use_aliases(lambda _: str(footing["served_as"]))
+        policy = replace(gateway.parsers.policy(request.model), stores_responses=footing["stores_responses"])
+        request = request.model_copy(update={name: footing[name] for name in ("input", "store") if name in footing})
+    references, replaced = footing.get("references", {}), frozenset(footing.get("replaced", ()))
+    return request, translate(request, policy, references.get, footing.get("history", ()), replaced)
 
 
 def _settings(record: Record, done: Replay) -> Settings:
@@ -207,9 +234,15 @@ class _Clock:
         return self.now
 
 
-def _translator(options: Any, created: float) -> tuple[Translator, _Clock]:
-    clock = _Clock(created)
-    return JudgedTranslator(options, clock), clock
+def _translator(options: StreamOptions, plan: ChatPlan, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
+    clock, sealed = _Clock(chat["created"]), iter(chat.get("sealed", ()))
+
+    def seal(_text: str) -> str:
+        return next(sealed, "(sealed by no recorded call)")
+
+    if plan.sealed_reasoning and "sealed" in chat:
+        options = replace(options, seal=seal)
+    return (Compactor(options, clock, seal) if plan.compacting else JudgedTranslator(options, clock)), clock
 
 
 def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
@@ -229,7 +262,7 @@ def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Cloc
     if translator.defect is not None:
         done.notes.append(f"the translator failed: {type(translator.defect).__name__}: {translator.defect}")
     if record.end.get("truncated"):
-        done.notes.append("the record is cut: the exchange was longer than a record may be")
+        done.notes.append(_CUT)
     events = [frame.data for frame in frames(bytes(replayed)) if frame.data != "[DONE]"]
     done.events = len(events)
     last = json.loads(events[-1])["type"] if events else None
@@ -248,9 +281,12 @@ def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
     if name == "fail":
         fields = dict(data)
         return translator.fail(ApiError(fields.pop("status"), fields.pop("message"), **fields))
+    if name == "insert":
+        item = _bytes(data).decode()
+        return translator.insert(json.loads(item)["type"], item)
     if name == "judge" and isinstance(translator, JudgedTranslator):
         return translator.judge(_bytes(data).decode() if "data" in call else None)
-    if name in ("start", "finish", "keep_alive"):
+    if name in ("queue", "start", "finish", "keep_alive"):
         played: bytes = getattr(translator, name)()
         return played
     raise Unusable(f"a call that this version does not know: {name}")

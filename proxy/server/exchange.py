@@ -71,7 +71,7 @@ class Exchange:
                 self._books.client_left()
             raise
         except ApiError as error:
-            if self._recording is not None:
+            if self._recording is not None and not self._books.detached:
                 self._recording.failed(error)
             client = client_of(self._settings, self._request.headers)
             if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
@@ -95,9 +95,8 @@ class Exchange:
             self._generation.close()
             translator = self._generation.translator
         outcome = self._books.close(translator, self._clock())
-        if self._recording is not None and self.gateway.recorder is not None:
-            self._recording.outcome = outcome
-            self.gateway.recorder.keep(self._recording)
+        if self._recording is not None:
+            self._recording.end(outcome)
         # All of these know each other: without this, only the garbage collector could free them.
         self._generation = self._downstream = self._beginning = None
 
@@ -132,6 +131,8 @@ class Exchange:
         if recording is not None:
             recording.asked(body)
         request = parse_request(body) if len(body) < _LARGE_BODY else await asyncio.to_thread(parse_request, body)
+        if recording is not None:
+            recording.parsed()
         self._books.request(request.model, streamed=bool(request.stream))
         store, footing, tenant = gateway.store, NOTHING, tenant_of(self._request)
         if store is not None:

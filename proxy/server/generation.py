@@ -87,7 +87,9 @@ class Generation:
         self.close()
         if kind is not None and issubclass(kind, asyncio.CancelledError | ConnectionError):
             self._books.client_left()
-        self._books.close(self.translator, self._clock())
+        outcome = self._books.close(self.translator, self._clock())
+        if self._recording is not None:
+            self._recording.end(outcome)
         self._gateway.exchanges.discard(self)
         self.ended.set_result(None)
 
@@ -155,6 +157,8 @@ class Generation:
         if self._compaction is not None:
             self._summary, body = await self._compaction.run(self._books)
             self._request = body, headers, route
+            if self._recording is not None:
+                self._recording.summarised(body)
             self._compaction, self._last_read = None, self._clock()
             self._show_summary()
             self.count_input(msgspec.json.decode(body))
@@ -284,6 +288,8 @@ class Generation:
     def refused(self, error: ApiError) -> None:
         """The error was told to the client in another way than as a response."""
         self._books.refused(error)
+        if self._recording is not None:
+            self._recording.failed(error)
 
     def fail(self, error: ApiError) -> None:
         """End the response as failed, and leave the backend. The caller of `open` gets the error."""

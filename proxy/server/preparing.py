@@ -18,9 +18,10 @@ from proxy.server.access import forwards_authorization
 from proxy.server.footing import Footing
 from proxy.server.gateway import Gateway
 from proxy.server.recorder import Recording
+from proxy.server.sealing import Kind
 from proxy.server.stream_options import stream_options
 from proxy.settings import Settings
-from proxy.stream.compactor import Compactor
+from proxy.stream.compactor import Compactor, SealText
 from proxy.stream.judged import JudgedTranslator
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -29,8 +30,16 @@ from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
 
-def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing: Footing, policy: Policy) -> ChatPlan:
+def translated(
+    gateway: Gateway,
+    tenant: str,
+    request: ResponsesRequest,
+    footing: Footing,
+    policy: Policy,
+    recording: Recording | None = None,
+) -> ChatPlan:
     """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
+    changed: list[Any] | None = None
     seal, replaced = gateway.seal, frozenset[int]()
     history = list(footing.history)
     if history:
@@ -39,7 +48,12 @@ def translated(gateway: Gateway, tenant: str, request: ResponsesRequest, footing
         opened = seal.open_items(request.input, tenant, request.model, "input")
         if request.context_management:  # what was compacted need not be left out by the client
             replaced = seal.replaced(request.input)
+        changed = opened if opened != request.input else None
         request = request.model_copy(update={"input": opened})
+    if recording is not None:
+        name, references = gateway.pool.members.own_name(request.model), dict(footing.references)
+        found = {"input": changed, "history": history, "references": references, "replaced": sorted(replaced)}
+        recording.stands_on(request, policy, name, **found)
     plan = translate(request, policy, footing.references.get, history, replaced)
     if gateway.asks_token_ids(request.model):
         plan.body["return_token_ids"] = True
@@ -65,7 +79,7 @@ async def prepare(
 ) -> Prepared:
     """Translate a request and what it builds on. `headers` are the client's; `recording` takes down what the translator does.
     Raises `ApiError` 400."""
-    plan = translated(gateway, tenant, request, footing, policy)
+    plan = translated(gateway, tenant, request, footing, policy, recording)
     thinking_open = await gateway.parsers.thinking_open(plan.body)
     chat = msgspec.json.encode(plan.body)
     return Prepared(plan, chat, _new_translator(gateway, tenant, request, plan, headers, thinking_open, recording, chat))
@@ -85,13 +99,18 @@ def _new_translator(
     is known."""
     response_id = f"resp_{secrets.token_hex(16)}"
     options = stream_options(gateway, request, plan, headers, response_id, thinking_open)
-    close, model = gateway.seal.close, request.model
+
+    def sealing(kind: Kind) -> SealText:
+        seal = partial(gateway.seal.close, kind, tenant, request.model)
+        return seal if recording is None else recording.noted(seal)
+
     if plan.sealed_reasoning:
-        options = replace(options, seal=partial(close, "reasoning", tenant, model))
-    if plan.compacting:
-        return Compactor(options, time.time, partial(close, "compaction", tenant, model))
+        options = replace(options, seal=sealing("reasoning"))
+    compaction = sealing("compaction") if plan.compacting else None
     if recording is not None:
-        return recording.translator(options, chat)
+        return recording.translator(options, chat, thinking_open, compaction)
+    if compaction is not None:
+        return Compactor(options, time.time, compaction)
     return JudgedTranslator(options, time.time)
 
 

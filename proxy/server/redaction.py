@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any
 
+import msgspec
+
 #: Names of fields whose text is a secret (of an MCP server, say); case and `-`, `_` do not count.
 _SECRET_FIELDS = frozenset({"authorization", "apikey", "accesstoken", "refreshtoken", "clientsecret", "password", "cookie"})
 #: Shorter texts are replaced only where they are a whole string: replacing each "no" would spoil the record.
@@ -22,8 +24,8 @@ class Redaction:
     def value(self, body: bytes) -> Any:
         """The value of a body, redacted; a body that is no JSON stays bytes, under a name that says so."""
         try:
-            return self._redacted(json.loads(body))
-        except (ValueError, RecursionError):
+            return self._redacted(msgspec.json.decode(body))  # as the gateway itself reads it
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {"not_json": as_text(body)}
 
     def text(self, record: str) -> str:

@@ -34,17 +34,25 @@ async def summarise(
     log = gateway.settings.access_log
     books = Books(gateway.metrics, request_id, clock(), sampling=0, log=log, claim=claim, trace=trace)
     books.request(request.model, streamed=False)
+    recording = gateway.recorder.begin(headers) if gateway.recorder is not None else None
+    if recording is not None:
+        recording.asked(request.model_dump_json(exclude_none=True).encode())
+        recording.parsed()
     try:
         policy = gateway.parsers.policy(request.model)
-        plan, body, translator = await prepare(gateway, tenant, request, footing, policy, headers)
+        plan, body, translator = await prepare(gateway, tenant, request, footing, policy, headers, recording)
     except BaseException as error:
         if isinstance(error, ApiError):
             books.refused(error)
-        books.close(None, clock())
+            if recording is not None:
+                recording.failed(error)
+        outcome = books.close(None, clock())
+        if recording is not None:
+            recording.end(outcome)
         raise
     sent = backend_headers(gateway.settings, headers, request_id)
     route = route_of(gateway, request, footing, may_go_on=True)
-    with Generation(gateway, translator, body, sent, route, books, _unread) as generation:
+    with Generation(gateway, translator, body, sent, route, books, _unread, recording) as generation:
         generation.count_input(plan.body)
         try:
             await generation.open()

@@ -26,6 +26,7 @@ from proxy.server.keeping import kept, new_record, not_stored
 from proxy.server.limits import ACCOUNT, Claim
 from proxy.server.outbox import Outbox
 from proxy.server.preparing import Prepared, backend_headers, prepare
+from proxy.server.recorder import Recording
 from proxy.server.routes import route_of
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
@@ -128,19 +129,29 @@ class Session:
     async def _work(self) -> None:
         while True:
             data = await self._messages.get()
+            recorder = self._gateway.recorder
+            recording = recorder.begin(self._headers, websocket=True) if recorder is not None else None
             try:
-                await self._answer(data)
+                await self._answer(data, recording)
             except ApiError as error:
+                if recording is not None:
+                    recording.failed(error)
                 await self._tell(error)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
             finally:
+                if recording is not None:
+                    recording.end(recording.outcome)
                 if len(data) > _LARGE:
                     self._large.release()
 
-    async def _answer(self, data: bytes) -> None:
-        request = _parse(data) if len(data) < _LARGE else await asyncio.to_thread(_parse, data)
+    async def _answer(self, data: bytes, recording: Recording | None) -> None:
+        if recording is not None:
+            recording.asked(data)
+        request = parse_message(data) if len(data) < _LARGE else await asyncio.to_thread(parse_message, data)
+        if recording is not None:
+            recording.parsed()
         if self._gateway.draining:
             raise server_error("The gateway is shutting down. Please try again.", 503)
         claim = self._account.admit() if self._account is not None else None
@@ -148,7 +159,7 @@ class Session:
         books = self._books(request, claim)
         self._books_open = books
         try:
-            self._last = await self._respond(request, books, last)
+            self._last = await self._respond(request, books, last, recording)
         except ApiError as error:
             if self._books_open is not None:
                 books.refused(error)
@@ -157,7 +168,9 @@ class Session:
             if self._books_open is not None:
                 books.close(None, asyncio.get_running_loop().time())
 
-    async def _respond(self, request: ResponsesRequest, books: Books, last: tuple[str, list[Any]] | None) -> Any:
+    async def _respond(
+        self, request: ResponsesRequest, books: Books, last: tuple[str, list[Any]] | None, recording: Recording | None
+    ) -> Any:
         """Answer one request; returns what the next one may build on, if it is not in the store."""
         gateway, store = self._gateway, self._gateway.store
         policy = gateway.parsers.policy(request.model)
@@ -168,7 +181,7 @@ class Session:
                 request = request.model_copy(update={"store": False})
         else:
             footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
-        plan, body, translator = await prepare(gateway, self._tenant, request, footing, policy, self._headers)
+        plan, body, translator = await prepare(gateway, self._tenant, request, footing, policy, self._headers, recording)
         books.losses(plan.losses)
         compaction = await compaction_due(
             gateway, self._tenant, request, footing, policy, plan, self._headers, self._request_id
@@ -181,13 +194,15 @@ class Session:
         if request.generate is False:
             events = translator.start() + translator.feed(_NOTHING_SAID)
             books.sent(events)
-            books.close(translator, asyncio.get_running_loop().time())
+            outcome = books.close(translator, asyncio.get_running_loop().time())
+            if recording is not None:
+                recording.end(outcome)
             self._books_open = None
             begun, final = without_last(events, translator.status)
             self._outbox.put(begun)
         else:
             route = route_of(gateway, request, footing, may_go_on=True)
-            final = await self._generate(Prepared(plan, body, translator), route, books, compaction)
+            final = await self._generate(Prepared(plan, body, translator), route, books, recording, compaction)
         if not await kept(store, record, translator):
             record, final = None, not_stored(final.decode()).encode()
         self._outbox.put(final)
@@ -195,11 +210,18 @@ class Session:
             return None
         return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
 
-    async def _generate(self, prepared: Prepared, route: Route, books: Books, compaction: AutomaticCompaction | None) -> bytes:
+    async def _generate(
+        self,
+        prepared: Prepared,
+        route: Route,
+        books: Books,
+        recording: Recording | None,
+        compaction: AutomaticCompaction | None,
+    ) -> bytes:
         headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
         plan, body, translator = prepared
         put = self._outbox.put
-        with Generation(self._gateway, translator, body, headers, route, books, put, compaction=compaction) as generation:
+        with Generation(self._gateway, translator, body, headers, route, books, put, recording, compaction) as generation:
             generation.count_input(plan.body)
             self._generation, self._books_open = generation, None
             try:
@@ -254,7 +276,7 @@ class Session:
             self._generation.resume()
 
 
-def _parse(data: bytes) -> ResponsesRequest:
+def parse_message(data: bytes) -> ResponsesRequest:
     """The request in a message. Raises `ApiError` 400."""
     body = read_object(data)
     if body.pop("type", None) != "response.create":
