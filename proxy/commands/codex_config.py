@@ -172,8 +172,9 @@ def _new_provider(fields: Mapping[str, Any], *, inline: bool) -> Table | InlineT
 
 
 def _set_provider(table: Any, fields: Mapping[str, Any]) -> None:
-    if "env_key" in fields:
-        table.pop("experimental_bearer_token", None)
+    if "env_key" in fields:  # Codex refuses two ways at once
+        for other in ("experimental_bearer_token", "auth"):
+            table.pop(other, None)
     has_key = any(key in table for key in ("env_key", "experimental_bearer_token", "auth"))
     for key, value in fields.items():
         if not (key == "experimental_bearer_token" and has_key):  # the user's own way stays

@@ -29,6 +29,8 @@ _SGLANG = {
 }
 #: What `calls` may say of a server that finds calls by itself.
 _PARSED = ("parsed", "forced", "legacy")
+#: Refusals that pass by themselves.
+_FOR_NOW = ("HTTP 429", "HTTP 503")
 _CONVERSATIONS = {
     "two_system": "two system messages",
     "late_system": "late system message",
@@ -78,10 +80,13 @@ def findings(profile: Profile) -> list[Finding]:
 
 
 def _refused(profile: Profile) -> Finding:
+    refusal = profile.refusal or ""
     advice = "Look into the log of the server." if profile.models else "Is this the URL of a Chat Completions server?"
-    if "model" in (profile.refusal or "").lower() and profile.models:
+    if refusal.startswith(_FOR_NOW):
+        advice = "It may be busy, or still load the model: try again in a while."
+    elif "model" in refusal.lower() and profile.models:
         advice = f"It serves {', '.join(model.id for model in profile.models)}: name one with --model."
-    return Finding("error", f"Chat requests are refused: {profile.refusal}", advice)
+    return Finding("error", f"Chat requests are refused: {refusal}", advice)
 
 
 def _streams(profile: Profile) -> Iterator[Finding]:

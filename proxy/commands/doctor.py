@@ -74,7 +74,11 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
     try:
         profile = asyncio.run(probe(url, model=args.model, api_key=api_key, patience=args.timeout))
     except ApiError as error:
-        return _unusable(f"{url}: {error.message}{_way_out(error)}")
+        text = f"{url}: {error.message}{_way_out(error)}"
+        if not args.json:
+            return _unusable(text)
+        print(json.dumps({"verdict": "unreachable", "error": text}, ensure_ascii=False, indent=2))
+        return UNUSABLE
     found = findings(profile)
     settings = fitting_settings(profile)
     if args.json:

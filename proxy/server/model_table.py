@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -36,6 +36,11 @@ _EFFORTS: dict[str, str] = {
 }
 
 
+#: What Codex reads a number of tokens into: one that is larger makes it refuse the whole catalog.
+_MOST_TOKENS = 2**63 - 1
+Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
+
+
 class ModelEntry(BaseModel):
     """What a table says of the models that match; a field that is not given is left to the entries behind."""
 
@@ -50,8 +55,8 @@ class ModelEntry(BaseModel):
     #: place in the list, lowest first; the first one is Codex's default
     priority: int = Field(default=1, ge=-(2**31), lt=2**31)
     #: in tokens; the smaller of this one and the backend's counts
-    context_window: int | None = Field(default=None, gt=0)
-    auto_compact_token_limit: int | None = Field(default=None, gt=0)
+    context_window: Tokens | None = None
+    auto_compact_token_limit: Tokens | None = None
     input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
     supported_reasoning_levels: tuple[Effort, ...] = ()
     default_reasoning_level: Effort | None = None
@@ -67,7 +72,7 @@ class ModelEntry(BaseModel):
     multi_agent_version: Literal["v2", "disabled"] | None = None
     use_responses_lite: bool = False
     #: longest tool output that Codex sends, in tokens
-    tool_output_tokens: int = Field(default=10000, gt=0)
+    tool_output_tokens: Tokens = 10000
 
     @field_validator("match", mode="before")
     @classmethod
@@ -142,7 +147,7 @@ def context_length(model: dict[str, Any]) -> int | None:
     meta = meta if isinstance(meta, dict) else {}
     named = [model.get(name) for name in ("max_model_len", "context_length", "context_window", "max_context_length")]
     candidates = [*named, meta.get("n_ctx"), meta.get("n_ctx_train")]
-    return next((size for size in candidates if type(size) is int and size > 0), None)
+    return next((size for size in candidates if type(size) is int and 0 < size <= _MOST_TOKENS), None)
 
 
 def load_model_table(path: Path | None) -> ModelTable:

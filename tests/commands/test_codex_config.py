@@ -214,6 +214,21 @@ def test_a_key_that_the_user_has_set_stays_until_another_is_given(home: Path) ->
     assert configured(home)["model_providers"]["responses-proxy"] == provider
 
 
+@pytest.mark.parametrize("auth", ['auth = { command = "key" }\n', '[model_providers.responses-proxy.auth]\ncommand = "key"\n'])
+def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: Path) -> None:
+    """Codex does not start with both."""
+    file = home / "config.toml"
+    file.write_text(f'[model_providers.responses-proxy]\nname = "x"\n{auth}', encoding="utf-8")
+    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    provider = configured(home)["model_providers"]["responses-proxy"]
+    assert provider["auth"] == {"command": "key"}
+    assert "experimental_bearer_token" not in provider
+    assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
+    provider = configured(home)["model_providers"]["responses-proxy"]
+    assert provider["env_key"] == "KEY"
+    assert "auth" not in provider
+
+
 def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text("model_context_window = 1000\n", encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,15 @@ def test_a_model_that_is_not_served_is_told_which_are() -> None:
     assert "It serves m: name one with --model." in found.said("error")
 
 
+@pytest.mark.parametrize(("status", "message"), [(503, "Loading model"), (429, "Too many requests for this model")])
+def test_a_server_that_is_not_ready_is_to_be_asked_again(status: int, message: str) -> None:
+    answer = {"error": {"message": message, "type": "unavailable_error", "code": status}}
+    found = report(change=lambda body: web.json_response(answer, status=status))
+    assert (found.status, found.verdict) == (1, "broken")
+    assert "try again in a while" in found.said("error")
+    assert "--model" not in found.said("error")
+
+
 def test_a_wrong_model_is_refused_where_names_count() -> None:
     assert report(strict_models=True).profile["unknown_model"] == "refused"
     assert report().profile["unknown_model"] == "served"
@@ -224,6 +234,9 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be reached" in capsys.readouterr().err
     assert run("--gateway", url) == 2
     assert "no answer" in capsys.readouterr().err
+    for argv in ([url], ["--gateway", url]):
+        assert run(*argv, "--json") == 2
+        assert json.loads(capsys.readouterr().out)["verdict"] == "unreachable"
 
 
 def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

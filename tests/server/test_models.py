@@ -96,6 +96,7 @@ def test_fields_of_the_backend_pass_but_not_its_own_list_of_models() -> None:
         ({"meta": {"n_ctx_train": 131072, "n_ctx": 16384}}, 16384),
         ({"meta": {"n_ctx_train": 131072}}, 131072),
         ({"meta": None, "max_model_len": "many", "context_window": 0}, None),
+        ({"max_model_len": 2**63}, None),  # Codex would refuse the whole catalog
         ({}, None),
     ],
 )
@@ -181,6 +182,8 @@ FAILURES = {
     "no JSON": (200, b"<html>"),
     "no list": (200, b'{"data": {"qwen3": {}}}'),
     "another shape": (200, b"[1]"),
+    "no number": (200, b'{"data": [{"id": "qwen3", "max_model_len": NaN}]}'),
+    "half a character": (200, b'{"data": [{"id": "qwen3\\ud800"}]}'),
 }
 
 
@@ -343,6 +346,7 @@ def test_a_window_is_never_larger_than_the_backends(tmp_path: Path) -> None:
             "entry 2: visibilty: Extra inputs are not permitted (did you mean visibility?)",
         ),
         ("- {match: x, apply_patch_tool_type: function}", "apply_patch_tool_type: Input should be 'freeform'"),
+        ("- {match: x, context_window: 9223372036854775808}", "context_window: Input should be less than or equal to"),
         ("- {match: x, prompt: none.md}", "entry 1: prompt: "),
         ("- x", "entry 1: "),
     ],
