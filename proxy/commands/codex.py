@@ -27,9 +27,10 @@ from proxy.commands.codex_config import (
     served_models,
     write,
 )
+from proxy.commands.gateway_lifetime import shared_gateway
 
 _NO_CODEX = 127
-_START_TIMEOUT, _STOP_TIMEOUT, _EXAMINED_WITHIN, _INTERVAL = 30.0, 10.0, 10.0, 0.05
+_START_TIMEOUT, _EXAMINED_WITHIN, _INTERVAL = 30.0, 10.0, 0.05
 _LOG_LINES = 10
 _VALUED = ("--url", "--backend", "--config", "--model", "--env-key", "--codex-home")
 _SWITCHES = ("--simulator", "-h", "--help")
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     home = (args.codex_home or default_home(os.environ)).absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with _gateway(url, args, home / "gateway.log"):
+        with _gateway(url, args, home):
             path = home / "config.toml"
             model = args.model or preferred(served_models(url, args.env_key, os.environ), path)
             write(path, configuration(url, model, args.env_key))
@@ -112,30 +113,44 @@ def default_home(environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[None]:
-    """A gateway that answers at the URL: the one that does already, or one that lives as long as the block."""
-    if _answers(url):
-        if args.backend or args.simulator or args.config:
+def _gateway(url: str, args: argparse.Namespace, home: Path) -> Iterator[None]:
+    """A gateway that answers at the URL: the one that does already, or one that lives as long as this block, and as those of
+    others with the same home who came meanwhile."""
+
+    def answers() -> bool:
+        found = _answers(url)
+        if found and (args.backend or args.simulator or args.config):
             print(f"responses-proxy: a gateway answers at {url} already: using that one as it is", file=sys.stderr)
+        return found
+
+    def start(inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        return _start(url, args, home / "gateway.log", inherited)
+
+    with shared_gateway(home / f"gateway-{urlsplit(url).netloc}", answers, start):
         yield
-        return
+
+
+def _start(url: str, args: argparse.Namespace, log: Path, inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """A gateway that answers at the URL. Raises `Unusable`."""
     if not is_loopback(url):
         raise Unusable(f"no gateway answers at {url}")
     with log.open("wb") as output:
         # A session of its own: Ctrl-C is meant for Codex.
         process = subprocess.Popen(
-            _serve_command(url, args), env=_finding_us(), stdout=output, stderr=output, start_new_session=True
+            _serve_command(url, args),
+            env=_finding_us(),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=inherited,
         )
     try:
         _wait_for(url, process, log)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
 
 
 def _serve_command(url: str, args: argparse.Namespace) -> list[str]:
