@@ -215,6 +215,43 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
     play(opening, test)
 
 
+def test_items_keep_their_ids_when_another_is_taken_out(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        async def ids(end: int) -> list[str]:
+            page = await store.page(Span(0, end), "asc", 10, Cursor())
+            assert page is not None
+            return [item["id"] for item in page.items]
+
+        other = await store.create_conversation("a", {}, [USER])  # the same words at the same place
+        begun = await store.create_conversation("a", {}, [USER, USER, {"id": "last", **USER}])
+        found = await store.conversation("a", begun.id)
+        assert found is not None
+        first, second, _ = before = await ids(found.end)
+        assert await store.remove_item("a", begun.id, first) is not None
+        after = await store.conversation("a", begun.id)
+        assert after is not None
+        assert await ids(after.end) == before[1:]
+        assert await store.item(after.end, first) is None
+        assert (await store.items("a", [second]))[second]["content"] == [{"type": "input_text", "text": "hello"}]
+        assert await store.delete_conversation("a", begun.id)
+        assert await store.delete_conversation("a", other.id)
+        assert set((await rows(database)).values()) == {0}
+
+    play(opening, test)
+
+
+def test_who_turns_pages_comes_to_the_end_whatever_the_ids(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
+        span = Span(0, await end_of(store, "resp_1"))
+        first = await store.page(span, "asc", 1, Cursor())
+        assert first is not None
+        assert (len(first.items), first.more) == (1, True)
+        assert await store.page(span, "asc", 1, Cursor(after="same")) == ([], False)
+
+    play(opening, test)
+
+
 def test_pages_go_both_ways(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[{"id": "old", **USER}]))
