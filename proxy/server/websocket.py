@@ -91,6 +91,8 @@ class Session:
         self._outbox = Outbox(socket, self._pause, self._resume)
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
         self._large = asyncio.Semaphore(_LARGE_WAITING)
+        self._unanswered = 0  # messages
+        self._cancelled = False  # the response that has not begun
         self._generation: Generation | None = None
         self._books_open: Books | None = None  # of a response that has not begun
         self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
@@ -118,9 +120,10 @@ class Session:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
             data = message.data.encode() if isinstance(message.data, str) else message.data
-            if b"response.cancel" in data[:_SHORT] and _is_cancel(data):
-                self._cancel()
+            if b"response.cancel" in data[:_SHORT] and (order := _cancellation(data)):
+                self._cancel(order.get("response_id"))
             else:
+                self._unanswered += 1
                 if len(data) > _LARGE:
                     await self._large.acquire()
                 await self._messages.put(data)
@@ -136,6 +139,7 @@ class Session:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
             finally:
+                self._unanswered, self._cancelled = self._unanswered - 1, False
                 if len(data) > _LARGE:
                     self._large.release()
 
@@ -202,6 +206,8 @@ class Session:
         with Generation(self._gateway, translator, body, headers, route, books, put, compaction=compaction) as generation:
             generation.count_input(plan.body)
             self._generation, self._books_open = generation, None
+            if self._cancelled:
+                self._cancel()
             try:
                 if compaction is None:  # else the client is told at once that its response has begun
                     await generation.open()
@@ -229,9 +235,15 @@ class Session:
         books.request(request.model, streamed=True)
         return books
 
-    def _cancel(self) -> None:
-        if self._generation is not None:
-            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+    def _cancel(self, response_id: object = None) -> None:
+        """End the response that is being made, or the one that is about to be. One of another id is over already."""
+        running = self._generation
+        if response_id is not None and (running is None or running.translator.response_id != response_id):
+            return
+        if running is None:
+            self._cancelled = self._unanswered > 0
+        else:
+            running.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     async def _tell(self, error: ApiError) -> None:
         frame = {"type": "error", "status": error.status, **error.body()}
@@ -264,8 +276,10 @@ def _parse(data: bytes) -> ResponsesRequest:
     return parse_request(body)
 
 
-def _is_cancel(data: bytes) -> bool:
+def _cancellation(data: bytes) -> dict[str, Any] | None:
+    """The message, if it is one that ends a response."""
     try:
-        return bool(read_object(data).get("type") == "response.cancel")
+        order = read_object(data)
     except ApiError:
-        return False
+        return None
+    return order if order.get("type") == "response.cancel" else None
