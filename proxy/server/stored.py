@@ -29,7 +29,7 @@ _DIGITS = 17
 async def read(request: web.Request) -> web.StreamResponse:
     """`GET`: the response as it was, or as it is by now."""
     included = read_include(request)
-    if request.query.get("stream") == "true":
+    if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
         return await _stream(request)
     stored = await find(request)
     if stored.active and stored.id not in _runs(request):
