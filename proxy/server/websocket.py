@@ -29,6 +29,7 @@ from proxy.server.preparing import Prepared, backend_headers, prepare
 from proxy.server.routes import route_of
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
+from proxy.stream.writer import quoted
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
@@ -93,6 +94,7 @@ class Session:
         self._large = asyncio.Semaphore(_LARGE_WAITING)
         self._unanswered = 0  # messages
         self._cancelled = False  # the response that has not begun
+        self._stream_id: str | None = None  # what the client calls the message that is being answered
         self._generation: Generation | None = None
         self._books_open: Books | None = None  # of a response that has not begun
         self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
@@ -139,12 +141,13 @@ class Session:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
             finally:
-                self._unanswered, self._cancelled = self._unanswered - 1, False
+                self._unanswered, self._cancelled, self._stream_id = self._unanswered - 1, False, None
                 if len(data) > _LARGE:
                     self._large.release()
 
     async def _answer(self, data: bytes) -> None:
         request = _parse(data) if len(data) < _LARGE else await asyncio.to_thread(_parse, data)
+        self._stream_id = request.stream_id
         if self._gateway.draining:
             raise server_error("The gateway is shutting down. Please try again.", 503)
         claim = self._account.admit() if self._account is not None else None
@@ -188,13 +191,13 @@ class Session:
             books.close(translator, asyncio.get_running_loop().time())
             self._books_open = None
             begun, final = without_last(events, translator.status)
-            self._outbox.put(begun)
+            self._put(begun)
         else:
             route = route_of(gateway, request, footing, may_go_on=True)
             final = await self._generate(Prepared(plan, body, translator), route, books, compaction)
         if not await kept(store, record, translator):
             record, final = None, not_stored(final.decode()).encode()
-        self._outbox.put(final)
+        self._put(final)
         if record is not None or translator.status == "failed":
             return None
         return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
@@ -202,7 +205,7 @@ class Session:
     async def _generate(self, prepared: Prepared, route: Route, books: Books, compaction: AutomaticCompaction | None) -> bytes:
         headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
         plan, body, translator = prepared
-        put = self._outbox.put
+        put = self._put
         with Generation(self._gateway, translator, body, headers, route, books, put, compaction=compaction) as generation:
             generation.count_input(plan.body)
             self._generation, self._books_open = generation, None
@@ -219,6 +222,12 @@ class Session:
                 return await generation.run()
             finally:
                 self._generation = None
+
+    def _put(self, events: bytes) -> None:
+        """Whole events, each marked with the client's name of its message."""
+        if self._stream_id is not None:
+            events = events.replace(b"}\n\n", b',"stream_id":%b}\n\n' % quoted(self._stream_id))
+        self._outbox.put(events)
 
     def _books(self, request: ResponsesRequest, claim: Claim | None) -> Books:
         settings = self._gateway.settings
@@ -247,6 +256,8 @@ class Session:
 
     async def _tell(self, error: ApiError) -> None:
         frame = {"type": "error", "status": error.status, **error.body()}
+        if self._stream_id is not None:
+            frame["stream_id"] = self._stream_id
         with suppress(ConnectionError):
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
