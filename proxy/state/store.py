@@ -241,7 +241,8 @@ class Store:
 
     async def update_conversation(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
         """Replace its metadata. None if there is none of this id."""
-        return await self._run(lambda sql: conversations.update(sql, tenant, conversation_id, metadata))
+        expires_at = self._clock() + self._retention
+        return await self._run(lambda sql: conversations.update(sql, tenant, conversation_id, metadata, expires_at))
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Take a conversation away. False if there is none of this id."""
