@@ -8,7 +8,7 @@ conversation keeps its beginning byte for byte and the backend's prefix cache hi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.request.calls import CALL_TYPES, OUTPUT_TYPES
 from proxy.request.content import assistant_text, reasoning_text, system_text, user_content
@@ -49,12 +49,16 @@ class Conversation:
         """The messages of the chat request. Raises `ApiError` 400."""
         if instructions:
             self._leading.append(instructions)
-        for entry in entries:
-            self._item(entry)
+        self.read(entries)
         messages = self._system_messages() + self._messages.finish()
         if not messages:
             raise invalid_request("The input holds nothing that could be sent to a model.", "input", "invalid_value")
         return messages
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Take in what the items say. Raises `ApiError` 400."""
+        for entry in entries:
+            self._item(entry)
 
     def _item(self, entry: Entry) -> None:
         kind = entry.kind

@@ -30,10 +30,11 @@ def entries(
     A reference to an item that the input itself holds adds nothing: the item is there already. Items of the input whose
     places are in `replaced` are checked and left out. Raises `ApiError` 400.
     """
-    return _entries(history, "history") + _input(source, resolve_item, replaced)
+    return entries_at(history, "history") + _input(source, resolve_item, replaced)
 
 
-def _entries(items: Sequence[Object], path: str) -> list[Entry]:
+def entries_at(items: Sequence[Object], path: str) -> list[Entry]:
+    """The items of a list that stands at `path`, as they are. Raises `ApiError` 400."""
     return [_entry(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
@@ -45,7 +46,7 @@ def _entry(item: Object, path: str) -> Entry:
 def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
     if isinstance(source, str):
         return [Entry("input", "message", {"type": "message", "role": "user", "content": source})]
-    items = _entries(object_list(source or [], "input"), "input")
+    items = entries_at(object_list(source or [], "input"), "input")
     found = [entry for index, entry in enumerate(items) if index not in replaced]
     if not any(entry.kind == "item_reference" for entry in found):
         return found

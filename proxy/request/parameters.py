@@ -102,6 +102,7 @@ SPECIAL = (
     Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
     Parameter("type", "preserved", "marks a WebSocket message"),
     Parameter("generate", "preserved", "part of a WebSocket message"),
+    Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
     Parameter("unknown", "preserved", "any other parameter, if the gateway is told to forward it"),
     Parameter("unknown", "ignored", "any other parameter", matters=True),
 )

@@ -94,6 +94,8 @@ def _add_state(router: web.UrlDispatcher) -> None:
     router.add_post("/v1/responses/{id}/cancel", stored.cancel)
     for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items", "/v1/responses/{id}/cancel"):
         router.add_route("*", path, stored.refuse_method)
+    for path in conversations.METHODS:
+        router.add_route("*", path, conversations.refuse_method)
 
 
 async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from proxy.server.keeping import as_cancelled, begun, ended
 from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
+from proxy.stream.broken_off import close_open_item
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, server_error
 
@@ -232,7 +233,7 @@ class Background:
 
 async def fail_lost(store: Store) -> None:
     """End as failed what dead workers left behind. Raises `StoreUnavailable`."""
-    lost = await store.fail_abandoned(LOST_CODE, LOST)
+    lost = await store.fail_abandoned(LOST_CODE, LOST, close_open_item)
     if jump := store.take_jump():
         logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
     for response_id in lost:

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from proxy.server.pages import page_response, read_page
+from proxy.request import check_kept_items
+from proxy.server.gateway import GATEWAY
+from proxy.server.pages import page_response, read_include, read_page
 from proxy.server.stored import store_of
 from proxy.server.tenants import tenant_of
 from proxy.state import Conversation, Cursor, Page, Span
@@ -17,12 +19,19 @@ from proxy.wire.requests import read_object
 #: Items that one request may bring (OpenAI's limit).
 _MAX_ITEMS = 20
 _MAX_METADATA = 16
+#: What there is, by path.
+METHODS = {
+    "/v1/conversations": ("POST",),
+    "/v1/conversations/{id}": ("GET", "POST", "DELETE"),
+    "/v1/conversations/{id}/items": ("GET", "POST"),
+    "/v1/conversations/{id}/items/{item}": ("GET", "DELETE"),
+}
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     """`POST /v1/conversations`, with `items` and `metadata` if wanted."""
     body = read_object(await request.read(), optional=True)
-    items = _items(body) if body.get("items") is not None else []
+    items = _items(request, body) if body.get("items") is not None else []
     conversation = await store_of(request).create_conversation(tenant_of(request), _metadata(body), items)
     return web.json_response(_shown(conversation))
 
@@ -34,7 +43,10 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 async def update(request: web.Request) -> web.StreamResponse:
     """`POST /v1/conversations/{id}`: other metadata."""
-    metadata = _metadata(read_object(await request.read()))
+    body = read_object(await request.read())
+    if "metadata" not in body:
+        raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
+    metadata = _metadata(body)
     found = await store_of(request).update_conversation(tenant_of(request), request.match_info["id"], metadata)
     if found is None:
         raise _not_found(request)
@@ -56,7 +68,8 @@ async def items(request: web.Request) -> web.StreamResponse:
 
 async def add(request: web.Request) -> web.StreamResponse:
     """`POST …/items`: at the end. Answers with the items as they are kept."""
-    store, new = store_of(request), _items(read_object(await request.read()))
+    read_include(request)
+    store, new = store_of(request), _items(request, read_object(await request.read()))
     end = await store.add_items(tenant_of(request), request.match_info["id"], new)
     if end is None:
         raise _not_found(request)
@@ -66,6 +79,7 @@ async def add(request: web.Request) -> web.StreamResponse:
 
 async def item(request: web.Request) -> web.StreamResponse:
     """`GET …/items/{item}`."""
+    read_include(request)
     conversation = await _find(request)
     found = await store_of(request).item(conversation.end, request.match_info["item"])
     if found is None:
@@ -81,6 +95,13 @@ async def remove(request: web.Request) -> web.StreamResponse:
     if conversation is None:
         raise _item_not_found(request)
     return web.json_response(_shown(conversation))
+
+
+async def refuse_method(request: web.Request) -> web.StreamResponse:
+    """Any other method."""
+    resource = request.match_info.route.resource
+    assert resource is not None
+    raise web.HTTPMethodNotAllowed(request.method, METHODS[resource.canonical])
 
 
 def _shown(conversation: Conversation) -> dict[str, Any]:
@@ -108,17 +129,16 @@ def _item_not_found(request: web.Request) -> ApiError:
     return ApiError(404, f"Item with id '{request.match_info['item'][:100]}' not found.", code="item_not_found")
 
 
-def _items(body: dict[str, Any]) -> list[dict[str, Any]]:
+def _items(request: web.Request, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The items of a body, all of which a response can build on."""
     given = body.get("items")
     if not isinstance(given, list):
         raise invalid_request("Invalid type for 'items': a list is expected.", "items", "invalid_type")
     if len(given) > _MAX_ITEMS:
         raise invalid_request(f"Invalid 'items': at most {_MAX_ITEMS} at a time.", "items", "array_above_max_length")
-    for index, value in enumerate(given):
-        if not isinstance(value, dict) or not isinstance(value.get("type", "message"), str):
-            raise invalid_request("An item is an object with a 'type'.", f"items[{index}]", "invalid_type")
-        if value.get("type", "message") == "item_reference" or ("type" not in value and "role" not in value):
-            raise invalid_request("An item needs a 'type' that says what it is.", f"items[{index}]", "invalid_value")
+    gateway = request.app[GATEWAY]
+    check_kept_items(given, "items", gateway.parsers.policy(""))
+    gateway.seal.open_items(given, tenant_of(request), "", "items")  # nobody may have changed what was sealed
     return given
 
 

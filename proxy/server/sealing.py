@@ -32,6 +32,7 @@ _COMPACTED = (
 )
 #: A tuple, since what a client calls a type may be anything, even what has no hash.
 _COMPACTIONS = ("compaction", "compaction_summary", "context_compaction")
+_SEALED = (*_COMPACTIONS, "reasoning")
 
 #: The user message that stands for a `compaction_trigger`.
 COMPACTION_PROMPT = (
@@ -65,6 +66,8 @@ class Seal:
             return None
         try:
             data = base64.b64decode(sealed[len(self._mark) :], altchars=b"-_", validate=True)
+            if self._mark + base64.urlsafe_b64encode(data).decode() != sealed:  # bits that no byte is made of
+                raise _tampered(param)
             payload = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound_to(kind, tenant))
             model, text = msgspec.json.decode(zlib.decompressobj().decompress(payload, _LIMIT), type=tuple[str, str])
         except (InvalidTag, ValueError, zlib.error):
@@ -93,18 +96,17 @@ class Seal:
 
     def _opened(self, item: Any, tenant: str, model: str, path: str) -> Any:
         sealed = item.get("encrypted_content") if isinstance(item, dict) else None
-        if not isinstance(sealed, str):
+        if sealed is None or item.get("type") not in _SEALED:
             return item
-        kind, param = item.get("type"), f"{path}.encrypted_content"
+        kind, param = item["type"], f"{path}.encrypted_content"
+        if not isinstance(sealed, str):
+            raise invalid_request(f"Invalid type for '{param}': a string is expected.", param, "invalid_type")
         if kind in _COMPACTIONS:
             found = self.open("compaction", tenant, sealed, param)
             return item if found is None else _message(_COMPACTED + found[1])
-        if kind == "reasoning" and not item.get("content"):
-            found = self.open("reasoning", tenant, sealed, param)
-            if found is not None and found[0] == model:
-                return {**item, "content": [{"type": "reasoning_text", "text": found[1]}]}
-        elif kind == "reasoning":
-            self.open("reasoning", tenant, sealed, param)  # the text is there, but nobody may have changed the seal
+        found = self.open("reasoning", tenant, sealed, param)  # also where the text is there: nobody may have changed the seal
+        if found is not None and found[0] == model and not item.get("content"):
+            return {**item, "content": [{"type": "reasoning_text", "text": found[1]}]}
         return item
 
 

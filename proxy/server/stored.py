@@ -8,7 +8,7 @@ import sys
 import msgspec
 from aiohttp import web
 
-from proxy.server.background import Run, fail_lost
+from proxy.server.background import SILENCE, Run, fail_lost
 from proxy.server.following import follow
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.pages import page_response, read_include, read_page, with_included
@@ -18,8 +18,9 @@ from proxy.state import Span, Store, Stored
 from proxy.stream.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
-#: How long a cancellation waits for the process that runs the response, and how often it looks, in seconds.
-_CANCEL_WAIT = 10.0
+#: How long a cancellation waits for the process that runs the response, until that is taken for dead in any case, and how often
+#: it looks, in seconds.
+_CANCEL_WAIT = SILENCE + 5.0
 _LOOK = 0.1
 #: No event has a greater number; no database and no interpreter has to cope with one that is longer.
 _LAST_NUMBER = 2**53
@@ -29,7 +30,7 @@ _DIGITS = 17
 async def read(request: web.Request) -> web.StreamResponse:
     """`GET`: the response as it was, or as it is by now."""
     included = read_include(request)
-    if request.query.get("stream") == "true":
+    if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
         return await _stream(request)
     stored = await find(request)
     if stored.active and stored.id not in _runs(request):

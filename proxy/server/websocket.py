@@ -30,6 +30,7 @@ from proxy.server.recorder import Recording
 from proxy.server.routes import route_of
 from proxy.server.tenants import tenant_of
 from proxy.state import StoreUnavailable
+from proxy.stream.writer import quoted
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
@@ -92,6 +93,9 @@ class Session:
         self._outbox = Outbox(socket, self._pause, self._resume)
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
         self._large = asyncio.Semaphore(_LARGE_WAITING)
+        self._unanswered = 0  # messages
+        self._cancelled = False  # the response that has not begun
+        self._stream_id: str | None = None  # what the client calls the message that is being answered
         self._generation: Generation | None = None
         self._books_open: Books | None = None  # of a response that has not begun
         self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
@@ -119,9 +123,10 @@ class Session:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
             data = message.data.encode() if isinstance(message.data, str) else message.data
-            if b"response.cancel" in data[:_SHORT] and _is_cancel(data):
-                self._cancel()
+            if b"response.cancel" in data[:_SHORT] and (order := _cancellation(data)):
+                self._cancel(order.get("response_id"))
             else:
+                self._unanswered += 1
                 if len(data) > _LARGE:
                     await self._large.acquire()
                 await self._messages.put(data)
@@ -143,6 +148,7 @@ class Session:
             finally:
                 if recording is not None:
                     recording.end(recording.outcome)
+                self._unanswered, self._cancelled, self._stream_id = self._unanswered - 1, False, None
                 if len(data) > _LARGE:
                     self._large.release()
 
@@ -150,6 +156,7 @@ class Session:
         if recording is not None:
             recording.asked(data)
         request = parse_message(data) if len(data) < _LARGE else await asyncio.to_thread(parse_message, data)
+        self._stream_id = request.stream_id
         if recording is not None:
             recording.parsed()
         if self._gateway.draining:
@@ -199,13 +206,13 @@ class Session:
                 recording.end(outcome)
             self._books_open = None
             begun, final = without_last(events, translator.status)
-            self._outbox.put(begun)
+            self._put(begun)
         else:
             route = route_of(gateway, request, footing, may_go_on=True)
             final = await self._generate(Prepared(plan, body, translator), route, books, recording, compaction)
         if not await kept(store, record, translator):
             record, final = None, not_stored(final.decode()).encode()
-        self._outbox.put(final)
+        self._put(final)
         if record is not None or translator.status == "failed":
             return None
         return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
@@ -220,10 +227,12 @@ class Session:
     ) -> bytes:
         headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
         plan, body, translator = prepared
-        put = self._outbox.put
+        put = self._put
         with Generation(self._gateway, translator, body, headers, route, books, put, recording, compaction) as generation:
             generation.count_input(plan.body)
             self._generation, self._books_open = generation, None
+            if self._cancelled:
+                self._cancel()
             try:
                 if compaction is None:  # else the client is told at once that its response has begun
                     await generation.open()
@@ -235,6 +244,12 @@ class Session:
                 return await generation.run()
             finally:
                 self._generation = None
+
+    def _put(self, events: bytes) -> None:
+        """Whole events, each marked with the client's name of its message."""
+        if self._stream_id is not None:
+            events = events.replace(b"}\n\n", b',"stream_id":%b}\n\n' % quoted(self._stream_id))
+        self._outbox.put(events)
 
     def _books(self, request: ResponsesRequest, claim: Claim | None) -> Books:
         settings = self._gateway.settings
@@ -251,12 +266,20 @@ class Session:
         books.request(request.model, streamed=True)
         return books
 
-    def _cancel(self) -> None:
-        if self._generation is not None:
-            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+    def _cancel(self, response_id: object = None) -> None:
+        """End the response that is being made, or the one that is about to be. One of another id is over already."""
+        running = self._generation
+        if response_id is not None and (running is None or running.translator.response_id != response_id):
+            return
+        if running is None:
+            self._cancelled = self._unanswered > 0
+        else:
+            running.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     async def _tell(self, error: ApiError) -> None:
         frame = {"type": "error", "status": error.status, **error.body()}
+        if self._stream_id is not None:
+            frame["stream_id"] = self._stream_id
         with suppress(ConnectionError):
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
@@ -286,8 +309,10 @@ def parse_message(data: bytes) -> ResponsesRequest:
     return parse_request(body)
 
 
-def _is_cancel(data: bytes) -> bool:
+def _cancellation(data: bytes) -> dict[str, Any] | None:
+    """The message, if it is one that ends a response."""
     try:
-        return bool(read_object(data).get("type") == "response.cancel")
+        order = read_object(data)
     except ApiError:
-        return False
+        return None
+    return order if order.get("type") == "response.cancel" else None

@@ -22,7 +22,17 @@ _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 #: How the ids of items begin that came without one, by type.
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco", "compaction": "cmp"}
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "compaction": "cmp",
+}
+#: What parts of a content have, whether their author wrote it or not.
+_PARTS: dict[str, dict[str, Any]] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
 
 _CHAIN = (
     "WITH RECURSIVE chain (key, parent, item, item_id, depth) AS ("
@@ -68,8 +78,8 @@ def page(sql: Sql, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> 
     for named in (cursor.after, cursor.before):
         if named is not None and named not in ids:
             return None
-    if cursor.after is not None:
-        first = ids.index(cursor.after) + 1
+    if cursor.after is not None:  # should two have this id, behind both: who turns pages must come to the end
+        first = last - ids[::-1].index(cursor.after)
     if cursor.before is not None:
         last = ids.index(cursor.before)
     if cursor.before is not None and cursor.after is None:
@@ -104,7 +114,7 @@ def without(sql: Sql, tenant: str, end: Place, item_id: str) -> Place | None:
         return None
     place: Place = rows[at][1]
     for _, _, key, kept_id in rows[at + 1 :]:
-        place = _child(sql, tenant, place, key, kept_id)
+        place = _moved(sql, tenant, place, key, kept_id)
     return place
 
 
@@ -171,15 +181,37 @@ def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Plac
     return int(row[0])
 
 
-def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
-    """An item as the API shows it: with its id, and a message with its type and its content as parts."""
+def _moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
+    """An item behind another parent, with the id that it has."""
+    place = _child(sql, tenant, parent, key, item_id)
+    if sql.execute("SELECT item_id FROM nodes WHERE key = ?", (place,)).fetchone()[0] == item_id:
+        return place
+    # The same was said there before, and got another id from the store: with an id of its own it is an item of its own.
+    value = _value(sql, key) | {"id": item_id}
+    return _child(sql, tenant, parent, _item(sql, tenant, _text(value), value), item_id)
+
+
+def _value(sql: Sql, key: int) -> dict[str, Any]:
     value: dict[str, Any] = _decode(sql.execute("SELECT body FROM items WHERE key = ?", (key,)).fetchone()[0])
-    if "type" not in value:
-        value["type"] = "message"
-    if value["type"] == "message" and isinstance(value.get("content"), str):
-        kind = "output_text" if value.get("role") == "assistant" else "input_text"
-        part: dict[str, Any] = {"type": kind, "text": value["content"]}
-        value["content"] = [part | ({"annotations": []} if kind == "output_text" else {})]
-    if value["type"] == "message":
-        value.setdefault("status", "completed")
+    return value
+
+
+def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
+    """An item as the API shows it: with its id, and with what a client may leave out where it says nothing new."""
+    value = _value(sql, key)
+    kind = value.setdefault("type", "message")
+    if kind == "message" and isinstance(value.get("content"), str):
+        part = "output_text" if value.get("role") == "assistant" else "input_text"
+        value["content"] = [{"type": part, "text": value["content"]}]
+    if kind == "reasoning":
+        value.setdefault("summary", [])
+    elif value.get("status") is None and (kind == "message" or kind.endswith(("_call", "_output"))):
+        value["status"] = "completed"
+    for member in ("content", "output"):
+        if isinstance(value.get(member), list):
+            value[member] = [_complete_part(part) for part in value[member]]
     return value | {"id": item_id}
+
+
+def _complete_part(part: Any) -> Any:
+    return {**_PARTS.get(part["type"], {}), **part} if isinstance(part, dict) and isinstance(part.get("type"), str) else part

@@ -28,10 +28,10 @@ def get(sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
     return None if row is None else Conversation(row[0], row[1], msgspec.json.decode(row[2]), row[3])
 
 
-def update(sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
+def update(sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any], expires_at: float) -> Conversation | None:
     """Replace the metadata."""
-    statement = "UPDATE conversations SET metadata = ? WHERE tenant = ? AND id = ?"
-    sql.execute(statement, (_json(metadata), tenant, conversation_id))
+    statement = "UPDATE conversations SET metadata = ?, expires_at = ? WHERE tenant = ? AND id = ?"
+    sql.execute(statement, (_json(metadata), expires_at, tenant, conversation_id))
     return get(sql, tenant, conversation_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
 _AHEAD = 3600.0
 #: What a conversation remembers: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
+#: The events of a stream so far, and the number of the next: the events that close what it has open, and its item.
+CloseOpen = Callable[[bytes, int], tuple[list[bytes], list[str]]]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end"
 
 
@@ -161,10 +163,10 @@ def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
 
 
 def fail_abandoned(
-    sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None
+    sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
 ) -> EventRow | None:
     """End a response that `abandoned` named as failed, or as cancelled if that was asked for. `live` is its log where the
-    database does not have it. Returns the terminal event; None if the response has ended otherwise meanwhile."""
+    database does not have it. Returns the last events; None if the response has ended otherwise meanwhile."""
     row = sql.execute(
         "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
         (response_id, now, now + _AHEAD),
@@ -179,9 +181,12 @@ def fail_abandoned(
     response: dict[str, Any] = msgspec.json.decode(head + tail)
     response |= {"status": "failed", "error": CANCELLED if cancelled else error, "output": []}
     new_head, new_tail = _split(response)
-    number = log[-1].next if log else 0
+    begin = log[-1].next if log else 0
+    closing, cut = close(b"".join(piece.data for piece in log), begin)
+    done, number = done + cut, begin + len(closing)
     text = f'{{"type":"response.failed","sequence_number":{number},"response":{new_head}{",".join(done)}{new_tail}}}'
-    last = EventRow(number, number + 1, f"event: response.failed\ndata: {text}\n\n".encode())
+    failed = f"event: response.failed\ndata: {text}\n\n".encode()
+    last = EventRow(begin, number + 1, b"".join([*closing, failed]))
     append_events(sql, response_id, last)
     if cancelled:
         new_head, new_tail = _split(response | {"status": "cancelled", "error": None})

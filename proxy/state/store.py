@@ -185,16 +185,16 @@ class Store:
         """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
         return await self._run(lambda sql: responses.still_alive(sql, ids, until))
 
-    async def fail_abandoned(self, code: str, message: str) -> list[str]:
-        """End as failed what was run by workers that are dead. Returns the ids."""
+    async def fail_abandoned(self, code: str, message: str, close: responses.CloseOpen) -> list[str]:
+        """End as failed what was run by workers that are dead; `close` closes what their streams have open. Returns the ids."""
         now, error, failed = self._clock(), {"code": code, "message": message}, []
         self._notice_jump(now)
         abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # asked in any case: is the store there?
         for response_id, until in abandoned if now >= self._trusted_from else ():
             log = await self._log_of(response_id, until)
             if log is not None:
-                work = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log)
-                last = await self._run(work)
+                fail = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log, close=close)
+                last = await self._run(fail)
                 failed += [response_id] if last is not None else []
                 if last is not None and self._live is not None:
                     with suppress(EventsUnavailable):
@@ -241,7 +241,8 @@ class Store:
 
     async def update_conversation(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
         """Replace its metadata. None if there is none of this id."""
-        return await self._run(lambda sql: conversations.update(sql, tenant, conversation_id, metadata))
+        expires_at = self._clock() + self._retention
+        return await self._run(lambda sql: conversations.update(sql, tenant, conversation_id, metadata, expires_at))
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Take a conversation away. False if there is none of this id."""

@@ -17,7 +17,7 @@ from proxy.stream.writer import json_text
 Object = dict[str, Any]
 
 #: Calls whose argument is one text: the item's type, the member that holds it, the events.
-_TEXT_CALLS = {
+TEXT_CALLS = {
     "function_call": ("arguments", "response.function_call_arguments"),
     "custom_tool_call": ("input", "response.custom_tool_call_input"),
 }
@@ -70,11 +70,11 @@ def _item(pen: Pen, text: str, reasoning_event: str) -> None:
             for number, part in enumerate(item.get("summary") or []):
                 _summary(pen, place | {"summary_index": number}, part)
         case "function_call" | "custom_tool_call":
-            member, event = _TEXT_CALLS[kind]
+            member, event = TEXT_CALLS[kind]
             index = pen.add(json_text(begun | {member: ""}))
             place = {"item_id": item_id, "output_index": index}
-            _write(pen, f"{event}.delta", place | {"delta": item[member]})
-            _write(pen, f"{event}.done", place | {member: item[member]})
+            write_event(pen, f"{event}.delta", place | {"delta": item[member]})
+            write_event(pen, f"{event}.done", place | {member: item[member]})
         case _:
             index = pen.add(json_text(begun))
     pen.finish(kind, index, text)
@@ -87,21 +87,22 @@ def _part(pen: Pen, place: Object, part: Object, reasoning_event: str) -> None:
     empty, logprobs = part | {member: ""}, {}
     if part["type"] == "output_text":
         empty["logprobs"], logprobs = [], {"logprobs": part.get("logprobs") or []}
-    _write(pen, "response.content_part.added", place | {"part": empty})
+    write_event(pen, "response.content_part.added", place | {"part": empty})
     if part[member]:
-        _write(pen, f"{event}.delta", place | logprobs | {"delta": part[member]})
-    _write(pen, f"{event}.done", place | logprobs | {member: part[member]})
-    _write(pen, "response.content_part.done", place | {"part": part})
+        write_event(pen, f"{event}.delta", place | logprobs | {"delta": part[member]})
+    write_event(pen, f"{event}.done", place | logprobs | {member: part[member]})
+    write_event(pen, "response.content_part.done", place | {"part": part})
 
 
 def _summary(pen: Pen, place: Object, part: Object) -> None:
     event = "response.reasoning_summary"
-    _write(pen, f"{event}_part.added", place | {"part": part | {"text": ""}})
-    _write(pen, f"{event}_text.delta", place | {"delta": part["text"]})
-    _write(pen, f"{event}_text.done", place | {"text": part["text"]})
-    _write(pen, f"{event}_part.done", place | {"part": part})
+    write_event(pen, f"{event}_part.added", place | {"part": part | {"text": ""}})
+    write_event(pen, f"{event}_text.delta", place | {"delta": part["text"]})
+    write_event(pen, f"{event}_text.done", place | {"text": part["text"]})
+    write_event(pen, f"{event}_part.done", place | {"part": part})
 
 
-def _write(pen: Pen, kind: str, fields: Object) -> None:
+def write_event(pen: Pen, kind: str, fields: Object) -> None:
+    """The next event, of plain data."""
     data = json_text({"type": kind, "sequence_number": pen.seq} | fields)
     pen.write(f"event: {kind}\ndata: {data}\n\n")

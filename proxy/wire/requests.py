@@ -113,6 +113,7 @@ class ResponsesRequest(BaseModel):
     # Part of the WebSocket message that carries this body.
     type: str | None = None
     generate: bool | None = None
+    stream_id: Key | None = None
 
 
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:

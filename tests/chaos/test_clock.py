@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.state import EventRow, Record, Running, Sqlite, Store
+from proxy.stream.broken_off import close_open_item
 from tests.chaos.stage import ask, at_end, simulators
 from tests.server.harness import Event, events_of, run, until
 from tests.server.programs import Program, program
@@ -90,12 +91,12 @@ def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
             record = Record(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
             await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         clocks.wall += jump
-        assert await store.fail_abandoned("x", "y") == []
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
         found = []
         for _ in range(20):
             clocks.pass_(1)
             await store.still_alive(["resp_alive"], clocks.wall + 15)
-            found += await store.fail_abandoned("x", "y")
+            found += await store.fail_abandoned("x", "y", close_open_item)
         assert found == ["resp_dead"]
         await store.close()
 

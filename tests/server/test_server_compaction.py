@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from proxy.server.sealing import Seal
 from proxy.simulator import RECEIVED, create_app, serving
+from proxy.wire.errors import ApiError
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
 KEY = {"Authorization": "Bearer key-a"}
@@ -107,6 +109,30 @@ def test_what_was_changed_or_belongs_to_another_is_refused() -> None:
             foreign = {**item, "encrypted_content": "gAAAA-of-another-server"}
             passed = await post(served, input=[foreign, user("x")], headers=KEY)
             assert "compaction" in passed.headers["x-responses-proxy-losses"]
+
+    run(test())
+
+
+def test_no_character_of_a_sealed_text_can_be_changed() -> None:
+    seal = Seal(b"key")
+    for text in ("a", "ab", "abc", "abcd"):  # all lengths of the padding
+        sealed = seal.close("reasoning", "", "m", text)
+        assert seal.open("reasoning", "", sealed, "input") == ("m", text)
+        body = sealed.rstrip("=")
+        for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/":
+            tampered = body[:-1] + other + sealed[len(body) :]
+            if tampered != sealed:
+                with pytest.raises(ApiError):
+                    seal.open("reasoning", "", tampered, "input")
+
+
+@pytest.mark.parametrize("kind", ["compaction", "reasoning"])
+def test_what_is_sealed_is_a_text(kind: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            refused = await post(served, input=[user("x"), {"type": kind, "summary": [], "encrypted_content": ["x"]}])
+            assert_error(refused, 400, "invalid_type")
+            assert refused.json["error"]["param"] == "input[1].encrypted_content"
 
     run(test())
 

@@ -86,6 +86,90 @@ def test_what_cannot_be_done() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"role": "robot", "content": "x"}, "items[1].role"),
+        ({"type": "message", "role": "user"}, "items[1].content"),
+        ({"role": "user", "content": [{"type": "input_image"}]}, "items[1].content[0].image_url"),
+        ({"type": "function_call", "name": "f", "arguments": "{}"}, "items[1].call_id"),
+        ({"type": "function_call_output", "call_id": "c"}, "items[1].output"),
+        ({"type": "function_call_output", "output": "x"}, "items[1].call_id"),
+        ({"type": "reasoning", "summary": 5}, "items[1].summary"),
+        ({"type": "compaction", "encrypted_content": 5}, "items[1].encrypted_content"),
+        ({"type": "additional_tools", "tools": [{"type": "function"}]}, "items[1].tools[0].name"),
+        ({"type": "compaction_trigger"}, "items[1].type"),
+        ({"type": "item_reference", "id": "x"}, "items[1].type"),
+    ],
+)
+def test_what_no_response_could_build_on_is_refused_at_once(item: dict[str, Any], param: str) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            name = (await call(served, "POST", "")).json["id"]
+            for path in ("", f"/{name}/items"):
+                refused = await call(served, "POST", path, {"items": [user("x"), item]})
+                assert_error(refused, 400)
+                assert refused.json["error"]["param"] == param
+            assert (await call(served, "GET", f"/{name}/items")).json["data"] == []
+
+    run(test())
+
+
+def test_a_call_and_its_output_may_come_at_different_times() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            call_item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+            name = (await call(served, "POST", "", {"items": [user("x"), call_item]})).json["id"]
+            output = {"type": "function_call_output", "call_id": "c", "output": "42"}
+            assert (await call(served, "POST", f"/{name}/items", {"items": [output]})).status == 200
+            assert (await post(served, input="go on", conversation=name)).final["status"] == "completed"
+
+    run(test())
+
+
+def test_metadata_is_not_lost_by_accident() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            name = (await call(served, "POST", "", {"metadata": {"topic": "x"}})).json["id"]
+            assert_error(await call(served, "POST", f"/{name}", {}), 400, "missing_required_parameter")
+            assert (await call(served, "GET", f"/{name}")).json["metadata"] == {"topic": "x"}
+            assert (await call(served, "POST", f"/{name}", {"metadata": None})).json["metadata"] == {}
+
+    run(test())
+
+
+def test_what_is_included_is_known() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            name = (await call(served, "POST", "")).json["id"]
+            query = "include[]=reasoning.encrypted_content"
+            added = (await call(served, "POST", f"/{name}/items?{query}", {"items": [user("x")]})).json["data"][0]
+            assert (await call(served, "GET", f"/{name}/items/{added['id']}?{query}")).json == added
+            assert_error(await call(served, "POST", f"/{name}/items?include=thoughts", {"items": [user("x")]}), 400)
+            assert_error(await call(served, "GET", f"/{name}/items/{added['id']}?include=thoughts"), 400)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "", "POST"),
+        ("PUT", "/x", "DELETE, GET, POST"),
+        ("DELETE", "/x/items", "GET, POST"),
+        ("POST", "/x/items/y", "DELETE, GET"),
+    ],
+)
+def test_no_other_method_reaches_the_backend(method: str, path: str, allowed: str) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            refused = await call(served, method, path)
+            assert_error(refused, 405, "method_not_allowed")
+            assert refused.headers["allow"] == allowed
+
+    run(test())
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", ""), ("DELETE", ""), ("GET", "/items"), ("POST", "/items")])
 def test_a_conversation_belongs_to_one_key(method: str, path: str) -> None:
     async def test() -> None:

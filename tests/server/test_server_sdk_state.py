@@ -9,8 +9,11 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
+from openai.types.conversations import ConversationItem
+from openai.types.responses import ResponseItem
+from pydantic import TypeAdapter
 
-from tests.server.harness import run, simulated
+from tests.server.harness import ask, post, run, simulated
 
 
 @asynccontextmanager
@@ -75,6 +78,46 @@ def test_conversations() -> None:
             await sdk.conversations.items.delete(item.id or "", conversation_id=conversation.id)
             assert (await sdk.conversations.update(conversation.id, metadata={"topic": "y"})).metadata == {"topic": "y"}
             assert (await sdk.conversations.delete(conversation.id)).deleted
+
+    run(test())
+
+
+#: What a client may send, without what it may leave out.
+SENT: list[dict[str, Any]] = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "hello"},
+    {"role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
+    {"role": "developer", "content": [{"type": "input_text", "text": "d"}]},
+    {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA=="}]},
+    {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "42"},
+    {"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}", "status": None},
+    {
+        "type": "function_call_output",
+        "call_id": "c2",
+        "output": [{"type": "input_image", "image_url": "data:image/png;base64,AA=="}],
+    },
+    {"type": "custom_tool_call", "call_id": "c3", "name": "g", "input": "x"},
+    {"type": "custom_tool_call_output", "call_id": "c3", "output": "42"},
+    {"type": "shell_call", "call_id": "c4", "action": {"commands": ["ls"]}},
+]
+
+
+def test_items_are_shown_whole() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            conversation = (await ask(served, "POST", "/v1/conversations", json={"items": SENT})).json["id"]
+            response = (await post(served, input=SENT, stream=False)).json["id"]
+            shown: list[tuple[str, Any]] = [
+                (f"conversations/{conversation}/items", ConversationItem),
+                (f"responses/{response}/input_items", ResponseItem),
+            ]
+            for path, model in shown:
+                listed = (await ask(served, "GET", f"/v1/{path}?order=asc")).json["data"]
+                assert len(listed) == len(SENT)
+                for item in listed:
+                    TypeAdapter(model).validate_python(item, strict=True)
 
     run(test())
 

@@ -336,7 +336,7 @@ def test_a_stored_response_can_be_streamed_again(scenario: str, names: str) -> N
             assert judge(again.body) == judge(first.body)
             assert again.events[-1]["response"] == first.events[-1]["response"]
             assert raw_items(again.body) == raw_items(first.body)
-            rest = await get(served, f"responses/{first.events[-1]['response']['id']}?stream=true&starting_after=7")
+            rest = await get(served, f"responses/{first.events[-1]['response']['id']}?stream=True&starting_after=7")
             (only,) = rest.events
             assert (only["sequence_number"], only["response"]) == (8, first.events[-1]["response"])
 

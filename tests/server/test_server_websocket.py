@@ -175,6 +175,23 @@ def test_a_wrong_message_ends_nothing(message: str, code: str) -> None:
     run(test())
 
 
+def test_events_bear_the_name_of_their_message() -> None:
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            name = 'lane "1"\n'
+            await socket.send(stream_id=name)
+            await socket.send()
+            assert {event.get("stream_id") for event in await socket.rest()} == {name}
+            assert not any("stream_id" in event for event in await socket.rest())
+            await socket.send(stream_id=name, generate=False)
+            assert {event.get("stream_id") for event in await socket.rest()} == {name}
+            await socket.send(stream_id=name, previous_response_id="resp_x")
+            assert (await socket.next())["stream_id"] == name
+            assert "stream_id" not in await socket.error(previous_response_id="resp_x")
+
+    run(test())
+
+
 def test_messages_are_answered_one_after_the_other() -> None:
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
@@ -183,20 +200,6 @@ def test_messages_are_answered_one_after_the_other() -> None:
             answers = [await socket.rest() for _ in range(3)]
             texts = [answer[-1]["response"]["output"][-1]["content"][0]["text"] for answer in answers]
             assert [f"plain {number}" in text for number, text in enumerate(texts)] == [True] * 3
-
-    run(test())
-
-
-def test_a_response_can_be_cancelled() -> None:
-    async def test() -> None:
-        backend = create_app()
-        async with serving(backend) as url, gateway(url) as served, connect(served) as socket:
-            await socket.send(ENDLESS)
-            await until(lambda: backend[COUNTERS].running, "the backend is at work")
-            await socket.raw.send_str('{"type": "response.cancel"}')
-            assert (await socket.rest())[-1]["response"]["status"] == "failed"
-            await until(lambda: not backend[COUNTERS].running, "the backend is free")
-            assert (await socket.ask())["status"] == "completed"
 
     run(test())
 

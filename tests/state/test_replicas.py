@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.simulator import COUNTERS, create_app, serving
+from tests.judges import judge_stream
 from tests.server.harness import Served, ask, gateway, post, run, until
 from tests.server.test_server_shutdown import program
 from tests.state.test_live_log import written
@@ -83,5 +84,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(
             assert [event["sequence_number"] for event in stream.events] == list(range(len(stream.events)))
             assert len(stream.events) > 20
             assert stream.events[-1]["response"] == response
+            assert response["output"][-1]["status"] == "incomplete"
+            assert judge_stream(stream.body) == []
 
     run(test())

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from proxy.state import Database, EventRow, Running, Store
+from proxy.stream.broken_off import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -45,9 +46,9 @@ def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
         await store.append_events("resp_1", EventRow(1, 2, done.encode()))
-        assert await store.fail_abandoned("server_error", "gone") == []
+        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone") == ["resp_1"]
+        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
@@ -69,7 +70,7 @@ def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         await store.cancel("a", "resp_1")
         clock.now += 11
-        await store.fail_abandoned("server_error", "gone")
+        await store.fail_abandoned("server_error", "gone", close_open_item)
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)

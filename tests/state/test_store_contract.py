@@ -193,24 +193,14 @@ def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) 
     play(opening, test)
 
 
-def test_conversations_grow_and_lose_items(opening: Opening) -> None:
-    async def test(store: Store, database: Database, _clock: Clock) -> None:
-        begun = await store.create_conversation("a", {"topic": "x"}, [USER])
-        added = await store.add_items("a", begun.id, [{"id": "two", **USER}, {"id": "three", **USER}])
-        assert added is not None
-        assert len(await store.history(added)) == 3
-        await store.save(record("resp_1", context=0, input=[USER], output=[said(1)], conversation=begun.id))
-        found = await store.conversation("a", begun.id)
-        assert found is not None
-        assert len(await store.history(found.end)) == 5  # the response came late: what it adds stands at the end
-        assert await store.remove_item("a", begun.id, "two") is not None
-        assert await store.remove_item("a", begun.id, "two") is None
-        after = await store.update_conversation("a", begun.id, {"topic": "y"})
-        assert after is not None
-        assert (len(await store.history(after.end)), after.metadata) == (4, {"topic": "y"})
-        assert await store.delete_conversation("a", begun.id)
-        assert await store.delete_response("a", "resp_1")
-        assert set((await rows(database)).values()) == {0}
+def test_who_turns_pages_comes_to_the_end_whatever_the_ids(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
+        span = Span(0, await end_of(store, "resp_1"))
+        first = await store.page(span, "asc", 1, Cursor())
+        assert first is not None
+        assert (len(first.items), first.more) == (1, True)
+        assert await store.page(span, "asc", 1, Cursor(after="same")) == ([], False)
 
     play(opening, test)
 

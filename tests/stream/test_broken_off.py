@@ -1,0 +1,83 @@
+"""A stream whose writer died is closed as the writer itself would have done it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.stream.broken_off import close_open_item
+from proxy.stream.invariants import check_stream
+from proxy.stream.translator import Translator
+from proxy.wire.errors import server_error
+from tests.judges import judge_stream
+from tests.stream.play import DONE, arguments, call, chunk, events_of, new_translator, refuse, text, think
+from tests.stream.test_stream_properties import Delta, chunks, quick, scripts
+
+
+def sent_by(playing: Translator, pieces: list[bytes]) -> bytes:
+    return b"".join([playing.start(), *map(playing.feed, pieces)])
+
+
+def ending(sent: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The events that close what is open, and its item."""
+    number = sent.count(b"\n\n")
+    events, items = close_open_item(sent, number)
+    assert [event["sequence_number"] for event in events_of(b"".join(events))] == list(range(number, number + len(events)))
+    return events_of(b"".join(events)), [json.loads(item) for item in items]
+
+
+def whole(sent: bytes) -> bytes:
+    """The stream with its end."""
+    events, items = close_open_item(sent, sent.count(b"\n\n"))
+    done = [event["item"] for event in events_of(sent) if event["type"] == "response.output_item.done"]
+    number = sent.count(b"\n\n") + len(events)
+    response = events_of(sent)[0]["response"] | {
+        "status": "failed",
+        "error": {"code": "server_error", "message": "gone"},
+        "output": [*done, *map(json.loads, items)],
+    }
+    failed = json.dumps({"type": "response.failed", "sequence_number": number, "response": response})
+    return b"".join([sent, *events, f"event: response.failed\ndata: {failed}\n\n".encode(), DONE])
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [think("hm"), think(" so")],
+        [think("hm"), text("It "), text("is")],
+        [text("It"), chunk({"content": "x"}, logprobs={"content": [{"token": "x", "logprob": -1.0, "bytes": [120]}]})],
+        [refuse("I can"), refuse("not")],
+        [text("Look: "), call(0, "c1", "weather", '{"city": "O'), arguments(0, "sl")],
+        [call(0, "c1", "crm__find", "")],
+        [call(0, "c1", "patch", '{"input": "*** Be'), arguments(0, "gin")],
+        [],
+    ],
+)
+@pytest.mark.parametrize("summary", [True, False])
+@pytest.mark.parametrize("name", ["response.reasoning_text", "response.reasoning"])
+def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], summary: bool, name: str) -> None:
+    playing = new_translator(summary=summary, logprobs=True, reasoning_event=name)
+    sent = sent_by(playing, pieces)
+    *events, failed = events_of(playing.fail(server_error("gone")))
+    closing, items = ending(sent)
+    assert closing == events
+    assert [*json.loads(f"[{','.join(playing.output)}]")][len(playing.output) - len(items) :] == items
+    assert failed["response"]["output"] == events_of(whole(sent))[-1]["response"]["output"]
+    assert judge_stream(whole(sent)) == []
+
+
+@quick
+@given(scripts(), st.integers(0, 60))
+def test_wherever_it_breaks_off_the_laws_hold(deltas: list[Delta], after: int) -> None:
+    sent = sent_by(new_translator(), chunks(deltas)[:after])
+    assert check_stream(whole(sent)) == []
+
+
+def test_what_is_closed_stays_closed() -> None:
+    playing = new_translator()
+    sent = sent_by(playing, [think("hm"), text("It is")]) + playing.fail(server_error("gone"))
+    assert ending(sent) == ([], [])
