@@ -146,7 +146,7 @@ class Questions:
         for name in fields[fields.index("max_tokens") if self.limit_field == "max_tokens" else 0 :]:
             self.limit_field = name
             answer = await self.ask("limit", "Count from 1 to 300, with commas.", limit=8, cut_after=100)
-            if answer.finish_reason == "length":
+            if answer.ok and answer.finish_reason == "length":
                 self.profile.max_tokens_field = name
                 return answer
             if answer.status not in (200, 400, 422):
