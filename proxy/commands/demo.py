@@ -21,6 +21,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
+from proxy.commands.numbers import not_negative
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.stream.invariants import WARNINGS, Violation, check_stream
 from proxy.wire.sse import SSEDecoder
@@ -44,7 +45,7 @@ _WEATHER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the subcommand."""
     parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
-    parser.add_argument("--tokens-per-second", type=float, default=45.0, metavar="N", help="pace (default: %(default)s)")
+    parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
     parser.add_argument(
         "--personality",
         choices=sorted(PERSONALITIES),
