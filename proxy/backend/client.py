@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Literal
 
@@ -30,6 +32,8 @@ _KEEP_OTHERS = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 #: How long a backend may take to end the body behind its last event, in seconds.
 _LINGER = 1.0
+#: A `Retry-After` of more seconds than this is none: a day.
+_LONGEST_WAIT = 24 * 3600
 
 
 class Unreachable(ApiError):
@@ -178,9 +182,8 @@ class ChatStream:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait, where the backend gave a number of them."""
-        value = self._response.headers.get("Retry-After", "")
-        return float(value) if value.isdigit() else None
+        """Seconds to wait, where the backend said so."""
+        return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
 
     def attach(self, sink: Sink) -> None:
         """Hand the body to `sink`, piece by piece as it comes: what is there already now, the rest during `finish`."""
@@ -275,6 +278,15 @@ class ChatStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def seconds_to_wait(value: str, now: float) -> float | None:
+    """What a `Retry-After` says, a number of seconds or a date; None if it makes no sense. `now` is a Unix time."""
+    try:
+        seconds = float(value) if value[:1].isdecimal() else parsedate_to_datetime(value).timestamp() - now
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if seconds <= _LONGEST_WAIT else None
 
 
 def _seen(finished: asyncio.Future[None]) -> None:

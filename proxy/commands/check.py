@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proxy.commands.numbers import positive
 from proxy.stream.frames import frames
 from proxy.stream.invariants import WARNINGS, Violation, check_stream
 
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     request.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
     request.add_argument("--input", metavar="TEXT", help="what to ask (default: a question that fits)")
     request.add_argument("--tools", action="store_true", help="offer a function tool, and ask for its use")
-    request.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
     parser.add_argument(
         "--client",
         choices=["codex"],
@@ -78,13 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check one stream and report; the exit status is 0 (laws kept), 1 (laws broken) or 2 (nothing to judge)."""
     try:
-        data = _fetch(args) if args.target.startswith(("http://", "https://")) else _read(args.target)
+        data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
         verdict = _judge(args.target, data, codex=args.client == "codex")
     except Unusable as error:
         print(f"responses-proxy check: {_printable(str(error))}", file=sys.stderr)
         return UNUSABLE
     if args.json:
-        print(json.dumps(_as_json(verdict), ensure_ascii=False, indent=2))
+        print(json.dumps(_as_json(verdict), indent=2))
     else:
         _print(verdict, Console(highlight=False))
     return BROKEN if verdict.errors else KEPT
@@ -103,7 +104,7 @@ def _judge(target: str, data: bytes, *, codex: bool) -> Verdict:
 def _event_type(text: str) -> str | None:
     try:
         event = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return str(event["type"]) if isinstance(event, dict) and "type" in event else None
 
@@ -126,6 +127,8 @@ def _fetch(args: argparse.Namespace) -> bytes:
         headers["authorization"] = f"Bearer {api_key}"
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
+    if not all(value.isascii() for value in headers.values()):
+        raise Unusable("the API key has letters that no header can carry")
     try:
         with httpx.Client(headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)

@@ -21,6 +21,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
+from proxy.commands.numbers import not_negative
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.stream.invariants import WARNINGS, Violation, check_stream
 from proxy.wire.sse import SSEDecoder
@@ -44,7 +45,7 @@ _WEATHER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the subcommand."""
     parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
-    parser.add_argument("--tokens-per-second", type=float, default=45.0, metavar="N", help="pace (default: %(default)s)")
+    parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
     parser.add_argument(
         "--personality",
         choices=sorted(PERSONALITIES),
@@ -139,14 +140,15 @@ def _pretty(arguments: str) -> RenderableType:
 async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript, list[Violation]]:
     transcript, body = Transcript(), bytearray()
     async with AsyncExitStack() as stack:
+        personality = PERSONALITIES[args.personality]
         options = SimulatorOptions(
             models=(_MODEL,),
-            personality=PERSONALITIES[args.personality],
+            personality=personality,
             tokens_per_second=args.tokens_per_second,
             first_token_seconds=0.3,
         )
         backend = await stack.enter_async_context(serving(create_app(options)))
-        gateway = await stack.enter_async_context(serving(_gateway(f"{backend}/v1")))
+        gateway = await stack.enter_async_context(serving(_gateway(f"{backend}/v1", raw=personality.markup is not None)))
         ports = [url.rpartition(":")[2] for url in (gateway, backend)]
         console.print(Text(f"you ─▶ gateway on port {ports[0]} ─▶ simulated backend on port {ports[1]}\n", style="dim"))
         console.print(Text(f"▸ {args.question}\n", style="bold"))
@@ -165,12 +167,13 @@ def _live(console: Console) -> Live:
     return Live(console=console, refresh_per_second=20, vertical_overflow="visible")
 
 
-def _gateway(backend: str) -> web.Application:
-    """The gateway's application in front of this backend."""
+def _gateway(backend: str, *, raw: bool) -> web.Application:
+    """The gateway's application in front of this backend, which is `raw` if it leaves the model's markup in the text."""
     from proxy.server import create_app as create_gateway
     from proxy.settings import Settings
 
-    return create_gateway(Settings(backend=[backend], store="none"))
+    parser = "auto" if raw else "none"
+    return create_gateway(Settings(backend=[backend], store="none", reasoning_parser=parser, tool_call_parser=parser))
 
 
 async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator[dict[str, Any]]:

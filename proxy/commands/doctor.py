@@ -19,6 +19,7 @@ from proxy.backend.probing import probe
 from proxy.backend.profile import Profile
 from proxy.commands.diagnosis import Finding, findings, rows, server_name
 from proxy.commands.gateway_tour import Step, tour
+from proxy.commands.numbers import positive
 from proxy.server.adaptation import fitting_settings
 from proxy.settings import backend_url
 from proxy.wire.errors import ApiError
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to ask (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
     parser.add_argument(
-        "--timeout", type=float, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
+        "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that fit into a file for serve --config")
     parser.add_argument("--json", action="store_true", help="report as JSON")

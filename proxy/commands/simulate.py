@@ -10,13 +10,14 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
+from proxy.commands.numbers import count, not_negative, port
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the subcommand."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=8000, help="port; 0 takes a free one (default: %(default)s)")
     parser.add_argument("--model", action="append", metavar="NAME", help="a model to list; may be repeated")
     parser.add_argument("--strict-models", action="store_true", help="answer 404 to models that are not listed")
     parser.add_argument(
@@ -26,10 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"whose dialect to speak: {', '.join(PERSONALITIES)} (default: %(default)s)",
     )
-    parser.add_argument("--tokens-per-second", type=float, default=0.0, metavar="N", help="pace of a stream; 0: no limit")
-    parser.add_argument("--first-token-seconds", type=float, default=0.0, metavar="S", help="pretended prefill time")
-    parser.add_argument("--tokens-per-delta", type=int, metavar="N", help="tokens in one chunk")
-    parser.add_argument("--max-model-len", type=int, default=131072, metavar="N", help="context length (default: %(default)s)")
+    parser.add_argument(
+        "--tokens-per-second", type=not_negative, default=0.0, metavar="N", help="pace of a stream; 0: no limit"
+    )
+    parser.add_argument("--first-token-seconds", type=not_negative, default=0.0, metavar="S", help="pretended prefill time")
+    parser.add_argument("--tokens-per-delta", type=count, metavar="N", help="tokens in one chunk")
+    parser.add_argument(
+        "--max-model-len", type=count, default=131072, metavar="N", help="context length (default: %(default)s)"
+    )
     parser.add_argument("--api-key", metavar="KEY", help="answer 401 to requests without this key")
 
 

@@ -48,6 +48,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Refused as error:
         headers = {} if error.retry_after is None else {"retry-after": error.retry_after}
         return web.json_response(error.body, status=error.status, headers=headers)
+    except ConnectionError:  # the client has left: nobody will read this
+        return web.Response(status=499)
     except web.HTTPException as error:  # routes that do not exist answer in the shape of vLLM's web framework
         return web.json_response({"detail": error.reason}, status=error.status)
 

@@ -75,6 +75,9 @@ def continued(field: State, chunk: Chunk) -> str | None:
     delta = choice.delta
     if (
         delta is None
+        or choice.index
+        or len(choices) > 1
+        or choice.error is not None
         or choice.finish_reason is not None
         or choice.logprobs is not None
         or delta.tool_calls is not None
@@ -83,6 +86,8 @@ def continued(field: State, chunk: Chunk) -> str | None:
     ):
         return None
     thinking = delta.reasoning or delta.reasoning_content or delta.thinking
+    if not thinking and delta.reasoning_details is not None:
+        return None
     text = delta.content
     if field == "reasoning":
         text, thinking = thinking, text

@@ -9,20 +9,33 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+from proxy.stream.calls import Arguments
 from proxy.stream.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from proxy.stream.writer import json_text
 from proxy.wire import chat
-from proxy.wire.chat import Chunk, FunctionDelta, TokenLogprob, ToolCallDelta
+from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta
+from proxy.wire.chat_types import text_of
 
-#: What servers call the ways to stop; anything else is taken as a normal stop.
+#: What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
+    "max_output_tokens": "length",
     "model_length": "length",
+    "model_context_window_exceeded": "length",
     "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "prohibited_content": "content_filter",
+    "sensitive": "content_filter",
     "abort": "error",
+    "cancelled": "error",
     "error": "error",
     "insufficient_system_resource": "error",
+    "malformed_function_call": "error",
+    "network_error": "error",
+    "timeout": "error",
 }
 
 _LEGACY = -1  # the index of the one call that `delta.function_call` can make
@@ -37,7 +50,7 @@ class _Call:
         self.number = number
         self.id = ""
         self.name = ""
-        self.arguments: list[str] = []  # that came before the name
+        self.arguments = Arguments()  # until it is announced they wait for the name
         self.announced = False
 
 
@@ -52,6 +65,8 @@ class Reader:
         self._numbered = 0
         self._waiting: _Call | None = None
         self._last = _LEGACY
+        self._choice: int | None = None  # the one that is read, of several
+        self._details_alone = True  # no reasoning came but in `reasoning_details`
         self._half = ""  # a high surrogate whose other half is still to come
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.repairs: dict[str, int] = {}
@@ -64,8 +79,10 @@ class Reader:
     def read(self, chunk: Chunk) -> list[Delta]:
         """The deltas of one chunk."""
         out: list[Delta] = []
-        if chunk.choices:
-            choice = chunk.choices[0]
+        if chunk.straightened:
+            self._repair("types_straightened")
+        choice = self._chosen(chunk.choices) if chunk.choices else None
+        if choice is not None:
             delta = choice.delta or choice.message
             if delta is not None:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
@@ -74,9 +91,9 @@ class Reader:
                     out = self._mended(out)
             if choice.finish_reason:
                 self._announce_waiting(out)
-                out.append(Finish(FINISH_REASONS.get(choice.finish_reason, "stop")))
-        if chunk.usage is not None:
-            out.append(_usage(chunk.usage))
+                out.append(Finish(_reason(choice.finish_reason)))
+        if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
+            out.append(usage)
         return out
 
     def finish(self) -> list[Delta]:
@@ -84,13 +101,19 @@ class Reader:
         out: list[Delta] = []
         self._announce_waiting(out)
         for call in self._calls.values():
-            if not call.announced and call.arguments:
-                out.append(Text("".join(call.arguments)))
+            if not call.announced and call.arguments.text:
+                out.append(Text(call.arguments.text))
                 self._repair("nameless_call_as_text")
         return out
 
+    def _chosen(self, choices: list[Choice]) -> Choice | None:
+        """The choice that the response is made of: the one that came first. Others were not asked for."""
+        if self._choice is None:
+            self._choice = choices[0].index
+        return next((choice for choice in choices if choice.index == self._choice), None)
+
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
-        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+        reasoning = self._reasoning(delta)
         content, refusal = delta.content, delta.refusal
         if self._waiting is not None and (reasoning or content or refusal):
             self._announce_waiting(out)
@@ -113,6 +136,14 @@ class Reader:
         if delta.function_call is not None:
             self._read_call(ToolCallDelta(_LEGACY, None, delta.function_call), out)
 
+    def _reasoning(self, delta: chat.Delta) -> str:
+        text = delta.reasoning or delta.reasoning_content or delta.thinking or ""
+        if text:
+            self._details_alone = False
+        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter says it in both ways
+            text = text_of(delta.reasoning_details)
+        return text
+
     def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
         function = delta.function or FunctionDelta()
         name, arguments = function.name or "", function.arguments or ""
@@ -122,10 +153,12 @@ class Reader:
         if index is None:
             index = self._last if not (name or delta.id) else self._index_of(delta.id)
         call = self._calls.get(index)
-        if call is None or _begins_anew(call, delta.id, name):
+        if call is None or _begins_anew(call, delta.id, name, arguments):
             call = self._calls[index] = _Call(self._numbered)
             self._numbered += 1
         self._last = index
+        if arguments:
+            call.arguments.append(arguments)
         if call.announced:
             if arguments:
                 out.append(ToolArguments(call.number, arguments))
@@ -133,12 +166,10 @@ class Reader:
         call.id = call.id or delta.id or ""
         if name != call.name:
             call.name += name
-        if arguments:
-            call.arguments.append(arguments)
         if self._waiting is not call:
             self._announce_waiting(out)
         self._waiting = call
-        if call.name and (call.arguments or call.name in self._known_tools):
+        if call.name and (call.arguments.text or call.name in self._known_tools):
             self._announce_waiting(out)
 
     def _index_of(self, call_id: str | None) -> int:
@@ -155,8 +186,8 @@ class Reader:
         self._waiting = None
         call.announced = True
         out.append(ToolCall(call.number, call.id, call.name))
-        if call.arguments:
-            out.append(ToolArguments(call.number, "".join(call.arguments)))
+        if call.arguments.text:
+            out.append(ToolArguments(call.number, call.arguments.text))
 
     def _mended(self, deltas: list[Delta]) -> list[Delta]:
         """Join surrogates that the server cut in two; what has no other half becomes U+FFFD."""
@@ -182,13 +213,14 @@ class Reader:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
 
 
-def _begins_anew(call: _Call, call_id: str | None, name: str) -> bool:
-    """A server that does not count its calls: the same index with another id, or with another name behind arguments."""
+def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
+    """A server that does not count its calls: the same index with another id, with another name behind arguments, or with
+    arguments behind those that are complete."""
     if not name:
         return False
     if call_id and call.id:
         return call_id != call.id
-    return call.announced and name != call.name
+    return call.announced and (name != call.name or (bool(arguments) and call.arguments.closed))
 
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:
@@ -205,12 +237,20 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
             out.append(Text(text))
 
 
-def _usage(usage: chat.Usage) -> Usage:
+def _reason(name: str) -> FinishReason:
+    """What a finish_reason means; some servers say more behind a colon."""
+    return FINISH_REASONS.get(name.lower().partition(":")[0], "stop")
+
+
+def _usage(usage: chat.Usage) -> Usage | None:
+    """The counts that can be true; None if there are none."""
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
+    counts = (
         usage.prompt_tokens,
         usage.completion_tokens,
         prompt.cached_tokens if prompt else None,
         prompt.created_cache_tokens if prompt else None,
         completion.reasoning_tokens if completion else None,
     )
+    found = Usage(*(count if count is None or count >= 0 else None for count in counts))
+    return None if found.input is None and found.output is None else found

@@ -11,6 +11,8 @@ defect of our own all end in `response.failed`. Behind it every method returns n
 
 from __future__ import annotations
 
+import re
+
 from proxy.stream import writer
 from proxy.stream.accounts import Accounts
 from proxy.stream.continuation import ChunkPattern, continued, learn, unquoted
@@ -28,6 +30,8 @@ from proxy.wire.sse import SSEDecoder, SSETooLong
 
 #: The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
+#: How a body of server-sent events begins.
+_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
 
 class Translator:
@@ -150,7 +154,9 @@ class Translator:
         return self._take()
 
     def feed_completion(self, body: bytes) -> bytes:
-        """The events for the body of a backend that answered with one JSON object instead of a stream."""
+        """The events for the body of a backend that did not say that it streams: one JSON object, or a stream all the same."""
+        if _STREAM.match(body):
+            return self.feed(body) + self.finish()
         return self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
 
     def finish(self) -> bytes:
@@ -214,7 +220,7 @@ class Translator:
         return open_text.more(self._pen, text, quoted)
 
     def _read(self, payload: bytes) -> None:
-        if payload == b"[DONE]":
+        if payload[:6] == b"[DONE]":
             self._end()
             return
         self.chunks += 1
@@ -320,7 +326,13 @@ class Translator:
     def _break(self, error: Exception) -> None:
         if isinstance(error, MalformedChunk | SSETooLong):
             self.malformed += 1
-            self._fail(server_error("The backend sent something that is not a chat completion chunk."))
+            if self.lifecycle.finish_reason is None:
+                self._fail(server_error("The backend sent something that is not a chat completion chunk."))
+                return
+            try:
+                self._end()  # nothing was lost but usage, as in `fail`
+            except Exception as defect:
+                self._break(defect)
         else:
             self.defect = error
             self._fail(server_error("The gateway failed to translate the stream. This is a defect: please report it.", 500))

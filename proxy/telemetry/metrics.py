@@ -18,6 +18,7 @@ _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 #: Upper bounds of the inter-token latency histogram; streams count into these by themselves.
 INTER_TOKEN_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 10)
 _MODELS = 100
+_LONGEST_MODEL = 200  # it stands in some eighty lines
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Bookkeeping of so many responses at most is put off: it holds them in memory, and tokens wait while it is done.
 _MOST_PUT_OFF = 8
@@ -170,10 +171,10 @@ class Metrics:
             child.set(nan)  # nothing can be taken out of the files of several: what is NaN there is not shown
 
     def model(self, name: str) -> str:
-        """The label for a model name: the first hundred that backends answered for, then `other`."""
+        """The label for a model name: the first hundred that backends answered for, then `other`, as are very long ones."""
         if name in self._models:
             return name
-        if len(self._models) >= _MODELS:
+        if len(self._models) >= _MODELS or len(name) > _LONGEST_MODEL:
             return "other"
         self._models.add(name)
         return name

@@ -2,7 +2,8 @@
 
 Field names of all servers stand side by side (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
 and llama.cpp, `thinking` of Ollama); fields not named here are skipped by the decoder without being built. A body that is
-a whole `chat.completion` decodes too: its `message` has the shape of a delta.
+a whole `chat.completion` decodes too: its `message` has the shape of a delta. Where servers give a field another type, see
+`chat_types.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from proxy.wire.chat_types import straightened
+
 
 class FunctionDelta(msgspec.Struct, gc=False):
     """`function` of a tool call: the name (in the first delta) and a piece of the arguments."""
 
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
 
 
 class ToolCallDelta(msgspec.Struct, gc=False):
@@ -35,6 +38,7 @@ class Delta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     reasoning_content: str | None = None
     thinking: str | None = None
+    reasoning_details: Any = None
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
     function_call: FunctionDelta | None = None
@@ -72,6 +76,7 @@ class Choice(msgspec.Struct, gc=False):
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
     token_ids: list[int] | None = None
+    error: Any = None
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):
@@ -103,10 +108,17 @@ class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
-    message: Any = None
     object: str | None = None
+    #: Of an error that stands alone, without `error` around it.
+    message: Any = None
+    detail: Any = None
+    code: Any = None
+    status_code: Any = None
+    type: Any = None
     #: Set by `decode_chunk`: the payload was not valid Unicode and may hold halves of surrogate pairs.
     lenient: bool = False
+    #: Set by `decode_chunk`: fields had other types.
+    straightened: bool = False
 
     @property
     def token_ids(self) -> list[int] | None:
@@ -116,9 +128,25 @@ class Chunk(msgspec.Struct, gc=False):
     @property
     def failure(self) -> Any:
         """What went wrong, in the words of the server; None for a chunk of an answer."""
+        if self.choices is not None or self.usage is not None:
+            errors = [self.error, *(choice.error for choice in self.choices or ())]
+            return next((error for error in errors if _says_something(error)), None)
         if self.error is not None:
             return self.error
-        return {"message": self.message} if self.object == "error" else None
+        code = self.status_code if self.code is None else self.code
+        named = "error" in (self.object, self.type) or self.detail is not None
+        if named or (isinstance(self.message, str) and code not in _NO_ERRORS):
+            return {"message": self.message or self.detail, "type": self.type, "code": code}
+        return None
+
+
+#: Values of `code` beside a message that is no error.
+_NO_ERRORS = (None, 0, 200, "", "0", "200")
+
+
+def _says_something(error: Any) -> bool:
+    """Some servers give each chunk an `error` that says there is none: false, "", {}, or an object of nothing but these."""
+    return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
 _decoder = msgspec.json.Decoder(Chunk)
@@ -133,17 +161,22 @@ def decode_chunk(payload: bytes) -> Chunk:
 
     Servers that escape non-ASCII text may cut a surrogate pair between two chunks; strict decoders refuse the halves, so
     a refused payload is tried once more with Python's own decoder, which keeps them (the reader joins them again). Bytes that
-    are no UTF-8 become U+FFFD.
+    are no UTF-8 become U+FFFD. Fields of other types are straightened.
     """
     try:
         return _decoder.decode(payload)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except RecursionError as error:
         raise MalformedChunk(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         first = error
     try:
-        chunk = msgspec.convert(json.loads(payload.decode("utf-8", "replace")), Chunk)
-    except (ValueError, msgspec.ValidationError, RecursionError):
+        value = json.loads(payload.decode("utf-8", "replace"))
+        try:
+            chunk = msgspec.convert(value, Chunk)
+        except msgspec.ValidationError:
+            chunk = msgspec.convert(straightened(value), Chunk, strict=False)
+            chunk.straightened = True
+    except (ValueError, RecursionError):  # among them a ValidationError
         raise MalformedChunk(str(first)) from None
     chunk.lenient = True
     return chunk

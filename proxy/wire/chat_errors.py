@@ -1,7 +1,8 @@
 """The error dialects of chat servers, read into the one error object of the Responses API.
 
 Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
-`{"error": "text"}` (Ollama, TGI), `{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
+the same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI),
+`{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
 Only the message is shown to the client; headers and anything else of the backend stay behind.
 """
 
@@ -15,22 +16,26 @@ from proxy.wire.errors import ApiError
 
 _MESSAGE_LIMIT = 2000
 
-#: How servers say that the prompt does not fit: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama.
+#: How servers say that the prompt does not fit: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama, LM Studio, Gemini and others.
 _CONTEXT_OVERFLOW = re.compile(
     r"maximum context length"
-    r"|longer than the model'?s context length"
+    r"|longer than the (?:model'?s context|maximum model) length"
+    r"|exceeds the maximum (?:allowed length|number of tokens allowed)"
+    r"|exceeds maximum input length"
+    r"|(?:greater than the|loaded with) context length"
+    r"|input is too long for"
     r"|exceeds? (?:the )?(?:available |model'?s )?(?:maximum )?context (?:size|length|window)"
     r"|context (?:size|length|window) (?:has been |was )?exceeded"
     r"|exceed_context_size"
     r"|inputs?`? tokens.{0,40}max_new_tokens.{0,40}must be"
     r"|inputs?`? must have less than \d+ tokens"
-    r"|prompt is too long"
+    r"|prompt (?:is )?too long"
     r"|input length exceeds",
     re.IGNORECASE | re.DOTALL,
 )
 _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _QUOTA_CODES = {"insufficient_quota"}
-_LIMIT_CODES = {"rate_limit_exceeded", *_QUOTA_CODES}
+_LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
 
 def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
@@ -46,24 +51,30 @@ def read_error_chunk(error: Any) -> ApiError:
     """The error for an error object in the middle of a stream. Its code serves as the status, where it can."""
     fields = _fields({"error": error})
     code = fields.get("code") or fields.get("status_code")
-    status = 429 if isinstance(code, str) and code in _LIMIT_CODES else 500
-    if type(code) is int and 400 <= code < 600:
-        status = code
-    return _classify(status, fields, None)
+    status = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
+    if _LIMIT_CODES.intersection(name for name in (code, fields.get("type")) if isinstance(name, str)):
+        status = 429
+    return _classify(status if 400 <= status < 600 else 500, fields, None)
 
 
 def _fields(value: Any) -> dict[str, Any]:
+    value = _first(value)
     if not isinstance(value, dict):
         return {}
-    error = value.get("error")
+    error = _first(value.get("error"))
     if isinstance(error, dict):
-        return error
+        inner = error.get("error")
+        return inner if isinstance(inner, dict) and "message" not in error else error
     if isinstance(error, str):
         return {**value, "message": error}
     if isinstance(value.get("message"), str):
         return value
     detail = value.get("detail")
     return {} if detail is None else {"message": detail if isinstance(detail, str) else json.dumps(detail)}
+
+
+def _first(value: Any) -> Any:
+    return next(iter(value), None) if isinstance(value, list) else value
 
 
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:

@@ -7,6 +7,7 @@ import re
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LF = 10
+_BOM = b"\xef\xbb\xbf"
 
 
 class SSETooLong(ValueError):
@@ -74,7 +75,7 @@ class SSEDecoder:
 def _payload(event: bytes) -> bytes | None:
     if event[:6] == b"data: " and b"\n" not in event and b"\r" not in event:
         return event[6:]
-    lines = [line for line in _LINE_END.split(event) if line.startswith(b"data:") or line == b"data"]
+    lines = [line for line in _LINE_END.split(event.removeprefix(_BOM)) if line.startswith(b"data:") or line == b"data"]
     if not lines:
         return None
     return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)

@@ -101,6 +101,15 @@ def test_a_cut_call_is_judged_by_the_client(saved: Save) -> None:
     assert run(path, "--client", "codex") == 0
 
 
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"type":"response.created","sequence_number":"\\ud800"}'])
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_what_hardly_is_json_is_judged_too(
+    data: bytes, how: list[str], saved: Save, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(saved(b"event: response.created\ndata: " + data + b"\n\n"), *how) == 1
+    capsys.readouterr().out.encode()
+
+
 def test_a_stream_cannot_drive_the_terminal(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(encode(good()).replace(b"event: response.created", b"event: \x1b[2Jx"))) == 1
     assert "event: \ufffd[2Jx, type: response.created" in capsys.readouterr().out
@@ -257,6 +266,11 @@ def test_without_a_list_of_models_one_must_be_named(capsys: pytest.CaptureFixtur
     assert server.check() == 2
     assert "--model" in capsys.readouterr().err
     assert server.check("--model", "m") == 0
+
+
+def test_a_key_that_no_header_can_carry_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("http://127.0.0.1:9", "--api-key", "ключ") == 2
+    assert "the API key" in capsys.readouterr().err
 
 
 def test_a_server_out_of_reach_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:

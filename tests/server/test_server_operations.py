@@ -176,6 +176,17 @@ def test_made_up_names_do_not_make_time_series() -> None:
     run(test())
 
 
+def test_a_name_of_great_length_is_no_label() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            for name in ("x" * 100_000, "x" * 200):
+                assert (await post(served, model=name, stream=False)).status == 200
+            seen = await scraped(served)
+            assert {dict(labels)["model"] for labels in seen["requests_total"]} == {"other", "x" * 200}
+
+    run(test())
+
+
 def test_hostile_parameters_do_not_make_time_series() -> None:
     async def test() -> None:
         async with simulated() as served:

@@ -169,6 +169,12 @@ def test_retry_after_is_passed_on() -> None:
             for answer in await refusal_of(refusing(status, body, headers=b"Retry-After: 17\r\n")):
                 assert_error(answer, status)
                 assert answer.headers["retry-after"] == "17"
+        for wait in (b"soon", b"\xc2\xb2", b"9" * 400, b"-3"):
+            for answer in await refusal_of(refusing(429, b"", headers=b"Retry-After: %b\r\n" % wait)):
+                assert_error(answer, 429, "rate_limit_exceeded")
+                assert "retry-after" not in answer.headers
+        for answer in await refusal_of(refusing(429, b"", headers=b"Retry-After: 1.2\r\n")):
+            assert answer.headers["retry-after"] == "2"
         for answer in await refusal_of(refusing(429, b"", headers=b"Retry-After: soon\r\n")):
             assert_error(answer, 429)
             assert "retry-after" not in answer.headers

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from proxy.commands import demo
+from proxy.simulator import PERSONALITIES
 from proxy.stream.invariants import Violation
 
 
@@ -68,11 +69,12 @@ def test_the_summary_names_broken_laws_and_a_missing_end() -> None:
     assert text.endswith("no end · invariants: sequence: 4 after 2")
 
 
-def test_the_demo_plays_through_the_gateway_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("personality", sorted(PERSONALITIES))
+def test_the_demo_plays_through_the_gateway_and_ends_well(personality: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("proxy.server.app", reason="the gateway's application is not there yet")
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
-    status = demo.run(parser.parse_args(["--tokens-per-second", "0"]))
+    status = demo.run(parser.parse_args(["--tokens-per-second", "0", "--personality", personality]))
     out = " ".join(capsys.readouterr().out.split())
     assert status == 0, out
     assert "invariants: ok" in out

@@ -12,6 +12,7 @@ import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.simulator.faults import Faults, parse_faults
+from proxy.simulator.playback import Player
 from tests.simulator.asking import WEATHER, Ask, Reply, post
 
 
@@ -185,6 +186,18 @@ def test_a_client_that_leaves_frees_the_gpu(stream: bool) -> None:
     after = asyncio.run(leave())
     assert after["simulator:requests_aborted_total"] == 1
     assert after["vllm:generation_tokens_total"] < 100
+
+
+def test_a_client_that_leaves_at_the_very_end_is_no_error(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def played_to_nobody(player: Player, delay: float) -> str:
+        player._transport.abort()
+        return "finished"
+
+    monkeypatch.setattr(Player, "play", played_to_nobody)
+    assert ask("hi").broken
+    assert caplog.records == []
 
 
 async def _read_slowly(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:

@@ -87,6 +87,19 @@ def test_the_same_index_with_another_name_is_another_call() -> None:
     ]
 
 
+@pytest.mark.parametrize("call_id", [None, ""])
+def test_the_same_index_and_name_behind_complete_arguments_is_another_call(call_id: str | None) -> None:
+    played = play(call(0, call_id, "weather", '{"a":1}'), call(0, call_id, "weather", '{"a":2}'), finish())
+    assert played.said == [("call", "weather", '{"a":1}'), ("call", "weather", '{"a":2}')]
+    both = chunk({"tool_calls": [tool(0, call_id, "weather", '{"a":1}'), tool(0, call_id, "weather", '{"a":2}')]})
+    assert play(both, finish()).said == played.said
+
+
+def test_a_name_may_be_repeated_with_every_piece_and_without_an_id() -> None:
+    pieces = [call(0, None, "weather", piece) for piece in ('{"a":', '{"b":1}', "}", "")]
+    assert play(*pieces, finish()).said == [("call", "weather", '{"a":{"b":1}}')]
+
+
 def test_id_and_name_may_be_repeated_with_every_piece() -> None:
     pieces = [call(0, "a", "weather", piece) for piece in ('{"a"', ":1", "}")]
     played = play(*pieces, finish())
@@ -122,6 +135,16 @@ def test_the_old_function_call_field() -> None:
 
 def test_arguments_as_an_object() -> None:
     assert play(call(0, "a", "weather", {"city": "Zo\u00eb"}), finish()).said == [("call", "weather", '{"city":"Zo\u00eb"}')]
+
+
+def test_arguments_as_a_list() -> None:
+    assert play(call(0, "a", "weather", [1, {"a": 2}]), finish()).said == [("call", "weather", '[1,{"a":2}]')]
+
+
+def test_calls_as_one_object_instead_of_a_list() -> None:
+    pieces = [tool(0, "", "weather", '{"a"'), tool(0, "", None, ":1}")]
+    played = play(*(chunk({"role": "assistant", "tool_calls": piece}) for piece in pieces), finish("eos_token"))
+    assert (played.said, played.translator.repairs) == ([("call", "weather", '{"a":1}')], {"types_straightened": 2})
 
 
 def test_arguments_as_an_object_with_half_a_character() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proxy.stream.clients import CODEX, STANDARD, recognise
@@ -62,6 +64,29 @@ def test_reasoning_by_whatever_name(field: str) -> None:
 
 def test_reasoning_under_two_names_is_not_said_twice() -> None:
     assert play(chunk({"reasoning": "hm", "reasoning_content": "hm"}), finish()).said == [("reasoning", "hm")]
+
+
+def test_reasoning_in_details() -> None:
+    details = [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.encrypted", "data": "x"}, {"summary": "m"}]
+    played = play(
+        chunk({"content": "", "reasoning_details": details}), chunk({"content": "Hi", "reasoning_details": []}), finish()
+    )
+    assert played.said == [("reasoning", "hm"), ("text", "Hi")]
+
+
+def test_reasoning_beside_its_details_is_not_said_twice() -> None:
+    def both(piece: str) -> bytes:
+        return chunk({"content": "", "reasoning": piece, "reasoning_details": [{"type": "reasoning.text", "text": piece}]})
+
+    late = chunk({"content": "", "reasoning_details": [{"type": "reasoning.text", "text": "abc", "signature": "x"}]})
+    assert play(both("a"), both("b"), both("c"), late, text("Hi"), finish()).said == [("reasoning", "abc"), ("text", "Hi")]
+
+
+@pytest.mark.parametrize(
+    "thought", [{"content": "hm"}, {"text": "hm"}, ["h", "m"], [{"type": "text", "text": "hm"}], {"summary": [{"text": "hm"}]}]
+)
+def test_reasoning_as_an_object_or_a_list(thought: Any) -> None:
+    assert play(chunk({"reasoning": thought}), text("Hi"), finish()).said == [("reasoning", "hm"), ("text", "Hi")]
 
 
 def test_one_chunk_with_everything() -> None:

@@ -89,6 +89,10 @@ def openai(message: str, kind: Any = "invalid_request_error", code: Any = None, 
         (400, {"object": "error", "message": "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
                "type": "BadRequestError", "param": None, "code": 400}),
         (400, openai("Requested token count exceeds the model's maximum context length of 8192 tokens.", code=400)),
+        (400, {"object": "error", "message": "Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens). Use "
+               "a shorter input or enable --allow-auto-truncate.", "code": 400}),
+        # vLLM, of prompts with images
+        (400, openai("The decoder prompt (length 9000) is longer than the maximum model length of 8192.", code=400)),
         # llama.cpp
         (400, openai("the request exceeds the available context size. try increasing it", code=400)),
         (400, openai("too long", "exceed_context_size_error", 400)),
@@ -99,12 +103,23 @@ def openai(message: str, kind: Any = "invalid_request_error", code: Any = None, 
         (422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 5000"}),
         # Ollama
         (400, {"error": "the input length exceeds the context length"}),
+        # LM Studio
+        (400, {"error": "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with "
+               "context length of only 4096 tokens, which is not enough."}),
+        (400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length."}),
+        # Gemini
+        (400, [{"error": {"code": 400, "status": "INVALID_ARGUMENT", "message": "The input token count (1200000) exceeds the "
+                          "maximum number of tokens allowed (1048576)."}}]),
+        # TensorRT-LLM
+        (400, {"object": "error", "message": "Prompt length (9000) exceeds maximum input length (8192)."}),
+        # Bedrock
+        (400, {"message": "Input is too long for requested model."}),
         # Anthropic behind a bridge
         (400, openai("prompt is too long: 9000 tokens > 8192 maximum")),
         (413, {"detail": "context window exceeded"}),
     ],
 )  # fmt: skip
-def test_a_prompt_that_does_not_fit(status: int, body: dict[str, Any]) -> None:
+def test_a_prompt_that_does_not_fit(status: int, body: Any) -> None:
     assert fate(read_error(status, json.dumps(body).encode())) == OVERFLOW
 
 
@@ -133,10 +148,12 @@ def test_a_prompt_that_does_not_fit(status: int, body: dict[str, Any]) -> None:
         (529, {}, (502, "server_error", None), "The backend answered with HTTP 529."),
         (302, {}, (502, "server_error", None), "The backend answered with HTTP 302."),
         (500, openai("odd", code=["x"], kind={}, param=5), (502, "server_error", None), "odd"),
+        (500, [openai("in a list")], (502, "server_error", None), "in a list"),
+        (500, {"error": openai("within another")}, (502, "server_error", None), "within another"),
         (500, {"error": {"message": 5}}, (502, "server_error", None), "The backend answered with HTTP 500."),
     ],
 )
-def test_other_refusals(status: int, body: dict[str, Any], expected: tuple[int, str, str | None], message: str | None) -> None:
+def test_other_refusals(status: int, body: Any, expected: tuple[int, str, str | None], message: str | None) -> None:
     error = read_error(status, json.dumps(body).encode())
     assert fate(error) == expected
     assert message is None or error.message == message
@@ -171,6 +188,10 @@ def test_the_types_are_the_sdk_s() -> None:
         ({"message": "x", "status_code": 429}, (429, "rate_limit_exceeded", None)),
         ({"message": "x", "code": "rate_limit_exceeded"}, (429, "rate_limit_exceeded", None)),
         ({"message": "x", "code": "insufficient_quota"}, (429, "insufficient_quota", None)),
+        ({"message": "x", "code": "429"}, (429, "rate_limit_exceeded", None)),
+        ({"message": "x", "type": "rate_limit_error"}, (429, "rate_limit_exceeded", None)),
+        ({"message": "x", "code": "4299"}, (502, "server_error", None)),
+        ({"message": "x", "type": ["rate_limit_error"]}, (502, "server_error", None)),
         ({"message": "maximum context length", "code": 400}, OVERFLOW),
         ({"message": "x", "code": 200}, (502, "server_error", None)),
         ({"message": "x", "code": True}, (502, "server_error", None)),

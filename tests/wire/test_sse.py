@@ -90,6 +90,13 @@ def test_an_event_is_there_as_soon_as_its_blank_line_is() -> None:
     assert decoder.finish() == []
 
 
+def test_a_byte_order_mark_before_the_first_event_is_no_part_of_it() -> None:
+    body = b"\xef\xbb\xbfdata: {}\n\ndata: []\n\n"
+    for ends in (b"\n", b"\r\n", b"\r"):
+        assert decode(body.replace(b"\n", ends)) == [b"{}", b"[]"]
+        assert decode(*(bytes([byte]) for byte in body.replace(b"\n", ends))) == [b"{}", b"[]"]
+
+
 def test_an_event_may_not_grow_without_end() -> None:
     decoder = SSEDecoder(limit=10)
     assert decoder.feed(b"data: 0123456789 that is complete\n\ndata: 01") == [b"0123456789 that is complete"]

@@ -1,0 +1,78 @@
+"""Chat chunks whose fields have other types than OpenAI's, made straight.
+
+`tool_calls` as one object (TGI), reasoning as an object or a list, null for an index, 12.0 for a count of tokens, log
+probabilities of another shape: what is meant is plain, and no reason to fail a response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+_REASONING = ("reasoning", "reasoning_content", "thinking")
+#: Where an object, or a part of a list, has its text.
+_TEXTS = ("text", "content", "summary", "thinking")
+
+
+def straightened(chunk: Any) -> Any:
+    """The payload of a chunk with types as `Chunk` has them, changed in place; what cannot be understood is left as it is."""
+    if isinstance(chunk, list) and len(chunk) == 1:  # Gemini's errors
+        chunk = chunk[0]
+    if not isinstance(chunk, dict):
+        return chunk
+    for choice in _objects(chunk.get("choices")):
+        if choice.get("index", 0) is None:
+            del choice["index"]
+        if "logprobs" in choice:
+            choice["logprobs"] = _logprobs(choice["logprobs"])
+        for delta in _objects([choice.get("delta"), choice.get("message")]):
+            _straighten_delta(delta)
+    usage = chunk.get("usage")
+    if isinstance(usage, dict):
+        for counts in (usage, *_objects([usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")])):
+            counts.update({name: int(count) for name, count in counts.items() if _is_count(count)})
+    return chunk
+
+
+def text_of(value: Any) -> str:
+    """The text in what stands for one: a string, an object that has it, a list of either; nothing if there is none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(text for part in value if (text := text_of(part)))
+    if isinstance(value, dict):
+        return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "")
+    return ""
+
+
+def _straighten_delta(delta: dict[str, Any]) -> None:
+    for name in _REASONING:
+        if isinstance(delta.get(name), dict | list):
+            delta[name] = text_of(delta[name])
+    if isinstance(delta.get("content"), dict):
+        delta["content"] = [delta["content"]]
+    calls = delta.get("tool_calls")
+    if isinstance(calls, dict | list):
+        delta["tool_calls"] = list(_objects([calls] if isinstance(calls, dict) else calls))
+
+
+def _logprobs(value: Any) -> dict[str, Any] | None:
+    """Log probabilities in OpenAI's shape; none for others, which have no place in a response."""
+    tokens = value.get("content") if isinstance(value, dict) else None
+    entries = list(_objects(tokens))
+    tops = [top for entry in entries for top in (entry.get("top_logprobs") or ())]
+    whole = isinstance(tokens, list) and len(entries) == len(tokens) and all(map(_is_logprob, [*entries, *tops]))
+    return {"content": tokens} if whole else None
+
+
+def _is_logprob(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("token"), str) and isinstance(entry.get("logprob"), int | float)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, float) and abs(value) < 2**53
+
+
+def _objects(values: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a list."""
+    return (value for value in (values if isinstance(values, list) else ()) if isinstance(value, dict))

@@ -1,0 +1,94 @@
+"""Fields of other types than OpenAI's: what is meant is read, what cannot be understood is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.wire.chat import Choice, MalformedChunk, Usage, decode_chunk
+
+
+def choice_of(choice: dict[str, Any]) -> Choice:
+    chunk = decode_chunk(json.dumps({"choices": [choice]}).encode())
+    assert chunk.straightened
+    assert chunk.choices is not None
+    return chunk.choices[0]
+
+
+@pytest.mark.parametrize("index", [None, "0"])
+def test_an_index_that_is_no_number(index: Any) -> None:
+    assert choice_of({"index": index, "delta": {}}).index == 0
+
+
+@pytest.mark.parametrize(
+    "calls", [{"index": "1", "function": {"name": "f"}}, [None, {"index": "1", "function": {"name": "f"}}, "x"]]
+)
+def test_calls_that_are_no_list_of_objects(calls: Any) -> None:
+    delta = choice_of({"delta": {"tool_calls": calls}}).delta
+    assert delta is not None
+    assert [(call.index, call.function and call.function.name) for call in delta.tool_calls or ()] == [(1, "f")]
+
+
+def test_content_as_one_part() -> None:
+    delta = choice_of({"message": {"content": {"type": "text", "text": "Hi"}}}).message
+    assert delta is not None
+    assert delta.content == [{"type": "text", "text": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        [1],
+        -0.5,
+        {"content": [{"token": "a", "logprob": None}]},
+        {"content": [{"token": "a", "logprob": -1, "top_logprobs": {"a": -1}}]},
+        {"content": [5]},
+        {"content": "x"},
+    ],
+)
+def test_log_probabilities_of_another_shape_are_none(logprobs: Any) -> None:
+    choice = choice_of({"delta": {"content": "a"}, "logprobs": logprobs})
+    assert choice.logprobs is None
+    assert choice.delta is not None
+    assert choice.delta.content == "a"
+
+
+def test_log_probabilities_are_kept_beside_a_field_of_another_type() -> None:
+    choice = choice_of({"index": None, "delta": {"content": "a"}, "logprobs": {"content": [{"token": "a", "logprob": -1}]}})
+    assert choice.logprobs is not None
+    assert [entry.logprob for entry in choice.logprobs.content or ()] == [-1.0]
+
+
+@pytest.mark.parametrize("counts", [(12.0, 3.0), ("12", "3"), (12.5, 3)])
+def test_counts_that_are_no_integers(counts: tuple[Any, Any]) -> None:
+    usage = {"prompt_tokens": counts[0], "completion_tokens": counts[1], "prompt_tokens_details": {"cached_tokens": counts[1]}}
+    found = decode_chunk(json.dumps({"choices": [], "usage": usage}).encode()).usage
+    assert isinstance(found, Usage)
+    assert found.prompt_tokens_details is not None
+    assert (found.prompt_tokens, found.completion_tokens, found.prompt_tokens_details.cached_tokens) == (12, 3, 3)
+
+
+def test_words_that_mean_something_elsewhere_are_words_here() -> None:
+    delta = choice_of({"index": None, "delta": {"content": "null", "reasoning": "true", "refusal": "1"}}).delta
+    assert delta is not None
+    assert (delta.content, delta.reasoning, delta.refusal) == ("null", "true", "1")
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [{"index": None, "delta": {"content": 5}}]},
+        {"choices": [{"index": "x"}]},
+        {"choices": [{"index": 1e400}]},
+        {"choices": [{"delta": {"tool_calls": "x"}}]},
+        {"choices": [{"finish_reason": 5}]},
+        {"usage": {"prompt_tokens": "many"}},
+        {"usage": {"prompt_tokens": 1e300}},
+        [{"choices": []}, {"choices": []}],
+    ],
+)
+def test_what_cannot_be_understood_is_refused(chunk: Any) -> None:
+    with pytest.raises(MalformedChunk):
+        decode_chunk(json.dumps(chunk).encode())
