@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Literal
 
@@ -194,9 +197,8 @@ class ChatStream:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait, where the backend gave a number of them."""
-        value = self._response.headers.get("Retry-After", "")
-        return float(value) if value.isdigit() else None
+        """Seconds to wait, where the backend says how long, or until when."""
+        return _seconds(self._response.headers.get("Retry-After", ""))
 
     def attach(self, sink: Sink) -> None:
         """Hand the body to `sink`, piece by piece as it comes: what is there already now, the rest during `finish`."""
@@ -297,6 +299,18 @@ class ChatStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _seconds(value: str) -> float | None:
+    """Of a `Retry-After`: a number of seconds, or a date."""
+    try:
+        found = float(value)
+    except ValueError:
+        try:
+            found = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(found, 0.0) if math.isfinite(found) else None
 
 
 def _seen(finished: asyncio.Future[None]) -> None:
