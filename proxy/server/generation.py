@@ -308,7 +308,7 @@ class Generation:
             return
         chat.drop()
         error = server_error(f"The backend sent nothing for {limit:g} seconds.", 504)
-        if self.translator.unheard and self._silence is None:
+        if self._opener is None and self.translator.unheard and self._silence is None:
             self._silence = error  # whoever reads the answer sees that it is over, and may ask another backend
         else:
             self.fail(error)
