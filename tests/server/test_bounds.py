@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import aiohttp
 import pytest
@@ -16,14 +19,28 @@ from proxy.settings import Settings
 from proxy.simulator import create_app, serving
 from proxy.wire.requests import MAX_VALUES
 from tests.server.backends import answering, backend
-from tests.server.harness import LOOPS, Answer, RawClient, Served, ask, assert_error, body_of, gateway, post, run, simulated
+from tests.server.harness import (
+    LOOPS,
+    Answer,
+    RawClient,
+    Served,
+    ask,
+    assert_error,
+    body_of,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
 
 DEEP = 150_000
+NONE: Mapping[str, str] = MappingProxyType({})
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 
 
-async def send(served: Served, body: bytes, path: str = "/v1/responses") -> Answer:
-    return await ask(served, "POST", path, data=body, headers={"Content-Type": "application/json"})
+async def send(served: Served, body: bytes, path: str = "/v1/responses", headers: Mapping[str, str] = NONE) -> Answer:
+    return await ask(served, "POST", path, data=body, headers={"Content-Type": "application/json", **headers})
 
 
 def nested(depth: int, opening: str = "[", closing: str = "]") -> str:
@@ -56,6 +73,22 @@ def test_a_hostile_body_is_an_error_400(name: str) -> None:
                 assert answer.status == 400 or (path == "/v1/conversations" and answer.status == 200)
                 assert len(answer.body) < 2000
             assert (await post(served)).status == 200
+
+    run(test())
+
+
+def test_a_body_that_is_too_large_or_no_gzip_is_the_clients_own_doing() -> None:
+    """In the books, too: nobody is to be called at night for it."""
+
+    async def test() -> None:
+        async with simulated(max_body_bytes=1000) as served:
+            large = json.dumps({"model": "m", "input": "x" * 2000}).encode()
+            assert_error(await send(served, large), 413, "request_too_large")
+            assert_error(
+                await send(served, gzip.compress(large), headers={"Content-Encoding": "gzip"}), 413, "request_too_large"
+            )
+            assert_error(await send(served, b"no gzip", headers={"Content-Encoding": "gzip"}), 400)
+            await until(lambda: served.metric("requests_total", model="unknown", outcome="rejected", stream="false") == 3)
 
     run(test())
 
