@@ -51,6 +51,7 @@ class Exchange:
             self._clock(),
             sampling=self._settings.invariant_sampling,
             log=self._settings.access_log,
+            quotes=self._settings.log_backend_errors,
             claim=request.get(CLAIM),
             trace=gateway.trace("POST /v1/responses", request.headers),
         )
