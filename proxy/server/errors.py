@@ -31,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, run its handler, and turn whatever it raises into an answer."""
     given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
     try:
         return await handler(request)
     except ApiError as error:
@@ -89,8 +89,13 @@ def error_response(error: ApiError) -> web.Response:
     return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
 
 
-async def name_answer(request: web.Request, response: web.StreamResponse) -> None:
+def new_request_id() -> str:
+    """A name for a request whose client gave it none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
     """`x-request-id` on every answer: users quote it, operators grep for it."""
-    if REQUEST_ID in request:
-        response.headers["X-Request-Id"] = request[REQUEST_ID]
+    if request_id is not None:
+        response.headers["X-Request-Id"] = request_id
     response.headers["Server"] = "responses-proxy"

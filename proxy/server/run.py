@@ -14,6 +14,7 @@ from aiohttp import web
 from proxy.backend.tokenizers import TokenizerError
 from proxy.server.app import create_app, create_operations_app
 from proxy.server.backends import specs_of
+from proxy.server.broken_http import Runner
 from proxy.server.colleagues import Colleagues
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.listening import BACKLOG, Listeners, open_listeners, tls_context, url_of
@@ -194,7 +195,7 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
 
 
 def _runner(app: web.Application) -> web.AppRunner:
-    return web.AppRunner(app, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=1)
+    return Runner(app, handler_cancellation=True, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=1)
 
 
 async def _listen(runner: web.AppRunner, listener: socket.socket, tls: ssl.SSLContext | None) -> web.SockSite:
