@@ -28,10 +28,12 @@ ENV PATH=/opt/venv/bin:$PATH \
 VOLUME /data
 USER 10001
 EXPOSE 9000
-# http.client and not urllib: it goes past a proxy that the environment may name.
+# http.client and not urllib: it goes past a proxy that the environment may name. Port and TLS are those of the environment.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", "\
-import http.client, os\n\
-gateway = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT', '9000')), timeout=2)\n\
+import functools, http.client, os, ssl\n\
+secure = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context())\n\
+connection = secure if os.environ.get('RESPONSES_PROXY_TLS_CERT') else http.client.HTTPConnection\n\
+gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT') or '9000'), timeout=2)\n\
 gateway.request('GET', '/health')\n\
 raise SystemExit(gateway.getresponse().status != 200)"]
 ENTRYPOINT ["python", "-m", "proxy"]

@@ -194,6 +194,15 @@ def test_a_mistake_in_the_file_is_placed_and_no_key_repeated(tmp_path: Path, tex
     assert "sk-secret" not in said
 
 
+def test_a_key_that_is_there_twice_is_a_mistake(tmp_path: Path) -> None:
+    file = "backend: http://a\nport: 9001\nbackend: http://b\n"
+    assert complaint(file=write(tmp_path, file)).endswith("not valid YAML at line 3, column 1: a key that is there already")
+    inside = "backends:\n  a: {url: http://a, url: http://b}\n"
+    assert complaint(file=write(tmp_path, inside)).endswith("not valid YAML at line 2, column 22: a key that is there already")
+    merged = "backends:\n  a: &a {url: http://a, weight: 2}\n  b: {<<: *a, url: http://b}\n"
+    assert load({}, write(tmp_path, merged), {}).backends["b"].url == "http://b/v1"
+
+
 @pytest.mark.parametrize("text", ["- port\n", "port\n", "port: [\n", "port: \x00\n"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     assert complaint(file=write(tmp_path, text)).startswith(str(tmp_path / "gateway.yaml"))

@@ -37,14 +37,14 @@ _LONGEST_WAIT = 24 * 3600
 
 
 class Unreachable(ApiError):
-    """No answer came: the connection could not be made (in time), or it was dropped before the first byte.
+    """No answer came: the connection could not be made (in time), it was dropped before the first byte, or none came.
 
-    `body_may_be_why`: the body was large, and many a server hangs up on one that is too large.
+    `body_may_be_why`: the body was large, and many a server hangs up on one that is too large, or takes its time.
     """
 
     def __init__(
         self,
-        reason: Literal["connect", "connect_timeout", "dropped"],
+        reason: Literal["connect", "connect_timeout", "dropped", "silent"],
         message: str,
         status: int = 502,
         *,
@@ -58,11 +58,20 @@ class Unreachable(ApiError):
 class Backend:
     """A chat server at `url` (which ends in `/v1`). Errors of the connection become `ApiError`s; nothing is retried."""
 
-    def __init__(self, url: str, *, api_key: str | None, connect_timeout: float, forward_authorization: bool = True) -> None:
-        """`connect_timeout` is in seconds. Without `forward_authorization` this backend never gets a client's `Authorization`.
-        Create it inside the running event loop."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None,
+        connect_timeout: float,
+        answer_timeout: float | None = None,
+        forward_authorization: bool = True,
+    ) -> None:
+        """Times are in seconds; `answer_timeout` is for the head of the answer to a chat request. Without
+        `forward_authorization` this backend never gets a client's `Authorization`. Create it inside the running event loop."""
         self.url = URL(url)
         self._api_key = api_key
+        self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
         # Two pools: on the connections of the first, bodies of event streams are pushed and nobody else can read them.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
@@ -103,8 +112,14 @@ class Backend:
             sent = {**headers, "Authorization": f"Bearer {self._api_key}"}
         elif not self._forward_authorization:
             sent = {name: value for name, value in headers.items() if name != "Authorization"}
-        answer = await _answered(self._posting.post(body, sent), len(body) > _LARGE)
-        return ChatStream(answer, self._lingering)
+        large = len(body) > _LARGE
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                answer = await _answered(self._posting.post(body, sent), large)
+        except TimeoutError:
+            message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
+            raise Unreachable("silent", message, 504, body_may_be_why=large) from None
+        return ChatStream(answer, self._lingering, large)
 
     async def request(
         self,
@@ -155,13 +170,14 @@ def _connector(kept: float) -> aiohttp.TCPConnector:
 class ChatStream:
     """The answer to a chat request: status and headers are there, the body is not read yet."""
 
-    def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse]) -> None:
-        """`lingering` holds the answers that were left before their end."""
+    def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse], large: bool) -> None:
+        """`lingering` holds the answers that were left before their end; `large`: the request was."""
         self.backend = ""  # the name of the one that answers
         #: Called once, when the answer is read or dropped: whether it broke off.
         self.on_end: Callable[[bool], None] | None = None
         self._response = response
         self._lingering = lingering
+        self._large = large
         protocol = response._protocol
         self._push = protocol if isinstance(protocol, PushHandler) and protocol.pushing else None
         self._sink: Sink = _no_sink
@@ -265,6 +281,12 @@ class ChatStream:
         if not self._left:
             self._response.close()
         self._end(broke=False)
+
+    def drop(self) -> None:
+        """The backend has been silent for too long: close the connection, which whoever reads the body sees as a break. That is
+        a failure of the backend, unless the request was large and may be why."""
+        self._response.close()
+        self._end(broke=not self._large)
 
     def _end(self, *, broke: bool) -> None:
         on_end, self.on_end = self.on_end, None

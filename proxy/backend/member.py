@@ -31,7 +31,9 @@ ALL = Share()
 class Member:
     """What a pool knows of a backend. Create it inside the running event loop."""
 
-    def __init__(self, spec: BackendSpec, breaker: Breaker, connect_timeout: float, share: Share) -> None:
+    def __init__(
+        self, spec: BackendSpec, breaker: Breaker, share: Share, connect_timeout: float, answer_timeout: float | None
+    ) -> None:
         self.spec = spec
         self._share = share
         self._most = self._part_of_limit()
@@ -40,6 +42,7 @@ class Member:
             spec.url,
             api_key=spec.api_key,
             connect_timeout=connect_timeout,
+            answer_timeout=answer_timeout,
             forward_authorization=spec.forward_authorization,
         )
         self.catalogue = Catalogue(spec.models, spec.aliases)

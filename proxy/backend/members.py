@@ -20,7 +20,7 @@ _JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How a pool treats its backends. Times are in seconds.
+    """How a pool treats its backends. Times are in seconds; `answer_timeout` is for the head of an answer to a chat request.
 
     `queue_size` requests for the same backends wait at most `queue_timeout` for room. `retries`: how often a request may go to
     another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: it matters what a single one is.
@@ -28,6 +28,7 @@ class PoolOptions:
     """
 
     connect_timeout: float = 10
+    answer_timeout: float | None = None
     queue_size: int = 100
     queue_timeout: float = 30
     retries: int = 2
@@ -139,8 +140,10 @@ class Members:
                 self._journal.removed(member.name)
 
     def _join(self, spec: BackendSpec) -> Member:
-        breaker = Breaker(self._options.breaker_failures, self._options.breaker_time)
-        member = self.by_name[spec.name] = Member(spec, breaker, self._options.connect_timeout, self._options.share)
+        options = self._options
+        breaker = Breaker(options.breaker_failures, options.breaker_time)
+        member = Member(spec, breaker, options.share, options.connect_timeout, options.answer_timeout)
+        self.by_name[spec.name] = member
         self.tell(member)
         return member
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 #: Why a request leaves a backend for another one. `broke`: its stream broke off before the client saw anything of it.
-Reason = Literal["connect", "connect_timeout", "dropped", "status_502", "status_503", "status_504", "busy", "broke"]
+Reason = Literal["connect", "connect_timeout", "dropped", "silent", "status_502", "status_503", "status_504", "busy", "broke"]
 
 #: The backend, or the way to it, is gone.
 GONE: frozenset[Reason] = frozenset({"connect", "dropped", "broke"})

@@ -85,10 +85,11 @@ def _settings(args: argparse.Namespace, told: Mapping[str, Any], simulator: bool
 
 def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]) -> int:
     """Serve here, or with several workers, which are `told` what the command line does not say."""
+    reload = _reload(args, told)
     if settings.workers == 1:
         from proxy.server import serve
 
-        return serve(settings, _reload(args, told))
+        return serve(settings, reload)
     from proxy.server.workers import supervise
 
     # Without a store there is no place for a key that all could find.
@@ -98,7 +99,7 @@ def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]
         _settings(args, told, simulator=False)  # what is wrong by now stops a rolling restart before it begins
         return {**made, **told}
 
-    return supervise(settings, prepare)
+    return supervise(settings, prepare, reloads=reload is not None)
 
 
 def _work(args: argparse.Namespace) -> int:
@@ -120,7 +121,7 @@ def _require_backend(settings: Settings, simulator: bool) -> None:
 
 
 def _reload(args: argparse.Namespace, told: Mapping[str, Any]) -> Callable[[], Settings] | None:
-    """What SIGHUP does where there is a file to be read again; without one it ends the program, as it does by default."""
+    """What SIGHUP does, where there is a file to be read again."""
     if args.config is None and not os.environ.get(CONFIG_VARIABLE):
         return None
     return lambda: _settings(args, told, simulator=False)

@@ -27,7 +27,10 @@ _HTTP = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]")
 _PORT = re.compile(r":[0-9]*$")
 #: Ends of names that stay within a machine, a network or a cluster.
-_LOCAL = ("localhost", "localdomain", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "cluster.local")
+_LOCAL = (
+    "localhost", "localdomain", "local", "internal", "intranet", "private", "lan", "home", "corp", "home.arpa", "cluster.local",
+    "svc",
+)  # fmt: skip
 #: The IETF's own addresses, some of which count as global.
 _PROTOCOLS = IPv4Network("192.0.0.0/24")
 _LONGEST_NAME = 253

@@ -19,7 +19,7 @@ from proxy.server import (
     stored,
     websocket,
 )
-from proxy.server.errors import errors_as_json, name_answer
+from proxy.server.errors import REQUEST_ID, errors_as_json, name_answer
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.model_table import load_model_table
 from proxy.server.tally import Table
@@ -100,7 +100,7 @@ def _add_state(router: web.UrlDispatcher) -> None:
 
 async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:
     """Name the answer. A client of a process that is to end goes on over a new connection, with another process."""
-    await name_answer(request, response)
+    name_answer(response, request.get(REQUEST_ID))
     if request.app[GATEWAY].closing and response.status != 101:
         response.force_close()
         response.headers["Connection"] = "close"

@@ -54,6 +54,7 @@ def pool_options(settings: Settings, *, identify: bool, share: Share) -> PoolOpt
     """How the pool treats its backends. `identify`: it matters what a single one is; `share`: among the workers."""
     return PoolOptions(
         connect_timeout=settings.connect_timeout,
+        answer_timeout=settings.idle_timeout,
         queue_size=share.part(settings.queue_size) if settings.queue_size else 0,
         queue_timeout=settings.queue_timeout,
         retries=settings.retries,

@@ -25,6 +25,8 @@ Phase = Literal["request", "backend", "stream"]
 
 #: A sampled stream longer than this is not checked, in bytes.
 _SAMPLE_LIMIT = 4 * 1024 * 1024
+#: In the place of a backend's own words.
+_UNQUOTED = "The backend reported an error; with log_backend_errors its words are here."
 
 
 class Books:
@@ -32,8 +34,8 @@ class Books:
 
     __slots__ = (
         "_backend", "_began", "_called", "_claim", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_kinds", "_last",
-        "_log", "_metrics", "_model", "_request_id", "_sample", "_sample_size", "_streamed", "_trace", "detached", "phase",
-        "reads", "visible_at",
+        "_log", "_metrics", "_model", "_quotes", "_request_id", "_sample", "_sample_size", "_streamed", "_trace", "detached",
+        "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -44,16 +46,19 @@ class Books:
         *,
         sampling: float,
         log: bool,
+        quotes: bool = False,
         claim: Claim | None = None,
         trace: Trace | None = None,
     ) -> None:
-        """`now` is the loop's time in seconds; `sampling` the fraction of streams to check against their laws; `claim` is
-        what the request holds of its client's limits, and ends with the books, as `trace` does."""
+        """`now` is the loop's time in seconds; `sampling` the fraction of streams to check against their laws; `quotes`: a
+        backend's own words about its failures may be logged; `claim` is what the request holds of its client's limits, and
+        ends with the books, as `trace` does."""
         self.phase: Phase = "request"
         self.detached = False  # nobody waits for the answer: who fetches it is not in these books
         self._metrics = metrics
         self._request_id = request_id
         self._log = log
+        self._quotes = quotes
         self._began = now
         self._model = ""
         self._streamed = False
@@ -252,10 +257,13 @@ class Books:
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
             "status": self._error.status if self._error is not None else None,
             "code": error.code or error.type if error is not None else None,
-            # What the backend says about a wrong request may quote it.
-            "error": error.message[:200] if error is not None and error.status >= 500 else None,
-            "param": error.param if error is not None else None,
+            "error": self._words(error) if error is not None and error.status >= 500 else None,
+            "param": error.param if error is not None and not error.quoted else None,
         }
+
+    def _words(self, error: ApiError) -> str:
+        """What a log may have of an error: what a backend says may repeat the prompt."""
+        return error.message[:200] if self._quotes or not error.quoted else _UNQUOTED
 
     def _executed(self, translator: Translator | None, error: ApiError | None) -> str:
         """What became of the response, whether or not anybody was there to get it."""

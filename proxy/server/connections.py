@@ -5,11 +5,12 @@ from __future__ import annotations
 from aiohttp import http_exceptions, web
 from aiohttp.web_protocol import RequestHandler
 
-from proxy.server.errors import error_response
-from proxy.wire.errors import ApiError
+from proxy.server.errors import REQUEST_ID, error_response, name_answer, new_request_id
+from proxy.wire.errors import ApiError, server_error
 
 #: Longest first line, and longest header, in bytes: what Codex tells of its turn is one header, and grows with the workspace.
 _LINE_LIMIT = 32 * 1024
+_ENCODING = "The request body is compressed in a way that is not read here: send it as it is, or with gzip or deflate."
 
 
 class Runner(web.AppRunner):
@@ -53,15 +54,19 @@ class _Connection(RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         response = error_response(_refusal(status, exc, message or ""))
-        response.headers["Server"] = "responses-proxy"
+        name_answer(response, request.get(REQUEST_ID) or new_request_id())
         response.force_close()
         return response
 
 
 def _refusal(status: int, exc: BaseException | None, message: str) -> ApiError:
+    if status >= 500:
+        return server_error("The gateway failed. Please try again.", status)
+    if isinstance(exc, http_exceptions.ContentEncodingError):
+        return ApiError(415, _ENCODING, code="unsupported_content_encoding")
     if isinstance(exc, http_exceptions.LineTooLong):
         limit = f"The first line or a header of the request is longer than {_LINE_LIMIT} bytes."
-        return ApiError(431, limit, code="request_header_fields_too_large")
+        return ApiError(431, limit, code="request_too_large")
     reason = message.split("\n", maxsplit=1)[0].rstrip(":. ")  # the rest quotes the request
     if isinstance(exc, http_exceptions.InvalidURLError) or "'" in reason:
         reason = "its head cannot be read"

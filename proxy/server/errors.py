@@ -23,6 +23,7 @@ _NO_EVENTS = (
     "The log of running responses cannot be reached: they go on, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
+_UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -30,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Name the request, run its handler, and turn whatever it raises into an answer."""
     given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
     try:
         return await handler(request)
     except ApiError as error:
@@ -42,8 +43,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
         return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
     except web.HTTPRequestEntityTooLarge as error:
-        limit = f"The request body is larger than this gateway accepts: {error.text}"
-        return error_response(ApiError(413, limit, code="request_too_large"))
+        return error_response(_too_large(error))
     except web.HTTPNotFound:
         return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
     except web.HTTPMethodNotAllowed as error:
@@ -55,12 +55,30 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return error_response(ApiError(error.status, error.reason))
     except ConnectionError:
         return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
-    except (web.RequestPayloadError, UnicodeDecodeError):
-        return error_response(invalid_request("The request body could not be read: it is cut or wrongly encoded."))
+    except _UNREADABLE:
+        return error_response(_unreadable())
     except Exception:
         request.app[GATEWAY].metrics.defects.inc()
         logs.logger().exception("defect", extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
         return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body, for those who keep books of what is wrong with it. Raises `ApiError` 400 and 413."""
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_large(error) from None
+    except _UNREADABLE:
+        raise _unreadable() from None
+
+
+def _too_large(error: web.HTTPRequestEntityTooLarge) -> ApiError:
+    return ApiError(413, f"The request body is larger than this gateway accepts: {error.text}", code="request_too_large")
+
+
+def _unreadable() -> ApiError:
+    return invalid_request("The request body could not be read: it is cut or wrongly encoded.")
 
 
 def error_response(error: ApiError) -> web.Response:
@@ -71,8 +89,13 @@ def error_response(error: ApiError) -> web.Response:
     return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
 
 
-async def name_answer(request: web.Request, response: web.StreamResponse) -> None:
+def new_request_id() -> str:
+    """A name for a request whose client gave it none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
     """`x-request-id` on every answer: users quote it, operators grep for it."""
-    if REQUEST_ID in request:
-        response.headers["X-Request-Id"] = request[REQUEST_ID]
+    if request_id is not None:
+        response.headers["X-Request-Id"] = request_id
     response.headers["Server"] = "responses-proxy"

@@ -12,7 +12,7 @@ from proxy.server.automatic_compaction import compaction_due
 from proxy.server.background import Run
 from proxy.server.books import Books
 from proxy.server.downstream import Downstream
-from proxy.server.errors import REQUEST_ID
+from proxy.server.errors import REQUEST_ID, read_body
 from proxy.server.following import follow
 from proxy.server.footing import NOTHING, find_footing
 from proxy.server.gateway import Gateway
@@ -51,6 +51,7 @@ class Exchange:
             self._clock(),
             sampling=self._settings.invariant_sampling,
             log=self._settings.access_log,
+            quotes=self._settings.log_backend_errors,
             claim=request.get(CLAIM),
             trace=gateway.trace("POST /v1/responses", request.headers),
         )
@@ -127,7 +128,7 @@ class Exchange:
 
     async def _answer(self) -> web.StreamResponse:
         gateway, headers, recording = self.gateway, self._request.headers, self._recording
-        body = await self._request.read()
+        body = await read_body(self._request)
         if recording is not None:
             recording.asked(body)
         request = parse_request(body) if len(body) < _LARGE_BODY else await asyncio.to_thread(parse_request, body)

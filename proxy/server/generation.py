@@ -41,8 +41,8 @@ class Generation:
 
     __slots__ = (
         "_attached", "_books", "_chat", "_clock", "_compaction", "_counting", "_failure", "_feed", "_gateway", "_last",
-        "_last_read", "_note", "_opener", "_opening", "_recording", "_request", "_sink", "_summary", "_watching", "ended",
-        "last_event", "translator",
+        "_last_read", "_note", "_opener", "_opening", "_recording", "_request", "_silence", "_sink", "_summary", "_watching",
+        "ended", "last_event", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class Generation:
         self._counting: asyncio.Task[None] | None = None
         self._attached = False
         self._failure: ApiError | None = None
+        self._silence: ApiError | None = None  # the answer was dropped for it
         self._last = b""
         self._watching = True  # until nobody looks at single reads any more
         self.last_event = self._last_read = self._clock()
@@ -164,7 +165,8 @@ class Generation:
             self.count_input(msgspec.json.decode(body))
 
         def call(backend: str, url: URL) -> Mapping[str, str]:
-            return self._books.calls(backend, url, headers, self._clock())
+            now = self._last_read = self._clock()
+            return self._books.calls(backend, url, headers, now)
 
         chat = self._chat = await self._gateway.pool.open_chat(body, call, route)
         if chat.status == 200:
@@ -214,29 +216,32 @@ class Generation:
             completion = b""
             if self._attached:
                 await chat.finish()
+                if translator.unheard and not translator.ended:  # a body without a length ends like this when its server dies
+                    raise server_error("The backend closed the stream before the model finished.")
             else:
                 self._books.phase = "stream"
                 completion = await chat.read(COMPLETION_LIMIT)
                 chat.close()  # its place is free for whoever waits: a correction, say
-        except ApiError:
+        except ApiError as error:
             if not await self._asked_elsewhere():
-                raise
+                raise self._silence or error from None
             await self._take()
         else:
             self.emit(translator.finish() if self._attached else translator.feed_completion(completion))
             await settle(self._gateway, translator, self._request[1], self.emit)
 
     async def _asked_elsewhere(self) -> bool:
-        """An answer broke off before the model said anything: whether another backend answers in its place. What the client
-        has seen so far holds for any. Raises `ApiError` if that one refuses."""
+        """An answer broke off, or was dropped, before the model said anything: whether another backend answers in its place.
+        What the client has seen so far holds for any. Raises `ApiError` if that one refuses."""
         chat, (body, headers, route) = self._chat, self._request
         if chat is None or self._failure is not None or not self.translator.unheard:
             return False
         chat.close()
-        other = self._gateway.pool.retry_route(route, chat.backend)
+        other = self._gateway.pool.retry_route(route, chat.backend, "silent" if self._silence is not None else "broke")
         if other is None:
             return False
         self._request, self._attached, self._opening = (body, headers, other), False, None
+        self._chat = self._silence = None
         await self.open()
         self.begin()
         return True
@@ -302,12 +307,17 @@ class Generation:
             self._chat.close()
 
     def tick(self, now: float) -> None:
-        """Time limits."""
+        """Time limits. The head of an answer is the pool's matter, and so is the wait in its line."""
         self._books.fold()
-        limit = self._gateway.settings.idle_timeout
-        waiting = not self.translator.ended and self._compaction is None  # the compaction has a limit of its own
-        if waiting and now - self._last_read > limit:
-            self.fail(server_error(f"The backend sent nothing for {limit:g} seconds.", 504))
+        chat, limit = self._chat, self._gateway.settings.idle_timeout
+        if chat is None or self.translator.ended or now - self._last_read <= limit:
+            return
+        chat.drop()
+        error = server_error(f"The backend sent nothing for {limit:g} seconds.", 504)
+        if self._opener is None and self.translator.unheard and self._silence is None:
+            self._silence = error  # whoever reads the answer sees that it is over, and may ask another backend
+        else:
+            self.fail(error)
 
     def shut_down(self) -> None:
         """The gateway is stopping."""

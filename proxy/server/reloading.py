@@ -1,8 +1,9 @@
-"""SIGHUP: the backends of the settings as they are now."""
+"""SIGHUP: the backends of the settings as they are now; where there is no file to read again, the end of the terminal."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 
@@ -37,3 +38,29 @@ def reload_on_hangup(gateway: Gateway, reload: Reload) -> None:
         task.add_done_callback(reloading.discard)
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
+
+
+def end_with_terminal(stop: Callable[[], None]) -> None:
+    """Stop when the terminal from which this was started is closed. Any other SIGHUP is a mistake, and cuts nobody off."""
+    had_terminal = _has_terminal()
+    stopped = False
+
+    def hung_up() -> None:
+        nonlocal stopped
+        if stopped:
+            return  # the kernel says it, and the shell may as well: a second stop would be one in haste
+        if had_terminal and not _has_terminal():
+            stopped = True
+            stop()
+        else:
+            logs.logger().warning("SIGHUP: there is no settings file to read again, nothing is changed")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -18,7 +18,7 @@ from proxy.server.colleagues import Colleagues
 from proxy.server.connections import Runner
 from proxy.server.gateway import GATEWAY, Gateway
 from proxy.server.listening import BACKLOG, Listeners, open_listeners, tls_context, url_of
-from proxy.server.reloading import Reload, reload_on_hangup
+from proxy.server.reloading import Reload, end_with_terminal, reload_on_hangup
 from proxy.server.slow_bodies import body_limit
 from proxy.server.supervised import Link, Orders
 from proxy.settings import Settings, SettingsError
@@ -74,6 +74,8 @@ async def _serve(
     settings: Settings, listeners: Listeners, tls: ssl.SSLContext | None, reload: Reload | None, link: Link | None
 ) -> None:
     orders = _orders(link)
+    if reload is None and link is None:
+        end_with_terminal(lambda: orders.give("stop"))
     app = create_app(settings) if link is None else create_app(settings, link.table(), int(link.briefing.place))
     gateway = app[GATEWAY]
     runners = [Runner(app)]

@@ -31,8 +31,8 @@ async def summarise(
     """Have the backend answer a request whose input ends with a `compaction_trigger`; returns the translation of the answer,
     which has one `compaction` item. `headers` are the client's; `claim` and `trace` end with it. Raises `ApiError`."""
     clock = asyncio.get_running_loop().time
-    log = gateway.settings.access_log
-    books = Books(gateway.metrics, request_id, clock(), sampling=0, log=log, claim=claim, trace=trace)
+    log, quotes = gateway.settings.access_log, gateway.settings.log_backend_errors
+    books = Books(gateway.metrics, request_id, clock(), sampling=0, log=log, quotes=quotes, claim=claim, trace=trace)
     books.request(request.model, streamed=False)
     recording = gateway.recorder.begin(headers) if gateway.recorder is not None else None
     if recording is not None:

@@ -260,6 +260,7 @@ class Session:
             now,
             sampling=settings.invariant_sampling,
             log=settings.access_log,
+            quotes=settings.log_backend_errors,
             claim=claim,
             trace=self._gateway.trace("WS /v1/responses", self._headers),
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.server.listening import Listeners, open_listeners, tls_context
+from proxy.server.reloading import end_with_terminal
 from proxy.server.run import announce
 from proxy.server.supervised import Briefing
 from proxy.server.switchboard import Switchboard
@@ -45,9 +46,10 @@ _LOOK = 1.0
 Prepare = Callable[[], dict[str, Any]]
 
 
-def supervise(settings: Settings, prepare: Prepare) -> int:
+def supervise(settings: Settings, prepare: Prepare, *, reloads: bool) -> int:
     """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
-    rolling restart. Returns the exit code: that of a worker that could not start, or 1 if workers die all the time."""
+    rolling restart; `reloads`: they have a file to read again at SIGHUP. Returns the exit code: that of a worker that could not
+    start, or 1 if workers die all the time."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls_context(settings)  # each worker reads the certificate itself: this tells about a wrong one once
@@ -68,7 +70,7 @@ def supervise(settings: Settings, prepare: Prepare) -> int:
         return 1
     try:
         multiprocess.share(folder.path, "parent")
-        return asyncio.run(_Parent(settings, prepare, listeners, folder.path).run())
+        return asyncio.run(_Parent(settings, prepare, listeners, folder.path, reloads).run())
     except SettingsError as error:
         logs.logger().error(str(error))
         return 2
@@ -79,8 +81,9 @@ def supervise(settings: Settings, prepare: Prepare) -> int:
 
 
 class _Parent:
-    def __init__(self, settings: Settings, prepare: Prepare, listeners: Listeners, folder: Path) -> None:
+    def __init__(self, settings: Settings, prepare: Prepare, listeners: Listeners, folder: Path, reloads: bool) -> None:
         self._settings = settings
+        self._reloads = reloads
         self._prepare = prepare
         self._listeners = listeners
         self._folder = folder
@@ -105,7 +108,10 @@ class _Parent:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
-        loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        if self._reloads:
+            loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        else:
+            end_with_terminal(self._stop)
         try:
             self._told = await asyncio.to_thread(self._prepare)
             self._spawn(self._watch_clocks())

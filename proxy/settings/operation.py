@@ -21,6 +21,11 @@ class OperationSettings(Section):
     )
     log_format: Literal["text", "json"] = Field(default="text", description="One line of text, or one JSON object, per record.")
     access_log: bool = Field(default=True, description="Log one line per request.")
+    log_backend_errors: bool = Field(
+        default=False,
+        description="Log (and trace) what a backend says about its own failures (5xx), up to 200 characters. It may repeat the "
+        "prompt, so it is left out unless asked for; the client is told in any case.",
+    )
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
     admin_key: SecretStr | None = Field(
         default=None,

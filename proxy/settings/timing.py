@@ -22,8 +22,8 @@ class TimingSettings(Section):
     idle_timeout: Seconds = Field(
         default=300,
         gt=0,
-        description="Longest silence of the backend before the response fails, and of a client that takes nothing of what is "
-        "there for it before it is dropped.",
+        description="Longest silence of the backend before the response fails (or, if nothing of it came, is asked of another "
+        "backend), and of a client that takes nothing of what is there for it before it is dropped.",
     )
     keepalive_comment: Seconds = Field(
         default=10, ge=0, description="Silence after which an SSE comment keeps proxies from closing the stream. 0 for never."

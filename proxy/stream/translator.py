@@ -39,7 +39,7 @@ class Translator:
 
     __slots__ = (
         "_clock", "_counting", "_field", "_markup", "_missed", "_misses", "_open_kind", "_open_text", "_pattern",
-        "_pen", "_plain", "_reader", "_response", "_run", "_sse", "accounts", "chunks", "defect", "ended", "error",
+        "_pen", "_plain", "_reader", "_response", "_run", "_said", "_sse", "accounts", "chunks", "defect", "ended", "error",
         "first_json", "incomplete_reason", "lifecycle", "malformed", "response_json", "status",
     )  # fmt: skip
 
@@ -64,6 +64,7 @@ class Translator:
         self.defect: Exception | None = None
         self.ended = False  # the terminal event is written
         self.chunks = 0
+        self._said = False  # something was in them
         # Usually the next chunk brings more of the open text: then these say what and where, and nothing is looked up.
         self._run: list[str] = []
         self._counting = options.encode is not None
@@ -82,8 +83,9 @@ class Translator:
 
     @property
     def unheard(self) -> bool:
-        """The backend has not said anything yet, not even a part of something: another one may be fed in its place."""
-        return not self.chunks and not self.malformed and not self._sse.buffer
+        """The backend has not said anything yet, not even a part of something: another one may be fed in its place. A chunk
+        that only says who speaks says nothing."""
+        return not self._said and not self.malformed and not self._sse.buffer
 
     @property
     def visible(self) -> bool:
@@ -242,6 +244,8 @@ class Translator:
             self._fail(read_error_chunk(chunk.failure))
             return
         deltas, token_ids = self._reader.read(chunk), chunk.token_ids
+        if deltas or token_ids or self._reader.waiting:
+            self._said = True
         if self._markup is not None:
             deltas = self._markup.read(deltas, token_ids)
         self._counting = self._counting or token_ids is not None

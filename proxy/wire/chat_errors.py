@@ -79,26 +79,27 @@ def _first(value: Any) -> Any:
 
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
     text = fields.get("message")
-    message = text[:_MESSAGE_LIMIT] if isinstance(text, str) and text else f"The backend answered with HTTP {status}."
+    spoken = isinstance(text, str) and text != ""
+    message = str(text)[:_MESSAGE_LIMIT] if spoken else f"The backend answered with HTTP {status}."
     code, kind, param = (_string(fields.get(name)) for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
-        return ApiError(400, message, code="context_length_exceeded", param="input")
+        return ApiError(400, message, code="context_length_exceeded", param="input", quoted=spoken)
     if status == 429:
         name = code if code in _QUOTA_CODES else "rate_limit_exceeded"
-        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after)
+        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=spoken)
     if status in {401, 403}:
         name = "invalid_api_key" if status == 401 else "permission_denied"
-        return ApiError(status, message, type="authentication_error", code=name)
+        return ApiError(status, message, type="authentication_error", code=name, quoted=spoken)
     if status == 404 and (param == "model" or "model" in message.lower()):
-        return ApiError(404, message, code="model_not_found", param="model")
+        return ApiError(404, message, code="model_not_found", param="model", quoted=spoken)
     if status == 404:  # not worth a retry, which a 5xx would cause
         message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
     if 400 <= status < 500:
         # `invalid_prompt` makes Codex show the message and not try again.
-        return ApiError(400, message, code="invalid_prompt", param=param)
+        return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
     # 500 would make Codex hide the message; 502 says whose fault it is.
     known = status if status in {502, 503, 504} else 502
-    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after)
+    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=spoken)
 
 
 def _string(value: Any) -> str | None:

@@ -8,7 +8,8 @@ from typing import Any
 class ApiError(Exception):
     """An error as the client will see it: HTTP status and the four fields of OpenAI's error object.
 
-    `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds.
+    `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and
+    `param` are a backend's words, which may repeat what it was asked.
     """
 
     def __init__(
@@ -20,6 +21,7 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        quoted: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -28,6 +30,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.quoted = quoted
 
     def body(self) -> dict[str, Any]:
         """The JSON body: `{"error": {"message", "type", "param", "code"}}`."""

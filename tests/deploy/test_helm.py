@@ -46,7 +46,19 @@ SQLITE: dict[str, Any] = {
     "replicaCount": 1,
     "persistence": {"enabled": True, "storageClassName": "fast"},
 }
-VARIANTS: dict[str, dict[str, Any]] = {"least": {"settings": {"backend": BACKEND}}, "everything": EVERYTHING, "sqlite": SQLITE}
+DETAILS: dict[str, Any] = {"settings": {"backends": {"gpu": {"url": BACKEND, "aliases": {"a": "b"}}}}}
+OPERATORS: dict[str, Any] = {
+    "settings": {"backend": BACKEND, "operations_port": 9001},
+    "serviceMonitor": {"enabled": True},
+    "networkPolicy": {"enabled": True},
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "least": {"settings": {"backend": BACKEND}},
+    "everything": EVERYTHING,
+    "sqlite": SQLITE,
+    "details": DETAILS,
+    "operators": OPERATORS,
+}
 
 
 def helm(*arguments: str, values: dict[str, Any]) -> tuple[int, str, str]:
@@ -178,6 +190,17 @@ def test_probes_and_prometheus_speak_https_where_the_gateway_does() -> None:
     assert found["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
 
 
+def test_prometheus_and_the_policy_know_the_port_of_operators() -> None:
+    found = objects(OPERATORS)
+    assert {port["name"]: port["containerPort"] for port in container(found)["ports"]} == {"http": 9000, "operations": 9001}
+    (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["targetPort"] == "operations"
+    assert "port" not in endpoint
+    (ingress,) = found["NetworkPolicy"]["spec"]["ingress"]
+    assert [port["port"] for port in ingress["ports"]] == ["http", "operations"]
+    assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == ["http"]
+
+
 def test_pods_roll_when_settings_change() -> None:
     def checksum(store: str) -> str:
         found = objects({"settings": {"backend": BACKEND, "store": store}})
@@ -223,6 +246,8 @@ def groups_of(file: Path) -> list[Any]:
         ),
         ({"settings": {"backend": BACKEND}, "persistence": {"enabled": True}}, "persistence is for one replica"),
         ({"settings": {"backend": BACKEND, "backend_api_key": "sk-1"}}, "backend_api_key"),
+        ({"settings": {"backend": BACKEND, "admin_key": "x" * 16}}, "admin_key"),
+        ({"settings": {"backends": {"gpu": {}}}}, "backends"),
         ({"settings": {"backend": BACKEND}, "replicas": 3}, "replicas"),
     ],
 )

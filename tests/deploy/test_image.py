@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
+import json
+import os
 import re
+import sys
 from pathlib import Path
 
+import pytest
+
 from tests.deploy.tools import ROOT, run, tool
+from tests.server.harness import run as run_async
+from tests.server.programs import program
+from tests.server.test_listening import certificate
 
 #: Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
 LARGEST = 120 * 1024 * 1024
@@ -15,6 +24,31 @@ LARGEST = 120 * 1024 * 1024
 def test_the_linter_has_nothing_against_the_dockerfile() -> None:
     done = run(tool("hadolint", "install-deploy-tools"), "--failure-threshold", "info", "Dockerfile")
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_health_check_asks_the_gateway(tls: bool, tmp_path: Path) -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")  # a line goes on, as Docker reads it
+    (check,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.MULTILINE)
+    _, *arguments = json.loads(check)
+    variables: dict[str, str] = {}
+    if tls:
+        cert, key = certificate(tmp_path)
+        variables = {"RESPONSES_PROXY_TLS_CERT": str(cert), "RESPONSES_PROXY_TLS_KEY": str(key)}
+
+    async def status(port: int) -> int:
+        environment = {**os.environ, **variables, "RESPONSES_PROXY_PORT": str(port)}
+        asked = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, env=environment, stderr=asyncio.subprocess.DEVNULL
+        )
+        return await asked.wait()
+
+    async def test() -> None:
+        async with program("--simulator", "--store", "none", **variables) as running:
+            assert await status(running.port) == 0
+        assert await status(running.port) == 1
+
+    run_async(test())
 
 
 def test_the_packages_of_the_image_are_small() -> None:

@@ -37,6 +37,7 @@ PRIVATE = [
     "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "100.64.0.1", "192.0.0.8",
     "198.18.0.1", "224.0.0.1", "[ff02::1]", "255.255.255.255", "240.0.0.1", "[2001:db8::1]", "metadata.google.internal",
     "host.docker.internal", "printer.local", "gateway.lan", "redis", "redis:6379", "api.default.svc.cluster.local",
+    "kubernetes.default.svc", "db.private",
 ]  # fmt: skip
 TRICKS = [
     "http://example.com@127.0.0.1/",

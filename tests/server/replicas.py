@@ -11,13 +11,14 @@ from aiohttp import web
 
 from proxy.backend.affinity import preference
 from proxy.simulator import serving
-from tests.server.backends import text_stream
+from tests.server.backends import chunk, text_stream
 from tests.server.harness import Answer, Served, gateway, post, until
 
 
 class Replica:
-    """A backend. `does` what it does with chat requests: "answer", a status, "drop", "hang", "break" after the head, or "cut"
-    after the first words."""
+    """A backend. `does` what it does with chat requests: "answer", a status, "drop", "hang"; it breaks off after the head
+    ("break"), the chunk that says who speaks ("role") or the first words ("cut"), or ends in good order after the head
+    ("end"); it is silent after the head of a stream ("silence") or of something else ("object")."""
 
     def __init__(self, name: str, models: tuple[str, ...] = ("m",)) -> None:
         self.name = name
@@ -93,15 +94,21 @@ class Replica:
         if self.does == "drop":
             request.transport.abort()
             return web.Response()
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        kind = "application/json" if self.does == "object" else "text/event-stream"
+        response = web.StreamResponse(headers={"Content-Type": kind})
         response.enable_chunked_encoding()
         if self.does == "hang":
-            await until(lambda: self.go_on.is_set() or request.transport is None, seconds=20)
-            if request.transport is None:
-                raise ConnectionResetError
+            await self._told(request)
         await response.prepare(request)
-        if self.does == "break":
+        if self.does in {"silence", "object"}:
+            await response.write(b" \n" if self.does == "object" else b": the engine loads\n\n")
+            await self._told(request)
+        if self.does == "role":
+            await response.write(chunk({"role": "assistant", "content": ""}))
+        if self.does in {"break", "role"}:
             request.transport.close()
+            return response
+        if self.does == "end":
             return response
         for piece in text_stream(self.name):
             await response.write(piece)
@@ -110,6 +117,12 @@ class Replica:
                 return response
         await response.write_eof()
         return response
+
+    async def _told(self, request: web.Request) -> None:
+        """Wait to be told to go on, or for the gateway to leave."""
+        await until(lambda: self.go_on.is_set() or request.transport is None, seconds=20)
+        if request.transport is None:
+            raise ConnectionResetError
 
     async def _other(self, request: web.Request) -> web.Response:
         self.others.append((request.method, request.path, await request.read()))

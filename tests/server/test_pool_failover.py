@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -193,10 +194,13 @@ def test_a_client_whose_bodies_are_too_large_fells_no_backend() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"store": "memory"}, {"store": "memory", "on_disconnect": "continue"}])
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_stream_that_breaks_before_the_model_spoke_is_asked_for_elsewhere(stream: bool, settings: dict[str, str]) -> None:
+@pytest.mark.parametrize("breaks", ["break", "role", "end"])
+def test_a_stream_that_breaks_before_the_model_spoke_is_asked_for_elsewhere(
+    breaks: str, stream: bool, settings: dict[str, str]
+) -> None:
     async def test() -> None:
         async with pool("A", "B", **settings) as (served, a, b):
-            a.does = "break"
+            a.does = breaks
             answer = await ask_first(served, a, stream=stream)
             assert text_of(answer.final if stream else answer.json) == "B"
             assert served.metric("backend_retries_total", backend=a.place, reason="broke") == 1
@@ -217,6 +221,51 @@ def test_a_stream_that_breaks_once_the_model_spoke_is_the_clients() -> None:
             a.does = "cut"
             final = (await ask_first(served, a)).final
             assert (final["status"], text_of(final), len(b.asked)) == ("failed", "A", 0)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("silent", "stream", "settings"),
+    [
+        ("hang", True, {}),
+        ("hang", True, {"header_grace": 0}),
+        ("hang", False, {}),
+        ("silence", True, {"store": "memory", "on_disconnect": "continue"}),
+        ("silence", False, {}),
+        ("object", True, {}),
+    ],
+)
+def test_a_backend_that_says_nothing_is_not_waited_for_when_there_is_another(
+    silent: str, stream: bool, settings: dict[str, Any]
+) -> None:
+    """Its health checks are good: only who asks it for something notices."""
+
+    async def test() -> None:
+        async with pool("A", "B", idle_timeout=1, breaker_failures=2, breaker_time=60, **settings) as (served, a, b):
+            a.does = silent
+            for answer in await asyncio.gather(*(ask_first(served, a, stream=stream) for _ in range(2))):
+                assert text_of(answer.final if stream else answer.json) == "B"
+            assert served.metric("backend_retries_total", backend=a.place, reason="silent") == 2
+            assert served.metric("backend_breaker_state", backend=a.place, state="open") == 1
+            await until(lambda: not a.active)  # it was left
+            assert text_of((await ask_first(served, a)).final) == "B"
+            assert len(a.asked) == 2
+            b.does = silent
+            assert "sent nothing for 1 seconds" in assert_error(await ask_first(served, b, stream=False), 504)
+            for one in (a, b):
+                await until(lambda one=one: served.metric("backend_requests_in_flight", backend=one.place) == 0)
+
+    run(test())
+
+
+def test_silence_behind_a_large_request_fells_no_backend() -> None:
+    async def test() -> None:
+        async with pool("A", "B", idle_timeout=0.3, breaker_failures=1, breaker_time=30) as (served, a, b):
+            for a.does, b.does in (("hang", "hang"), ("silence", "silence")):
+                assert_error(await post(served, model="m", input="x" * 300_000, stream=False), 504)
+                for one in (a, b):
+                    assert served.metric("backend_breaker_state", backend=one.place, state="closed") == 1
 
     run(test())
 

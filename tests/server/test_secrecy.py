@@ -16,7 +16,7 @@ import pytest
 from proxy.settings.keys import hash_of
 from proxy.simulator import create_app, serving
 from proxy.telemetry import logs
-from tests.server.backends import backend, refusing
+from tests.server.backends import backend, chunk, refusing, streaming
 from tests.server.harness import Answer, Served, ask, gateway, post, run
 
 KEY, BACKEND_KEY = "rp_SECRET-key-0123456789", "sk-SECRET-of-the-backend"
@@ -123,7 +123,9 @@ def test_logs_metrics_and_errors_tell_no_secrets(style: str, keys: dict[str, str
             "url_inputs": "public",
             "record": tmp_path / "records",
         }
-        quoting = refusing(400, json.dumps({"error": {"message": f"I do not like: {PROMPT}"}}).encode())
+        quoted = {"error": {"message": f"I do not like: {PROMPT}", "param": PROMPT}}
+        quoting = [refusing(status, json.dumps(quoted).encode()) for status in (400, 429, 500, 503)]
+        quoting.append(streaming(chunk({"content": "Well,"}), b"data: " + json.dumps(quoted).encode() + b"\n\n"))
         errors: list[Answer] = []
         with everything_logged(style) as seen:
             async with serving(create_app()) as url, gateway(url, **settings) as served:
@@ -134,10 +136,12 @@ def test_logs_metrics_and_errors_tell_no_secrets(style: str, keys: dict[str, str
                 ):
                     errors += [answer for answer in await sweep(served, headers) if answer.status >= 400]
                 exposed = served.gateway.metrics.exposition().decode()
-            async with backend(quoting) as behind, gateway(behind.url, **settings) as served:
-                for stream in (True, False):
-                    assert (await post(served, BODY, stream=stream, headers={"Authorization": f"Bearer {KEY}"})).status == 400
-                exposed += served.gateway.metrics.exposition().decode()
+            for play in quoting:
+                async with backend(play) as behind, gateway(behind.url, **settings) as served:
+                    for stream in (True, False):
+                        told = await post(served, BODY, stream=stream, headers={"Authorization": f"Bearer {KEY}"})
+                        assert PROMPT.encode() in told.body  # who asked may know
+                    exposed += served.gateway.metrics.exposition().decode()
         assert "response" in seen.getvalue()  # something was logged, so there was something to look at
         assert len(errors) > 20
         lines = [line for line in seen.getvalue().splitlines() if "SECRET" in line]

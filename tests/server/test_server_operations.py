@@ -248,6 +248,21 @@ def test_json_lines(written: Callable[[], str]) -> None:
     assert [word for word in SECRET_WORDS if word in text] == []
 
 
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_the_words_of_a_failing_backend_are_logged_if_asked_for(written: Callable[[], str], asked_for: bool) -> None:
+    async def test() -> None:
+        settings: dict[str, Any] = {"access_log": True, "log_backend_errors": asked_for}
+        words = b'{"error": {"message": "out of memory at: tell nobody"}}'
+        async with backend(refusing(503, words)) as behind, gateway(behind.url, **settings) as served:
+            assert b"out of memory" in (await post(served, input="tell nobody")).body
+
+    logs.configure("json", "debug")
+    run(test())
+    said = written()
+    assert ("out of memory" in said) == asked_for
+    assert '"code": "server_error"' in said
+
+
 def test_text_lines(written: Callable[[], str]) -> None:
     logs.configure("text", "info")
     run(some_requests())

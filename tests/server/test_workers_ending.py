@@ -63,6 +63,47 @@ def test_streams_may_finish_and_a_second_signal_hurries_all() -> None:
 
 
 @pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 workers", "1 process"])
+def test_without_a_file_to_read_again_a_hangup_cuts_nobody_off(workers: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with program("--simulator", "--store", "none", *workers) as running:
+            (client,) = await streams(running, 1, input="tokens: 60 tps: 60")
+            running.signal(signal.SIGHUP)
+            await running.says("there is no settings file to read again")
+            await client.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
+            client.close()
+            assert final_of(body_of(client.received))["status"] == "completed"
+            assert await statuses_of_some(running, 2) == {"completed"}
+
+    run(test())
+
+
+#: Begin a session with a terminal of its own; what it starts gets the terminal from it.
+OWN_TERMINAL = """
+import fcntl, os, termios
+if os.environ.get("TERMINAL_OF_TEST"):
+    os.setsid()
+    fcntl.ioctl(os.open(os.environ.pop("TERMINAL_OF_TEST"), os.O_RDWR), termios.TIOCSCTTY, 0)
+"""
+
+
+@pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 workers", "1 process"])
+def test_a_closed_terminal_stops_it_in_good_order(workers: tuple[str, ...]) -> None:
+    async def test() -> None:
+        master, slave = os.openpty()
+        flags = ("--simulator", "--store", "none", *workers)
+        async with program(*flags, first=OWN_TERMINAL, TERMINAL_OF_TEST=os.ttyname(slave)) as running:
+            (client,) = await streams(running, 1, input="tokens: 60 tps: 60")
+            os.close(slave)
+            os.close(master)
+            await running.says("draining")
+            running.signal(signal.SIGHUP)
+            assert await ended(client) == "completed"
+            assert await running.exit() == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 workers", "1 process"])
 def test_a_stop_resets_no_connection(workers: tuple[str, ...]) -> None:
     """Whoever got a connection gets an answer, if only 503; all others are refused."""
 
