@@ -18,7 +18,7 @@ _FOLD = 512
 
 ItemStatus = Literal["completed", "incomplete"]
 
-#: What OpenAI writes for a token that was out of the question; JSON has no -Infinity.
+#: What OpenAI writes for a token that was out of the question; JSON has no -Infinity, and no other infinity.
 _LEAST_LOGPROB = -9999.0
 
 
@@ -214,13 +214,17 @@ def _logprobs_json(logprobs: list[TokenLogprob]) -> str:
         [
             {
                 "token": entry.token,
-                "logprob": max(_LEAST_LOGPROB, entry.logprob),
+                "logprob": _finite(entry.logprob),
                 "bytes": entry.bytes or [],
                 "top_logprobs": [
-                    {"token": top.token, "logprob": max(_LEAST_LOGPROB, top.logprob), "bytes": top.bytes or []}
+                    {"token": top.token, "logprob": _finite(top.logprob), "bytes": top.bytes or []}
                     for top in entry.top_logprobs or ()
                 ],
             }
             for entry in logprobs
         ]
     )
+
+
+def _finite(logprob: float) -> float:
+    return min(-_LEAST_LOGPROB, max(_LEAST_LOGPROB, logprob))

@@ -59,14 +59,15 @@ def _straighten_delta(delta: dict[str, Any]) -> None:
 def _logprobs(value: Any) -> dict[str, Any] | None:
     """Log probabilities in OpenAI's shape; none for others, which have no place in a response."""
     tokens = value.get("content") if isinstance(value, dict) else None
-    entries = list(_objects(tokens))
-    tops = [top for entry in entries for top in (entry.get("top_logprobs") or ())]
-    whole = isinstance(tokens, list) and len(entries) == len(tokens) and all(map(_is_logprob, [*entries, *tops]))
-    return {"content": tokens} if whole else None
+    return {"content": tokens} if isinstance(tokens, list) and all(map(_is_logprob, tokens)) else None
 
 
 def _is_logprob(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("token"), str) and isinstance(entry.get("logprob"), int | float)
+    if not isinstance(entry, dict) or not isinstance(entry.get("token"), str):
+        return False
+    tops, letters = entry.get("top_logprobs") or [], entry.get("bytes") or []
+    lists = isinstance(tops, list) and isinstance(letters, list)
+    return lists and isinstance(entry.get("logprob"), int | float) and all(map(_is_logprob, tops))
 
 
 def _is_count(value: Any) -> bool:

@@ -279,11 +279,14 @@ def test_tokens_of_markers_do_not_appear() -> None:
     assert tokens_of(part) == ["a"]
 
 
-def test_an_impossible_token_has_a_number() -> None:
-    payload = '{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"\\ud83d","logprob":-Infinity}]}}]}'
+@pytest.mark.parametrize(("logprob", "number"), [("-Infinity", -9999.0), ("NaN", -9999.0), ("Infinity", 9999.0)])
+def test_an_impossible_token_has_a_number(logprob: str, number: float) -> None:
+    tokens = f'[{{"token":"\\ud83d","logprob":{logprob},"top_logprobs":[{{"token":"b","logprob":{logprob}}}]}}]'
+    payload = f'{{"choices":[{{"delta":{{"content":"a"}},"logprobs":{{"content":{tokens}}}}}]}}'
     played = play(f"data: {payload}\n\n".encode(), finish(), logprobs=True)
     (part,) = played.response["output"][0]["content"]
-    assert part["logprobs"] == [{"token": "?", "logprob": -9999.0, "bytes": [], "top_logprobs": []}]
+    top = {"token": "b", "logprob": number, "bytes": []}
+    assert part["logprobs"] == [{"token": "?", "logprob": number, "bytes": [], "top_logprobs": [top]}]
 
 
 def test_log_probabilities_nobody_asked_for_are_left_out() -> None:

@@ -44,6 +44,8 @@ def test_content_as_one_part() -> None:
         -0.5,
         {"content": [{"token": "a", "logprob": None}]},
         {"content": [{"token": "a", "logprob": -1, "top_logprobs": {"a": -1}}]},
+        {"content": [{"token": "a", "logprob": -1, "top_logprobs": 5}]},
+        {"content": [{"token": "a", "logprob": -1, "bytes": "a"}]},
         {"content": [5]},
         {"content": "x"},
     ],
