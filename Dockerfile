@@ -33,7 +33,7 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", 
 import functools, http.client, os, ssl\n\
 secure = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context())\n\
 connection = secure if os.environ.get('RESPONSES_PROXY_TLS_CERT') else http.client.HTTPConnection\n\
-gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT') or '9000'), timeout=2)\n\
+gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT', '9000')), timeout=2)\n\
 gateway.request('GET', '/health')\n\
 raise SystemExit(gateway.getresponse().status != 200)"]
 ENTRYPOINT ["python", "-m", "proxy"]
