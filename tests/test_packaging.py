@@ -92,7 +92,7 @@ def test_the_image_listens_where_it_says() -> None:
     dockerfile = text("Dockerfile")
     port = Settings().port
     assert f"EXPOSE {port}\n" in dockerfile
-    assert f"'RESPONSES_PROXY_PORT') or '{port}'" in dockerfile  # the health check
+    assert f"'RESPONSES_PROXY_PORT', '{port}'" in dockerfile  # the health check
     assert f"{variable('host')}=0.0.0.0" in dockerfile
 
 
