@@ -143,8 +143,11 @@ def gateway_with_health(status: int | None) -> Iterator[int]:
 
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         if status is not None:
-            Thread(target=server.handle_request, daemon=True).start()
+            server.timeout = 30
+            answering = Thread(target=server.handle_request)
+            answering.start()
             yield server.server_port
+            answering.join()
     if status is None:
         yield server.server_port
 

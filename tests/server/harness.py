@@ -204,6 +204,9 @@ class RawClient:
         self._loop = asyncio.get_running_loop()
         self.received = b""
 
+    def __del__(self) -> None:
+        self._socket.close()  # also where a test ends before it does so
+
     @classmethod
     async def connect(cls, served: Listening, receive_buffer: int | None = None) -> RawClient:
         connection = socket.socket()
