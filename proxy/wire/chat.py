@@ -129,8 +129,10 @@ class Chunk(msgspec.Struct, gc=False):
     def failure(self) -> Any:
         """What went wrong, in the words of the server; None for a chunk of an answer."""
         if self.choices is not None or self.usage is not None:
-            errors = [self.error, *(choice.error for choice in self.choices or ())]
-            return next((error for error in errors if _says_something(error)), None)
+            for error in (self.error, *[choice.error for choice in self.choices or ()]):
+                if error is not None and _says_something(error):
+                    return error
+            return None
         if self.error is not None:
             return self.error
         code = self.status_code if self.code is None else self.code
