@@ -48,7 +48,7 @@ def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
                 # The space behind a word waits for what follows it: it may be the end of the text.
                 await client.read_until(word.strip().encode())
                 read.set()
-            await client.read_until(b"0\r\n\r\n")
+            await client.read_until(b"\r\n0\r\n\r\n")  # not the end of a header that ends with 0
             assert final_of(body_of(client.received))["output"][0]["content"][0]["text"] == "".join(WORDS)
             client.close()
 
