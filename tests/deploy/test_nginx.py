@@ -84,7 +84,7 @@ def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], Non
             await client.post()
             await client.read_until(b"Hello")
             leave(client)
-            await asyncio.wait_for(behind.connections[0].lost, 1)
+            await asyncio.wait_for(behind.connections[0].lost, 10)
             await until(lambda: not served.gateway.exchanges)
 
     run(test())
