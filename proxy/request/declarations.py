@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from proxy.request import builtin_tools
 from proxy.request.fields import Object, filled_text, object_list, optional_flag, optional_object, optional_text, shown, text
 from proxy.request.grammars import LONGEST_DEFINITION, regex_of
+from proxy.request.items import Entry
 from proxy.request.lark_syntax import UnknownGrammar
 from proxy.request.losses import Ledger
 from proxy.request.patterns import Reading, pattern_of
 from proxy.request.policy import Policy
+from proxy.request.sizes import TOOL_LISTS
 from proxy.wire.errors import invalid_request
 from proxy.wire.tools import CUSTOM_INPUT, Grammar, ToolKind, ToolTarget
 
@@ -61,6 +63,11 @@ class ToolReader:
                 yield from self._namespace(tool, path)
             else:
                 yield from self._tool(tool, path, None, "")
+
+    def brought(self, entries: Iterable[Entry]) -> dict[str, list[Declaration]]:
+        """The declarations that items bring along, by the place of their list. Raises `ApiError` 400."""
+        places = ((f"{entry.path}.tools", entry.item.get("tools") or []) for entry in entries if entry.kind in TOOL_LISTS)
+        return {place: list(self.read(tools, place)) for place, tools in places}
 
     def _namespace(self, tool: Object, path: str) -> Iterator[Declaration]:
         namespace = filled_text(tool, "name", path)

@@ -12,7 +12,6 @@ from proxy.request.items import entries_at
 from proxy.request.losses import Ledger
 from proxy.request.pairing import Pairing, is_foreign_search
 from proxy.request.policy import Policy
-from proxy.request.sizes import TOOL_LISTS
 from proxy.request.urls import refuse_urls
 from proxy.wire.errors import invalid_request
 
@@ -29,9 +28,7 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
             message = f"Invalid value: {shown(entry.kind)} is part of a request, a conversation cannot keep it."
             raise invalid_request(message, f"{entry.path}.type", "invalid_value")
     refuse_urls(found, policy.url_inputs)
-    tools = ToolReader(policy, ledger)
-    places = {f"{entry.path}.tools": entry.item.get("tools") or [] for entry in found if entry.kind in TOOL_LISTS}
-    calls = CallReader(Catalog({place: list(tools.read(brought, place)) for place, brought in places.items()}), ledger)
+    calls = CallReader(Catalog(ToolReader(policy, ledger).brought(found)), ledger)
     for entry in found:
         if entry.kind in CALL_TYPES:
             calls.call(entry)

@@ -18,7 +18,7 @@ from proxy.request.losses import Ledger, Loss
 from proxy.request.pairing import Pairing
 from proxy.request.parameters import chat_parameters, threshold_in_use, wants_logprobs, wants_sealed_reasoning, wants_summary
 from proxy.request.policy import Policy
-from proxy.request.sizes import TOOL_LISTS, check_items, check_tools
+from proxy.request.sizes import check_items, check_tools
 from proxy.request.tool_choice import Choice, ChoiceReader
 from proxy.request.unavailable import refuse_unavailable
 from proxy.request.urls import refuse_urls
@@ -113,12 +113,7 @@ def translate(
 
 def _catalog(request: ResponsesRequest, items: list[Entry], reader: ToolReader) -> Catalog:
     """The tools of the request and of the items that bring some along, in that order."""
-    lists = {"tools": list(reader.read(request.tools or [], "tools"))}
-    for entry in items:
-        if entry.kind in TOOL_LISTS:
-            place = f"{entry.path}.tools"
-            lists[place] = list(reader.read(entry.item.get("tools") or [], place))
-    return Catalog(lists)
+    return Catalog({"tools": list(reader.read(request.tools or [], "tools")), **reader.brought(items)})
 
 
 def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: Choice) -> Object:

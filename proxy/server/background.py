@@ -17,7 +17,7 @@ from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.broken_off import close_open_item
 from proxy.telemetry import logs
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import server_error
 
 if TYPE_CHECKING:
     from proxy.server.generation import Generation
@@ -64,7 +64,7 @@ class Run:
         """End it."""
         if self._generation is not None and not self._generation.translator.ended:
             self._cancelled = True
-            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+            self._generation.cancel()
 
     async def wait(self, number: int, within: float) -> None:
         """Wait until event `number` is in the store, or at least so many seconds have passed."""

@@ -14,6 +14,7 @@ from yarl import URL
 
 from proxy.request import Loss
 from proxy.server.limits import Claim
+from proxy.settings import Settings
 from proxy.stream.invariants import check_stream
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -41,24 +42,22 @@ class Books:
     def __init__(
         self,
         metrics: Metrics,
+        settings: Settings,
         request_id: str,
         now: float,
         *,
-        sampling: float,
-        log: bool,
-        quotes: bool = False,
-        claim: Claim | None = None,
-        trace: Trace | None = None,
+        claim: Claim | None,
+        trace: Trace | None,
+        sampled: bool = True,
     ) -> None:
-        """`now` is the loop's time in seconds; `sampling` the fraction of streams to check against their laws; `quotes`: a
-        backend's own words about its failures may be logged; `claim` is what the request holds of its client's limits, and
-        ends with the books, as `trace` does."""
+        """`now` is the loop's time in seconds; `claim` is what the request holds of its client's limits, and ends with the
+        books, as `trace` does. What is not `sampled` is never held against the laws of a stream."""
         self.phase: Phase = "request"
         self.detached = False  # nobody waits for the answer: who fetches it is not in these books
         self._metrics = metrics
         self._request_id = request_id
-        self._log = log
-        self._quotes = quotes
+        self._log = settings.access_log
+        self._quotes = settings.log_backend_errors  # they may be logged in the backend's own words
         self._began = now
         self._model = ""
         self._streamed = False
@@ -74,7 +73,7 @@ class Books:
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
-        self._sample: list[bytes] | None = [] if random.random() < sampling else None
+        self._sample: list[bytes] | None = [] if sampled and random.random() < settings.invariant_sampling else None
         self._sample_size = 0
         self._claim = claim
         if claim is not None:

@@ -47,15 +47,13 @@ class Exchange:
         self._clock = loop.time
         self._books = Books(
             gateway.metrics,
+            self._settings,
             request[REQUEST_ID],
             self._clock(),
-            sampling=self._settings.invariant_sampling,
-            log=self._settings.access_log,
-            quotes=self._settings.log_backend_errors,
             claim=request.get(CLAIM),
             trace=gateway.trace("POST /v1/responses", request.headers),
         )
-        self._recording = gateway.recorder.begin(request.headers) if gateway.recorder is not None else None
+        self._recording = gateway.recording(request.headers)
         self._generation: Generation | None = None
         self._downstream: Downstream | None = None  # there once the answer has begun
         self._beginning: asyncio.Task[Downstream] | None = None  # it begins before the backend's answer

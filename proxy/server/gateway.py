@@ -20,7 +20,7 @@ from proxy.server.examining import Examination
 from proxy.server.judging import Judge
 from proxy.server.notices import Notice
 from proxy.server.parsers import Parsers
-from proxy.server.recorder import Recorder
+from proxy.server.recorder import Recorder, Recording
 from proxy.server.sealing import COMPACTION_PROMPT, Seal
 from proxy.server.storage import open_store
 from proxy.settings import Settings
@@ -144,6 +144,10 @@ class Gateway:
         if self.tracing is None:
             return None
         return self.tracing.begin(name, headers, asyncio.get_running_loop().time())
+
+    def recording(self, headers: Mapping[str, str], *, websocket: bool = False) -> Recording | None:
+        """The recording of a request with these headers, or of a message, where exchanges are recorded."""
+        return None if self.recorder is None else self.recorder.begin(headers, websocket=websocket)
 
     def asks_token_ids(self, model: str) -> bool:
         """Whether the backend is to send the ids of its tokens: always, or where it helps and it can (as vLLM can)."""

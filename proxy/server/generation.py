@@ -319,6 +319,10 @@ class Generation:
         else:
             self.fail(error)
 
+    def cancel(self) -> None:
+        """Whoever asked for the response wants it no longer."""
+        self.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+
     def shut_down(self) -> None:
         """The gateway is stopping."""
         self.fail(server_error("The gateway is shutting down. Please try again.", 503))

@@ -39,8 +39,7 @@ def translated(
     recording: Recording | None = None,
 ) -> ChatPlan:
     """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
-    changed: list[Any] | None = None
-    seal, replaced = gateway.seal, frozenset[int]()
+    given, seal, replaced = request.input, gateway.seal, frozenset[int]()
     history = list(footing.history)
     if history:
         history = seal.open_items(seal.since_compaction(history), tenant, request.model, "history")
@@ -48,11 +47,15 @@ def translated(
         opened = seal.open_items(request.input, tenant, request.model, "input")
         if request.context_management:  # what was compacted need not be left out by the client
             replaced = seal.replaced(request.input)
-        changed = opened if opened != request.input else None
         request = request.model_copy(update={"input": opened})
     if recording is not None:
         name, references = gateway.pool.members.own_name(request.model), dict(footing.references)
-        found = {"input": changed, "history": history, "references": references, "replaced": sorted(replaced)}
+        found = {
+            "input": request.input if request.input != given else None,
+            "history": history,
+            "references": references,
+            "replaced": sorted(replaced),
+        }
         recording.stands_on(request, policy, name, **found)
     plan = translate(request, policy, footing.references.get, history, replaced)
     if gateway.asks_token_ids(request.model):

@@ -31,10 +31,9 @@ async def summarise(
     """Have the backend answer a request whose input ends with a `compaction_trigger`; returns the translation of the answer,
     which has one `compaction` item. `headers` are the client's; `claim` and `trace` end with it. Raises `ApiError`."""
     clock = asyncio.get_running_loop().time
-    log, quotes = gateway.settings.access_log, gateway.settings.log_backend_errors
-    books = Books(gateway.metrics, request_id, clock(), sampling=0, log=log, quotes=quotes, claim=claim, trace=trace)
+    books = Books(gateway.metrics, gateway.settings, request_id, clock(), claim=claim, trace=trace, sampled=False)
     books.request(request.model, streamed=False)
-    recording = gateway.recorder.begin(headers) if gateway.recorder is not None else None
+    recording = gateway.recording(headers)
     if recording is not None:
         recording.asked(request.model_dump_json(exclude_none=True).encode())
         recording.parsed()

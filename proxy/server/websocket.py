@@ -134,8 +134,7 @@ class Session:
     async def _work(self) -> None:
         while True:
             data = await self._messages.get()
-            recorder = self._gateway.recorder
-            recording = recorder.begin(self._headers, websocket=True) if recorder is not None else None
+            recording = self._gateway.recording(self._headers, websocket=True)
             try:
                 await self._answer(data, recording)
             except ApiError as error:
@@ -252,15 +251,11 @@ class Session:
         self._outbox.put(events)
 
     def _books(self, request: ResponsesRequest, claim: Claim | None) -> Books:
-        settings = self._gateway.settings
-        now = asyncio.get_running_loop().time()
         books = Books(
             self._gateway.metrics,
+            self._gateway.settings,
             self._request_id,
-            now,
-            sampling=settings.invariant_sampling,
-            log=settings.access_log,
-            quotes=settings.log_backend_errors,
+            asyncio.get_running_loop().time(),
             claim=claim,
             trace=self._gateway.trace("WS /v1/responses", self._headers),
         )
@@ -275,7 +270,7 @@ class Session:
         if running is None:
             self._cancelled = self._unanswered > 0
         else:
-            running.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+            running.cancel()
 
     async def _tell(self, error: ApiError) -> None:
         frame = {"type": "error", "status": error.status, **error.body()}

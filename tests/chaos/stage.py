@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from proxy.backend.affinity import preference
-from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, final_of
+from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, final_of, free_port
 from tests.server.programs import ROOT, Program
 
 #: For a gateway that is quick to give up and to try again.
@@ -35,14 +35,6 @@ class Place:
     """Where a server is."""
 
     url: str
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Simulator:

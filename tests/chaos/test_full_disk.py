@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.chaos.stage import Place, ask, fill, free_port, small_disk
-from tests.server.harness import assert_error, run, until
+from tests.chaos.stage import Place, ask, fill, small_disk
+from tests.server.harness import assert_error, free_port, run, until
 from tests.server.programs import ROOT, program
 
 FAST = "scenario: plain tps: 2000"

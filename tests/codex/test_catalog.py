@@ -22,6 +22,7 @@ from proxy.simulator import create_app as create_simulator
 from tests.codex.cli import BINARY, PLAIN, Codex
 from tests.codex.stage import GREETING, Background, Stage, StartStage
 from tests.codex.terminal import TMUX, running
+from tests.server.harness import free_port
 
 ROOT = Path(__file__).parents[2]
 _PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
@@ -170,12 +171,6 @@ def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
 
 
 # responses-proxy codex
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.deploy.tools import DEPLOY, tool
-from tests.server.harness import until
+from tests.server.harness import free_port, until
 
 NGINX = DEPLOY / "nginx"
 _MAIN = """
@@ -50,13 +50,6 @@ class Nginx:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_configuration(folder: Path, site: str, gateways: list[int]) -> tuple[Path, int]:

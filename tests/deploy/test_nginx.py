@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.deploy.reverse_proxy import Nginx, check_configuration, free_port, nginx, write_configuration
+from tests.deploy.reverse_proxy import Nginx, check_configuration, nginx, write_configuration
 from tests.judges import judge_stream
 from tests.server.backends import HEAD, Connection, backend, chunk, streaming, text_stream
-from tests.server.harness import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+from tests.server.harness import QUESTION, RawClient, body_of, final_of, free_port, gateway, run, simulated, until
 
 WORDS = [f"word {number} " for number in range(8)]
 

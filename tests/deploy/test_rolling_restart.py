@@ -15,9 +15,9 @@ import pytest
 
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, create_app, serving
-from tests.deploy.reverse_proxy import Nginx, free_port, listens, nginx
+from tests.deploy.reverse_proxy import Nginx, listens, nginx
 from tests.deploy.tools import ROOT
-from tests.server.harness import QUESTION, final_of, run, until
+from tests.server.harness import QUESTION, final_of, free_port, run, until
 
 #: A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
 PACE = SimulatorOptions(tokens_per_second=100)

@@ -59,6 +59,12 @@ def _told(context: dict[str, Any]) -> str:
     return f"{context.get('message')}: {context.get('exception')!r}"
 
 
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
 async def until(condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> None:
     """Wait until the condition holds."""
     deadline = asyncio.get_running_loop().time() + seconds
