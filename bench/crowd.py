@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from proxy.conformance.checker import check_stream
 from proxy.simulator.conversation import Conversation
 from proxy.simulator.scenarios import long
 from proxy.simulator.script import Text
-from proxy.stream.invariants import check_stream
 
 #: `refused`: an HTTP error. `failed`: a stream that ends with `response.failed` or `response.incomplete` and says so.
 #: `unreachable`: no connection. The other three must never be: a stream without an end, with a wrong text, or against the laws.

@@ -13,17 +13,21 @@ __version__ = "0.1.0"
 __all__ = ["StreamOptions", "Translator", "__version__", "check_stream"]
 
 if TYPE_CHECKING:
-    from proxy.stream.invariants import check_stream
+    from proxy.conformance.checker import check_stream
     from proxy.stream.options import StreamOptions
     from proxy.stream.translator import Translator
 
 
 #: Where the names of the library are.
-_MODULES = {"StreamOptions": "options", "Translator": "translator", "check_stream": "invariants"}
+_MODULES = {
+    "StreamOptions": "proxy.stream.options",
+    "Translator": "proxy.stream.translator",
+    "check_stream": "proxy.conformance.checker",
+}
 
 
 def __getattr__(name: str) -> Any:
     """The library is imported when it is asked for: the command line need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"proxy.stream.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

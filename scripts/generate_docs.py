@@ -10,13 +10,9 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from proxy.reference import Knob, reference
-from proxy.request.losses import Loss
-from proxy.request.parameters import SAMPLING
-from proxy.request.support import support
-from proxy.settings import CONFIG_VARIABLE, flag, variable
-from proxy.stream.formats import REASONING, TOOLS
-from proxy.stream.formats.format import (
+from proxy.conformance.rules import SHAPES
+from proxy.parsers import REASONING, TOOLS
+from proxy.parsers.format import (
     Elements,
     JsonArguments,
     JsonEnvelope,
@@ -26,11 +22,15 @@ from proxy.stream.formats.format import (
     Reasoning,
     Tools,
 )
-from proxy.stream.laws import SHAPES
+from proxy.request.loss_report import Loss
+from proxy.request.parameters.parameters import SAMPLING
+from proxy.request.parameters.support import support
+from proxy.settings import CONFIG_VARIABLE, flag, variable
+from proxy.settings.reference import Knob, reference
 from proxy.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
-BEGIN = "<!-- names: written by `make docs` from proxy/stream/formats/names.py -->"
+BEGIN = "<!-- names: written by `make docs` from proxy/parsers/registry.py -->"
 END = "<!-- /names -->"
 OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/telemetry/metrics.py -->"
@@ -161,7 +161,7 @@ def _codes(markers: Iterable[str]) -> str:
 
 
 TRANSLATED = """\
-<!-- Written by `make docs` from proxy/request/support.py and proxy/stream/laws.py; edit those. -->
+<!-- Written by `make docs` from proxy/request/parameters/support.py and proxy/conformance/rules.py; edit those. -->
 
 # What becomes of a request, and of the answer
 

@@ -13,8 +13,8 @@ import yaml
 
 import proxy.server
 from proxy.cli import COMMANDS, main
-from proxy.reference import reference
 from proxy.settings import Settings, flag
+from proxy.settings.reference import reference
 from proxy.version import version_line
 
 ROOT = Path(__file__).parents[1]

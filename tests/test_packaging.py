@@ -22,12 +22,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from proxy.cli import COMMANDS
+from proxy.conformance.rules import SHAPES, STATUSES
+from proxy.parsers import REPAIRS
 from proxy.request import Policy
-from proxy.server.parsers import Parsers
+from proxy.server.generation.parser_choice import Parsers
 from proxy.settings import ENV_PREFIX, Settings, variable
-from proxy.sources import load
-from proxy.stream.formats import REPAIRS
-from proxy.stream.laws import SHAPES, STATUSES
+from proxy.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -10,9 +10,9 @@ import yaml
 from pydantic import ValidationError
 
 from proxy.request.policy import Policy
-from proxy.server.backends import specs_of
+from proxy.server.setup.backends import specs_of
 from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
-from proxy.sources import load
+from proxy.settings.load import load
 
 
 def write(folder: Path, text: str) -> Path:

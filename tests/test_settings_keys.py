@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.settings import Settings, SettingsError, describe
 from proxy.settings.keys import hash_of
-from proxy.sources import load
+from proxy.settings.load import load
 
 KEY, OTHER = "rp_0123456789abcdef", "rp_fedcba9876543210"
 

@@ -14,8 +14,8 @@ import pytest
 from proxy import __version__
 from proxy.cli import main
 from proxy.settings import Settings, SettingsError
+from proxy.settings.load import load
 from proxy.settings.retired import RETIRED, Removed, Renamed
-from proxy.sources import load
 from proxy.version import read_commit, version_line
 
 ROOT = Path(__file__).parents[1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from proxy.backend.affinity import Load
-from proxy.backend.breaker import Breaker
-from proxy.backend.client import Backend
-from proxy.backend.health import FAILURES, Finding
-from proxy.backend.routing import BackendSpec, Catalogue
+from proxy.backend.policies.affinity import Load
+from proxy.backend.policies.breaker import Breaker
+from proxy.backend.policies.health import FAILURES, Finding
+from proxy.backend.served_models import BackendSpec, Catalogue
+from proxy.backend.transport.client import Backend
 
 
 @dataclass(frozen=True, slots=True)

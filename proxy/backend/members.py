@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import random
 
-from proxy.backend.breaker import Breaker
-from proxy.backend.health import examine
-from proxy.backend.journal import Journal
 from proxy.backend.member import ALL, Member, Share
-from proxy.backend.routing import BackendSpec, no_such_model
+from proxy.backend.observer import Journal
+from proxy.backend.policies.breaker import Breaker
+from proxy.backend.policies.health import examine
+from proxy.backend.served_models import BackendSpec, no_such_model
 from proxy.wire.errors import ApiError
 
 #: A health check comes this much earlier or later than its interval says, so that gateways do not ask in step.

@@ -21,14 +21,14 @@ from typing import Protocol, TypeVar
 import aiohttp
 from yarl import URL
 
-from proxy.backend.affinity import choose
-from proxy.backend.client import Body, ChatStream, Unreachable
-from proxy.backend.journal import Journal
 from proxy.backend.member import Member
 from proxy.backend.members import Members, PoolOptions
-from proxy.backend.queueing import Line, LineFull, TooLate
-from proxy.backend.retrying import GONE, Reason, RetryBudget, backoff, reason_of
-from proxy.backend.routing import BackendSpec, Route, renamed
+from proxy.backend.observer import Journal
+from proxy.backend.policies.affinity import choose
+from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
+from proxy.backend.policies.wait_queue import Line, LineFull, TooLate
+from proxy.backend.served_models import BackendSpec, Route, renamed
+from proxy.backend.transport.client import Body, ChatStream, Unreachable
 from proxy.wire.errors import ApiError, server_error
 
 #: Seconds after which a client that was turned away may ask again.

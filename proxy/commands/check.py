@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.commands.numbers import positive
-from proxy.stream.frames import frames
-from proxy.stream.invariants import WARNINGS, Violation, check_stream
+from proxy.conformance.checker import WARNINGS, Violation, check_stream
+from proxy.conformance.events import frames
 
 KEPT, BROKEN, UNUSABLE = 0, 1, 2
 

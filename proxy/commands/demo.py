@@ -22,8 +22,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from proxy.commands.numbers import not_negative
+from proxy.conformance.checker import WARNINGS, Violation, check_stream
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.stream.invariants import WARNINGS, Violation, check_stream
 from proxy.wire.sse import SSEDecoder
 
 _TIMEOUT = 30.0

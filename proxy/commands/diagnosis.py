@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from proxy.backend.profile import Profile
-from proxy.server.adaptation import Markup, leaks, markup_of
+from proxy.probing.profile import Profile
+from proxy.probing.recommend import Markup, leaks, markup_of
 
 Level = Literal["error", "warning", "note"]
 

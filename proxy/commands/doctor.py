@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.backend.probing import probe
-from proxy.backend.profile import Profile
 from proxy.commands.diagnosis import Finding, findings, rows, server_name
 from proxy.commands.gateway_tour import Step, tour
 from proxy.commands.numbers import positive
-from proxy.server.adaptation import fitting_settings
+from proxy.probing.full import probe
+from proxy.probing.profile import Profile
+from proxy.probing.recommend import fitting_settings
 from proxy.settings import backend_url
 from proxy.wire.errors import ApiError
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from proxy.stream.frames import frames
-from proxy.stream.invariants import WARNINGS, check_stream
+from proxy.conformance.checker import WARNINGS, check_stream
+from proxy.conformance.events import frames
 
 _TOOL = {
     "type": "function",

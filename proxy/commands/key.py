@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the key and the entry for the settings; the exit status is 2 for a key or a name that will not do."""
     from proxy.settings import ApiKey, SettingsError
     from proxy.settings.keys import SHORTEST_KEY, hash_of
-    from proxy.sources import load
+    from proxy.settings.load import load
 
     key = _PREFIX + secrets.token_urlsafe(_BYTES) if args.action == "new" else sys.stdin.readline().strip()
     if len(key) < SHORTEST_KEY:

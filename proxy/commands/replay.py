@@ -15,15 +15,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from proxy.conformance.events import frames
 from proxy.request import ChatPlan, translate
-from proxy.server.gateway import Gateway
-from proxy.server.recorder import FORMAT, PATTERN, error_fields
-from proxy.server.stream_options import stream_options
-from proxy.server.websocket import parse_message
+from proxy.server.generation.gateway import Gateway
+from proxy.server.generation.stream_options import stream_options
+from proxy.server.recording.recorder import FORMAT, PATTERN, error_fields
+from proxy.server.resources.websocket import parse_message
 from proxy.settings import Settings
 from proxy.stream.compactor import Compactor
-from proxy.stream.frames import frames
-from proxy.stream.judged import JudgedTranslator
+from proxy.stream.deferred_calls import JudgedTranslator
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.chat_errors import read_error

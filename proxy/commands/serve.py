@@ -15,9 +15,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from proxy.reference import Knob, reference
 from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
-from proxy.sources import load
+from proxy.settings.load import load
+from proxy.settings.reference import Knob, reference
 
 _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
@@ -90,7 +90,7 @@ def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]
         from proxy.server import serve
 
         return serve(settings, reload)
-    from proxy.server.workers import supervise
+    from proxy.server.process.supervisor import supervise
 
     # Without a store there is no place for a key that all could find.
     made = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
@@ -105,7 +105,7 @@ def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]
 def _work(args: argparse.Namespace) -> int:
     """Serve as one of several workers."""
     from proxy.server import serve
-    from proxy.server.supervised import Link
+    from proxy.server.process.worker_link import Link
 
     link = Link.of_environment(os.environ)
     told = link.settings
@@ -142,7 +142,7 @@ def _require_folder(record: Path | None) -> None:
 
 def _require_parsers(settings: Settings) -> None:
     from proxy.request import Policy
-    from proxy.server.parsers import Parsers
+    from proxy.server.generation.parser_choice import Parsers
 
     try:
         Parsers(settings, Policy())
@@ -151,7 +151,7 @@ def _require_parsers(settings: Settings) -> None:
 
 
 def _require_model_table(path: Path | None) -> None:
-    from proxy.server.model_table import load_model_table
+    from proxy.server.resources.codex_catalog import load_model_table
 
     load_model_table(path)
 

@@ -30,8 +30,8 @@ class Policy:
     `compacts_context`: a context that exceeds the `compact_threshold` of `context_management` is compacted first.
     `seals_reasoning`: reasoning is given out in sealed form where the request asks for `reasoning.encrypted_content`.
     `stores_responses`: whether responses are kept; decides what `store` means here and what is echoed.
-    `forward`: names of parameters that the backend understands as they are (see `proxy/request/parameters.py`), sent on
-    instead of ignored.
+    `forward`: names of parameters that the backend understands as they are (see `request/parameters/`), sent on instead of
+    ignored.
     `forward_unknown`: parameters that are in no table are sent on instead of ignored.
     `url_inputs`: which URLs of images and files are sent on: all ("pass"), those that do not lead to a private address as far
     as one can see ("public"), or none but `data:` ("refuse").

@@ -6,23 +6,23 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.server import (
+from proxy.server.access import middleware as admission
+from proxy.server.access.counter_table import Table
+from proxy.server.generation.gateway import GATEWAY, Gateway
+from proxy.server.http.errors import REQUEST_ID, errors_as_json, name_answer
+from proxy.server.resources import (
     admin,
-    admission,
     compact,
     conversations,
     input_tokens,
     models,
-    operations,
-    relay,
     responses,
-    stored,
     websocket,
 )
-from proxy.server.errors import REQUEST_ID, errors_as_json, name_answer
-from proxy.server.gateway import GATEWAY, Gateway
-from proxy.server.model_table import load_model_table
-from proxy.server.tally import Table
+from proxy.server.resources import health as operations
+from proxy.server.resources import passthrough as relay
+from proxy.server.resources import stored_responses as stored
+from proxy.server.resources.codex_catalog import load_model_table
 from proxy.settings import Settings
 
 

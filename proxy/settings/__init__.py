@@ -46,7 +46,7 @@ __all__ = [
 
 ENV_PREFIX = "RESPONSES_PROXY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
-#: Not for users: the parent of several workers sets it for them (see `proxy/server/supervised.py`).
+#: Not for users: the parent of several workers sets it for them (see `proxy/server/process/worker_link.py`).
 SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
 
 
@@ -63,7 +63,7 @@ class Settings(  # pydantic takes the fields of the last base first
 ):
     """The settings of one gateway, frozen. Times are in seconds, sizes in bytes.
 
-    Building one directly takes the arguments and the defaults alone; `proxy.sources.load` also reads the environment and
+    Building one directly takes the arguments and the defaults alone; `proxy.settings.load.load` also reads the environment and
     a file.
     """
 

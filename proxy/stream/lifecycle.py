@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from proxy.stream.calls import CALL_ID_PREFIX, Arguments, CallItem, CustomCallItem, open_call
-from proxy.stream.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
-from proxy.stream.held import Held
-from proxy.stream.items import MessageItem, Pen, ReasoningItem
+from proxy.stream.items.calls import CALL_ID_PREFIX, Arguments, CallItem, CustomCallItem, open_call
+from proxy.stream.items.text_items import MessageItem, Pen, ReasoningItem
 from proxy.stream.kinds import Blank, ForbiddenCall
 from proxy.stream.options import StreamOptions
+from proxy.stream.pending import Held
 from proxy.wire.chat import TokenLogprob
+from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from proxy.wire.tools import ToolTarget
 
 State = Literal["idle", "reasoning", "text", "refusal", "call"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
-from proxy.stream.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
-from proxy.stream.formats import MarkupParser
+from proxy.parsers import MarkupParser
 from proxy.wire.chat import TokenLogprob
+from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
 
 #: Calls found in the text are numbered from here, apart from those that the backend itself announces.
 _FIRST_CALL = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.stream.clients import STANDARD, Client
 from proxy.stream.markup import Markup
-from proxy.stream.tokens import Encode
+from proxy.stream.tokens.meter import Encode
 from proxy.wire.tools import Grammar, ToolTable
 
 #: Clock: Unix time in seconds.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from proxy.stream.deltas import Usage
 from proxy.stream.writer import json_text, quote
+from proxy.wire.deltas import Usage
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 

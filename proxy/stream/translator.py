@@ -14,17 +14,17 @@ from __future__ import annotations
 import re
 
 from proxy.stream import writer
-from proxy.stream.accounts import Accounts
-from proxy.stream.continuation import ChunkPattern, continued, learn, unquoted
-from proxy.stream.deltas import Reasoning, Text
-from proxy.stream.items import MessageItem, ReasoningItem
+from proxy.stream.fast_path import ChunkPattern, continued, learn, unquoted
+from proxy.stream.items.text_items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import Lifecycle, State
 from proxy.stream.markup import Plain
 from proxy.stream.options import Clock, StreamOptions
 from proxy.stream.reader import Reader
 from proxy.stream.response import ResponseObject, Status, usage_json
+from proxy.stream.tokens.usage import Accounts
 from proxy.wire.chat import MalformedChunk, decode_chunk
 from proxy.wire.chat_errors import read_error_chunk
+from proxy.wire.deltas import Reasoning, Text
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.queueing import Line, LineFull, TooLate
+from proxy.backend.policies.wait_queue import Line, LineFull, TooLate
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.backend.routing import BackendSpec, Catalogue, no_such_model, renamed
+from proxy.backend.served_models import BackendSpec, Catalogue, no_such_model, renamed
 
 
 def catalogue(patterns: tuple[str, ...] = (), listed: tuple[str, ...] | None = None, **aliases: str) -> Catalogue:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from proxy.backend import tokenizers
-from proxy.backend.chat_template import ChatTemplate
-from proxy.backend.tokenizers import ModelTokenizer, TokenizerError, Tokenizers, locate
-from proxy.stream.tokens import TokenMeter
+from proxy.backend.tokenizer import tokenizers
+from proxy.backend.tokenizer.chat_template import ChatTemplate
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, Tokenizers, locate
+from proxy.stream.tokens.meter import TokenMeter
 from proxy.wire.errors import ApiError
 from tests.stream.vocabularies import PREFIXED, vocabulary
 
@@ -117,7 +117,7 @@ def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
 
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model(tmp_path)
-    monkeypatch.setitem(sys.modules, "proxy.backend.chat_template", None)
+    monkeypatch.setitem(sys.modules, "proxy.backend.tokenizer.chat_template", None)
     with pytest.raises(TokenizerError, match=r"pip install 'responses-proxy\[tokenizer\]'"):
         loaded(folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

@@ -20,7 +20,7 @@ import aiohttp
 import psutil
 import pytest
 
-from proxy.backend.affinity import preference
+from proxy.backend.policies.affinity import preference
 from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, final_of, free_port
 from tests.server.programs import ROOT, Program
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.state import EventRow, Record, Running, Sqlite, Store
-from proxy.stream.broken_off import close_open_item
+from proxy.stream.close_open_item import close_open_item
 from tests.chaos.stage import ask, at_end, simulators
 from tests.server.harness import Event, events_of, run, until
 from tests.server.programs import Program, program

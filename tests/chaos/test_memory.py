@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.server.exchange import Exchange
-from proxy.server.generation import Generation
+from proxy.server.generation.generation import Generation
+from proxy.server.resources.exchange import Exchange
 from proxy.stream.translator import Translator
 from tests.server.harness import post, run, simulated, until
 

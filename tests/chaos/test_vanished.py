@@ -17,7 +17,7 @@ from tests.server.programs import program
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vanished backend is noticed within seconds; the kernel counts in whole ones."""
-    monkeypatch.setattr("proxy.backend.sockets.VANISHED", 2.0)
+    monkeypatch.setattr("proxy.backend.transport.keepalive.VANISHED", 2.0)
 
 
 def gone(connection: Connection) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
-from proxy.server.connections import Runner
+from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator

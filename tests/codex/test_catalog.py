@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from proxy.commands.codex_config import PROVIDER, configuration
-from proxy.server.model_table import SHIPPED_PROMPT
+from proxy.server.resources.codex_catalog import SHIPPED_PROMPT
 from proxy.simulator import PERSONALITIES, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from tests.codex.cli import BINARY, PLAIN, Codex

@@ -16,7 +16,7 @@ from proxy.cli import main
 from proxy.commands import codex as codex_command
 from proxy.commands.codex import split_arguments
 from proxy.commands.codex_config import configuration
-from proxy.server.model_table import ModelEntry, load_model_table
+from proxy.server.resources.codex_catalog import ModelEntry, load_model_table
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, create_app, serving
 from tests.codex.stage import Background, Stage, StartStage, open_stage

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from proxy.settings.load import load
 from proxy.simulator import serving
-from proxy.sources import load
 from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
 from tests.server import harness
 from tests.server.harness import gateway

@@ -166,7 +166,7 @@ def test_an_answer_in_one_piece_where_a_stream_was_asked() -> None:
 
 
 def test_a_server_that_works_on_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.backend.probing._STOPS_WITHIN", 0.1)
+    monkeypatch.setattr("proxy.probing.full._STOPS_WITHIN", 0.1)
     busy = {"running": 0.0}
 
     async def metrics(request: web.Request) -> web.Response:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.commands import replay
-from proxy.request import parameters
-from proxy.server.recorder import PATTERN
+from proxy.request.parameters import parameters
+from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream import writer
 from proxy.stream.lifecycle import Lifecycle
@@ -191,7 +191,7 @@ def test_a_changed_request_is_a_difference(
     def changed(*arguments: Any) -> dict[str, Any]:
         return {**original(*arguments), "temperature": 0.9}
 
-    monkeypatch.setattr("proxy.request.plan.chat_parameters", changed)
+    monkeypatch.setattr("proxy.request.translate.chat_parameters", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert "different (request)" in out
@@ -257,7 +257,7 @@ def test_control_characters_do_not_reach_the_terminal(
 def test_a_record_that_was_cut_is_compared_so_far(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recorder.EXCHANGE_LIMIT", 8000)
+    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 8000)
     assert run(record({"input": "hi"})) == 0
     out = capsys.readouterr().out
     assert "no terminal event" in out
@@ -267,7 +267,7 @@ def test_a_record_that_was_cut_is_compared_so_far(
 def test_a_request_that_was_too_large_is_said(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recorder.EXCHANGE_LIMIT", 10)
+    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 10)
     assert run(record({"input": "hi"})) == 2
     assert "too large to be recorded" in capsys.readouterr().err
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy.request import conversation
-from proxy.server.recorder import PATTERN
+from proxy.request.input import conversation
+from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from tests.commands.test_replay import run
 from tests.server import harness

@@ -12,7 +12,7 @@ import yaml
 
 from proxy import __version__
 from proxy.settings import Settings
-from proxy.sources import load
+from proxy.settings.load import load
 from tests.deploy.tools import CHART, DEPLOY, run, tool
 
 BACKEND = "http://vllm:8000"

@@ -6,8 +6,8 @@ import pytest
 from markup_outcome import TOOLS, agree, at_random, characters, play, whole
 from markup_rendering import FAMILIES, render
 
-from proxy.stream.formats import REASONING, detect, parser
-from proxy.stream.formats import TOOLS as TOOL_FORMATS
+from proxy.parsers import REASONING, detect, parser
+from proxy.parsers import TOOLS as TOOL_FORMATS
 
 
 @pytest.mark.parametrize("name", ["hermes3", "HERMES", "qwen"])

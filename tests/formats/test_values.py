@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.formats.values import dumps, escape, given, obvious, typed, types_of
+from proxy.parsers.arguments.values import dumps, escape, given, obvious, typed, types_of
 
 
 @pytest.mark.parametrize(

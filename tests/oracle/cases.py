@@ -15,8 +15,8 @@ import yaml
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from proxy.stream.deltas import FinishReason
-from proxy.stream.formats import REASONING, TOOLS
+from proxy.parsers import REASONING, TOOLS
+from proxy.wire.deltas import FinishReason
 from tests.formats import markup_rendering
 from tests.oracle.families import FAMILIES, RECORDED, Family
 from tests.oracle.turns import turn

@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from proxy.stream import formats
-from proxy.stream.vllm_parser import VllmParser, VllmParsers, load
+from proxy import parsers as formats
+from proxy.parsers.vllm import VllmParser, VllmParsers, load
 from tests.oracle.cases import Case, recorded_tokenizer, tokenizer
 from tests.oracle.families import FAMILIES
 from tests.oracle.verdicts import Item, play, same, trimmed, without_order

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from proxy.request import Policy
-from proxy.request.grammars import LONGEST_DEFINITION, regex_of
-from proxy.request.lark_syntax import UnknownGrammar
-from proxy.request.patterns import pattern_of
+from proxy.request.grammar.json_pattern import pattern_of
+from proxy.request.grammar.lark_reader import UnknownGrammar
+from proxy.request.grammar.regex import LONGEST_DEFINITION, regex_of
 from proxy.wire.tools import Grammar
 from tests.request.asking import outcomes, plan, refusal
 from tests.request.patches import PATCHES, SCRIPTS

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.request import ChatPlan, Policy, support, translate
-from proxy.request.calls import CALL_TYPES, OUTPUT_TYPES
-from proxy.request.conversation import SILENT_ITEMS
+from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES
+from proxy.request.input.conversation import SILENT_ITEMS
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 from tests.request.chat_rules import complaints

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.request import Policy, translate
-from proxy.request.urls import not_public
+from proxy.request.input.urls import not_public
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 

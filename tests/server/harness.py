@@ -21,14 +21,14 @@ import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from proxy.conformance.events import frames
 from proxy.server import create_app
-from proxy.server.connections import Runner
-from proxy.server.gateway import GATEWAY, Gateway
-from proxy.server.slow_bodies import body_limit
+from proxy.server.generation.gateway import GATEWAY, Gateway
+from proxy.server.http.body_timeout import body_limit
+from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
-from proxy.stream.frames import frames
 from tests.judges import judge_stream
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.backend.affinity import preference
+from proxy.backend.policies.affinity import preference
 from proxy.simulator import serving
 from tests.server.backends import chunk, text_stream
 from tests.server.harness import Answer, Served, gateway, post, until

@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from proxy.server import create_app as create_gateway
-from proxy.server.errors import errors_as_json
+from proxy.server.http.errors import errors_as_json
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.simulator import RECEIVED, create_app, serving

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.backend.brief_probing import probe_briefly
-from proxy.backend.client import Backend as Client
-from proxy.backend.probing import probe
-from proxy.server import adaptation
-from proxy.server.examining import Examination
+from proxy.backend.transport.client import Backend as Client
+from proxy.probing import recommend as adaptation
+from proxy.probing.autoconfigure import Examination
+from proxy.probing.brief import probe_briefly
+from proxy.probing.full import probe
 from proxy.settings import Settings
 from proxy.simulator import PERSONALITIES, serving
 from tests.server.examining import Backend, adapted, lines, settings_of

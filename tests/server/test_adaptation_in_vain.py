@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.server import examining
+from proxy.probing import autoconfigure as examining
 from proxy.simulator import serving
 from tests.server.backends import Connection, backend
 from tests.server.examining import Backend, adapted, lines, settings_of

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.server import examining
-from proxy.server.backends import specs_of
+from proxy.probing import autoconfigure as examining
+from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, until

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
-from proxy.server.connections import Runner
-from proxy.server.gateway import GATEWAY
+from proxy.server.generation.gateway import GATEWAY
+from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import create_app, serving
 from proxy.wire.requests import MAX_VALUES

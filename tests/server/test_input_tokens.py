@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.backend.tokenizers import ModelTokenizer, TokenizerError
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
 from proxy.request import translate
 from proxy.wire.requests import parse_request
 from tests.server.backends import Backend, Connection, Play, answering, backend, refusing

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server.limits import _ADDRESSES, Accounts
+from proxy.server.access.rate_limits import _ADDRESSES, Accounts
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.telemetry.metrics import Metrics

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from proxy.server.listening import open_listeners, tls_context, url_of
+from proxy.server.process.sockets import open_listeners, tls_context, url_of
 from proxy.settings import Settings, SettingsError
 from tests.server.harness import QUESTION, final_of, run, until
 from tests.server.programs import Program, fresh_connections, program

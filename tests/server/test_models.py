@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from proxy.server import models
-from proxy.server.model_table import SHIPPED_PROMPT, load_model_table
+from proxy.server.resources import models
+from proxy.server.resources.codex_catalog import SHIPPED_PROMPT, load_model_table
 from proxy.settings import SettingsError
 from proxy.simulator import SimulatorOptions
 from tests.server.backends import Connection, backend, refusing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.server.notices import (
+from proxy.server.process.notices import (
     ADAPTED,
     ADDED,
     DRAINED,

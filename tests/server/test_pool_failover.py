@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.routing import Route
+from proxy.backend.served_models import Route
 from tests.server.harness import ask, assert_error, gateway, post, run, until
 from tests.server.replicas import Replica, ask_first, pool, replicas, text_of
 

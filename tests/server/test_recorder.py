@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server import recorder
-from proxy.server.recorder import PATTERN
-from proxy.server.redaction import REDACTED
+from proxy.server.recording import recorder
+from proxy.server.recording.recorder import PATTERN
+from proxy.server.recording.redaction import REDACTED
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions
 from tests.server.backends import HEAD, Connection, backend, chat_stream, chunk, refusing, streaming

@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
-from proxy.stream.invariants import check_stream
+from proxy.conformance.checker import check_stream
 from tests.judges import judge_stream
 from tests.server.harness import LOOPS, QUESTION, Served, events_of, run, simulated
 

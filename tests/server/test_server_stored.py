@@ -13,10 +13,10 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.conformance.events import frames
 from proxy.simulator import RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from proxy.state import StoreUnavailable
-from proxy.stream.frames import frames
 from tests.judges import judge_stream
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
@@ -263,7 +263,7 @@ def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bo
 
             with monkeypatch.context() as patch:
                 patch.setattr(store, "save", full)
-                patch.setattr("proxy.server.keeping.logs.logger", _silent)
+                patch.setattr("proxy.server.generation.records.logs.logger", _silent)
                 answer = await post(served, stream=stream)
             response = answer.final if stream else answer.json
             assert (response["status"], response["store"]) == ("completed", False)

@@ -11,8 +11,8 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.conformance.events import frames
 from proxy.simulator import serving
-from proxy.stream.frames import frames
 from tests.server.harness import TERMINALS, Served, ask, gateway, post, run
 from tests.stream.play import DONE, finish
 from tests.stream.test_stream_properties import Delta, chunks, scripts

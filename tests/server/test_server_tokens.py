@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from proxy import parsers as formats
+from proxy.parsers import vllm as vllm_parser
 from proxy.request import Policy
-from proxy.server import parsers as server_parsers
+from proxy.server.generation import parser_choice as server_parsers
 from proxy.settings import Settings
-from proxy.stream import formats, vllm_parser
 from tests.server.backends import HEAD, Connection, backend, streaming, text_stream
 from tests.server.harness import ask, gateway, post, run, until
 from tests.server.test_server_raw import RAW, WEATHER, received, served

@@ -239,7 +239,7 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says why it ends, in the middle of a response too, and frees the backend."""
-    monkeypatch.setattr("proxy.server.websocket._LIFETIME", 0.3)
+    monkeypatch.setattr("proxy.server.resources.websocket._LIFETIME", 0.3)
 
     async def test() -> None:
         backend = create_app()
@@ -255,8 +255,8 @@ def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.websocket._LIFETIME", 0.5)
-    monkeypatch.setattr("proxy.server.websocket._GOODBYE", 0.1)
+    monkeypatch.setattr("proxy.server.resources.websocket._LIFETIME", 0.5)
+    monkeypatch.setattr("proxy.server.resources.websocket._GOODBYE", 0.1)
 
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
@@ -282,7 +282,7 @@ def test_pings_are_answered() -> None:
 
 
 def test_a_client_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.websocket._PING", 0.2)
+    monkeypatch.setattr("proxy.server.resources.websocket._PING", 0.2)
 
     async def test() -> None:
         backend = create_app()

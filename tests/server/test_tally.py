@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy.server.limits import Accounts
-from proxy.server.tally import SharedAccount, Table, create
+from proxy.server.access.counter_table import SharedAccount, Table, create
+from proxy.server.access.rate_limits import Accounts
 from proxy.settings import Settings
 from proxy.settings.keys import ApiKey, hash_of
 from proxy.telemetry.metrics import Metrics
@@ -20,7 +20,7 @@ from proxy.wire.errors import ApiError
 _HOLD = """
 import sys, time
 from pathlib import Path
-from proxy.server.tally import SharedAccount, Table
+from proxy.server.access.counter_table import SharedAccount, Table
 with SharedAccount(Table(Path(sys.argv[1]), 1), "key alice") as row:
     row.add(1)
     print("held", flush=True)

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from proxy.commands import demo
+from proxy.conformance.checker import Violation
 from proxy.simulator import PERSONALITIES
-from proxy.stream.invariants import Violation
 
 
 def shown(renderable: Any) -> str:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from proxy.conformance.events import frames
 from proxy.stream.clients import STANDARD, Client
-from proxy.stream.frames import frames
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError

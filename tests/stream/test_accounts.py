@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.accounts import Accounts
-from proxy.stream.deltas import Usage
+from proxy.stream.tokens.usage import Accounts
+from proxy.wire.deltas import Usage
 from tests.stream.play import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.broken_off import close_open_item
-from proxy.stream.invariants import check_stream
+from proxy.conformance.checker import check_stream
+from proxy.stream.close_open_item import close_open_item
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.judges import judge_stream

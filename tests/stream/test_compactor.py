@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from proxy.conformance.checker import check_stream
 from proxy.stream.compactor import Compactor
-from proxy.stream.invariants import check_stream
 from proxy.stream.options import StreamOptions
 from proxy.wire.errors import server_error
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.frames import frames
-from proxy.stream.invariants import RULES, WARNINGS, Checker, Violation, check_stream
+from proxy.conformance.checker import RULES, WARNINGS, Checker, Violation, check_stream
+from proxy.conformance.events import frames
 from tests.judges.streams import Event, Script, encode, find, good, renumber
 
 

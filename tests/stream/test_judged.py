@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from proxy.stream.clients import CODEX
-from proxy.stream.judged import JudgedTranslator
+from proxy.stream.deferred_calls import JudgedTranslator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar
 from tests.stream.play import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage

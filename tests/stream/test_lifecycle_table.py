@@ -6,8 +6,9 @@ from typing import get_args
 
 import pytest
 
-from proxy.stream import deltas, lifecycle
+from proxy.stream import lifecycle
 from proxy.stream.lifecycle import TABLE
+from proxy.wire import deltas
 from scripts.lifecycle_diagram import BEGIN, END, TARGET, section, updated
 
 #: All kinds of deltas: the vocabulary, and two that are told apart by what is in them.

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.stream import formats
+from proxy import parsers as formats
 from proxy.stream.clients import CODEX
-from proxy.stream.deltas import Delta, FinishReason
 from proxy.stream.markup import Markup
+from proxy.wire.deltas import Delta, FinishReason
 from proxy.wire.errors import server_error
 from tests.stream.play import Play, arguments, call, chunk, finish, play, refuse, text, think, usage
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream import formats
+from proxy import parsers as formats
 from proxy.stream.clients import CODEX
 from proxy.stream.markup import Markup
 from tests.stream.play import Play, Said, play, substance, translate

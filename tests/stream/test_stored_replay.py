@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.invariants import check_stream
-from proxy.stream.replay import replay
+from proxy.conformance.checker import check_stream
+from proxy.stream.stored_stream import replay
 
 ITEMS: list[dict[str, Any]] = [
     {

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.conformance.checker import check_stream
 from proxy.stream.clients import CODEX, STANDARD
-from proxy.stream.invariants import check_stream
 from proxy.wire.errors import server_error
 from tests.stream.play import (
     DONE,

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from proxy.settings import SettingsError
-from proxy.sources import load
+from proxy.settings.load import load
 from tests.server.backends import Backend, Connection, backend, chat_stream, refusing, streaming
 from tests.server.harness import RawClient, ask, gateway, post, run, until
 

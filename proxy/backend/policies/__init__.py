@@ -1,0 +1,1 @@
+"""Rules of a pool: queue, retries, breaker, affinity, health."""

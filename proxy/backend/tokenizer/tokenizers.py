@@ -1,0 +1,249 @@
+"""A model's tokenizer on this machine: found, loaded once, and asked to encode, to count and to name special tokens.
+
+Needs the packages of the extra `tokenizer`. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proxy.wire.errors import invalid_request
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from proxy.backend.tokenizer.chat_template import ChatTemplate
+
+TOKENIZER_FILE = "tokenizer.json"
+
+_CACHE_NAME = re.compile(r"(?P<model>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w.-]+))?")
+_SPECIAL_TOKENS = re.compile(r"\w+_token")
+#: Files of tokenizers that are not in the format that we read.
+_OTHER_FORMATS = ("tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json")
+
+
+class TokenizerError(Exception):
+    """The tokenizer of the settings cannot be used. The message tells the operator why, and what to do."""
+
+
+class ModelTokenizer:
+    """The tokenizer of one model, with its chat template if it has one. May be used in several threads at once."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` is a `tokenizer.json`; configuration and template are beside it. Takes about a second for a large
+        vocabulary: call it in a thread. Raises `TokenizerError`."""
+        self.file = file
+        self._text = _load(_without_prefix(_read_json(file)), file)
+        # A model that *writes about* `<|im_end|>` does it with ordinary tokens: the token itself never becomes text.
+        self._text.encode_special_tokens = True
+        self.template = _load_template(file.parent)
+
+    @cached_property
+    def _markup(self) -> Tokenizer:
+        """The tokenizer as it is; loaded when it is needed for the first time."""
+        return _load(_read_json(self.file), self.file)
+
+    def encode(self, text: str) -> Encoding:
+        """The tokens of text that a model has written: nothing is added, and the text of a special token is text. Pass it as
+        the `encode` of `proxy.stream.tokens.meter`."""
+        return _encode(self._text, text)
+
+    def encode_markup(self, text: str) -> Encoding:
+        """The tokens of a prompt, or of raw output: special tokens are what they look like, and none is added."""
+        return _encode(self._markup, text)
+
+    def marker_ids(self, markers: Iterable[str]) -> dict[str, int]:
+        """Those of the markers that are one token each which nothing else can spell, with their ids."""
+        ids = {token.content: number for number, token in self._text.get_added_tokens_decoder().items()}
+        return {marker: ids[marker] for marker in markers if marker in ids}
+
+    def count_input(self, body: Mapping[str, Any]) -> int:
+        """The tokens of the prompt for the body of a chat request. Takes milliseconds for long conversations: call it in a
+        thread. Raises `ApiError` 400 if there is no template, or if it refuses the messages."""
+        if self.template is None:
+            raise invalid_request(
+                "The gateway's tokenizer has no chat template. Put the model's chat_template.jinja beside its tokenizer.json.",
+                code="input_tokens_unavailable",
+            )
+        return len(self.encode_markup(self.template.render(body)))
+
+
+class Tokenizers:
+    """Each tokenizer is loaded once, off the event loop, and shared."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """`environ` is `os.environ` or a stand-in: it says where the Hugging Face cache is."""
+        self._environ = environ
+        self._loading: dict[str, asyncio.Task[ModelTokenizer]] = {}
+
+    async def get(self, source: str) -> ModelTokenizer:
+        """The tokenizer of a folder, a file or a name in the cache (see `locate`). Raises `TokenizerError`."""
+        task = self._loading.get(source)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._load, source))
+            self._loading[source] = task
+        # One that was called off must not take it away from the others.
+        return await asyncio.shield(task)
+
+    def _load(self, source: str) -> ModelTokenizer:
+        return ModelTokenizer(locate(source, self._environ))
+
+
+def locate(source: str, environ: Mapping[str, str]) -> Path:
+    """The `tokenizer.json` that `source` means: a file, a folder that holds one, or the name of a model in the local Hugging
+    Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main one). Raises `TokenizerError`."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        return _in_folder(path)
+    name = _CACHE_NAME.fullmatch(source)
+    if name is None:
+        raise TokenizerError(f"tokenizer: there is no file and no folder {source}")
+    return _in_folder(_snapshot(name["model"], name["revision"] or "main", _cache(environ)))
+
+
+def _in_folder(folder: Path) -> Path:
+    file = folder / TOKENIZER_FILE
+    if file.is_file():
+        return file
+    others = [name for name in _OTHER_FORMATS if (folder / name).exists()]
+    hint = f" (there is {', '.join(others)}, which has to be converted first)" if others else ""
+    raise TokenizerError(f"tokenizer: {folder} has no {TOKENIZER_FILE}{hint}")
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    """The folder of cached models, by the rules of `huggingface_hub`."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environ.get(variable):
+            return Path(environ[variable]).expanduser()
+    base = Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(environ.get("HF_HOME") or base).expanduser() / "hub"
+
+
+def _snapshot(model: str, revision: str, cache: Path) -> Path:
+    folder = cache / f"models--{model.replace('/', '--')}"
+    if not folder.is_dir():
+        raise TokenizerError(f"tokenizer: {model} is no file or folder, and no model in the cache {cache}")
+    reference = folder / "refs" / revision
+    commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
+    snapshot = folder / "snapshots" / commit
+    if not snapshot.is_dir():
+        raise TokenizerError(f"tokenizer: the cache {cache} has no revision {revision} of {model}")
+    return snapshot
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = msgspec.json.decode(file.read_bytes())
+    except OSError as error:
+        raise TokenizerError(f"tokenizer: {file}: {error.strerror}") from None
+    except ValueError:
+        raise TokenizerError(f"tokenizer: {file} is not valid JSON") from None
+    if not isinstance(content, dict):
+        raise TokenizerError(f"tokenizer: {file} is not a JSON object")
+    return content
+
+
+def _load(content: Mapping[str, Any], file: Path) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise _extra_missing() from None
+    try:
+        tokenizer: Tokenizer = Tokenizer.from_str(msgspec.json.encode(content).decode())
+    except Exception as error:  # the library raises plain `Exception`
+        raise TokenizerError(f"tokenizer: {file} is not a tokenizer: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _extra_missing() -> TokenizerError:
+    return TokenizerError("tokenizer: packages are missing: pip install 'responses-proxy[tokenizer]'")
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
+    try:
+        return tokenizer.encode(text, add_special_tokens=False)
+    except TypeError:  # half of a surrogate pair; the client gets a question mark as well
+        return tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False)
+
+
+def _without_prefix(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer for text in the middle: it puts no space before the first word."""
+    stages = {name: _unprefixed(content.get(name)) for name in ("normalizer", "pre_tokenizer")}
+    return {**content, **stages}
+
+
+def _unprefixed(stage: Any) -> Any:
+    """A normalizer or pre-tokenizer without what adds to the beginning of a text; None if nothing is left of it."""
+    if not isinstance(stage, dict):
+        return stage
+    kind = stage.get("type")
+    if kind == "Prepend":
+        return None
+    if kind == "Metaspace":
+        return {**{key: value for key, value in stage.items() if key != "add_prefix_space"}, "prepend_scheme": "never"}
+    if kind == "ByteLevel":
+        return {**stage, "add_prefix_space": False}
+    for members in ("normalizers", "pretokenizers"):
+        if kind == "Sequence" and isinstance(stage.get(members), list):
+            kept = [_unprefixed(member) for member in stage[members]]
+            return {**stage, members: [member for member in kept if member is not None]}
+    return stage
+
+
+def _load_template(folder: Path) -> ChatTemplate | None:
+    file = folder / "tokenizer_config.json"
+    config = _read_json(file) if file.is_file() else {}
+    sources = _template_sources(folder, config)
+    if not sources:
+        return None
+    try:
+        from jinja2 import TemplateSyntaxError  # noqa: PLC0415  (an extra)
+
+        from proxy.backend.tokenizer.chat_template import ChatTemplate  # noqa: PLC0415  (needs the extra)
+    except ImportError:
+        raise _extra_missing() from None
+    try:
+        return ChatTemplate(sources, _special_tokens(folder, config))
+    except TemplateSyntaxError as error:
+        raise TokenizerError(f"tokenizer: the chat template in {folder} is not valid: {error}") from None
+
+
+def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The templates by name. A file of its own goes before the configuration; without a `default` there is none."""
+    sources: dict[str, str] = {}
+    given = config.get("chat_template")
+    legacy = folder / "chat_template.json"
+    if given is None and legacy.is_file():
+        given = _read_json(legacy).get("chat_template")
+    if isinstance(given, str):
+        sources["default"] = given
+    elif isinstance(given, Sequence):
+        sources.update((entry["name"], entry["template"]) for entry in given)
+    for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        sources[file.stem] = file.read_text(encoding="utf-8")
+    main = folder / "chat_template.jinja"
+    if main.is_file():
+        sources["default"] = main.read_text(encoding="utf-8")
+    return sources if "default" in sources else {}
+
+
+def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """`bos_token` and its like by name, as templates use them."""
+    file = folder / "special_tokens_map.json"
+    tokens: dict[str, str] = {}
+    for name, value in {**(_read_json(file) if file.is_file() else {}), **config}.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if _SPECIAL_TOKENS.fullmatch(name) and isinstance(text, str):
+            tokens[name] = text
+    return tokens

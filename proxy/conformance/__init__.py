@@ -1,0 +1,1 @@
+"""Judges a Responses stream; depends on nothing that writes one."""

@@ -1,0 +1,363 @@
+"""The laws of a Responses stream, as code.
+
+Tests run them over every stream they make, `responses-proxy check` over other people's servers, and a running gateway
+over a sample of its own. They are what the Open Responses specification and OpenAI agree on, and what clients rely on;
+both spellings of the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are accepted.
+
+Two rules for this file:
+
+* it judges a stream alone, never how it was made: it shares no code with the writer;
+* after a violation it goes on with what the stream says, so that one mistake is reported once where that is possible.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from proxy.conformance import rules as laws
+from proxy.conformance.events import frames
+from proxy.conformance.rules import RULES, WARNINGS, Channel, Rule, Violation, short
+
+__all__ = ["RULES", "WARNINGS", "Checker", "Violation", "check_stream"]
+
+
+class _Text:
+    """A run of text that deltas fill: a content part, a summary part, or the arguments of a call."""
+
+    __slots__ = ("closed", "done", "kind", "pieces")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.done = False  # its own done event was seen
+        self.closed = False  # the done event of its part, too
+
+
+class _Item:
+    """An item between `output_item.added` and `output_item.done`."""
+
+    __slots__ = ("added", "id", "index", "parts", "type", "whole")
+
+    def __init__(self, index: int, added: dict[str, Any]) -> None:
+        self.index = index
+        self.added = added
+        self.id: object = added.get("id")
+        self.type = str(added.get("type"))
+        self.parts: dict[str, dict[int, _Text]] = {"content": {}, "summary": {}}
+        self.whole = _Text(self.type) if self.type in laws.WHOLE else None
+
+
+class Checker:
+    """Feed the events of one stream in order; each call returns the laws that this event broke.
+
+    Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
+    `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
+    (Codex): the last call of a response that is incomplete or failed, and the last item of one that will be tried again
+    (failed, or stopped by a content filter), may lack its done, and is then left out of the output.
+    """
+
+    def __init__(self, *, unfinished_allowed: bool = False) -> None:
+        self._unfinished_allowed = unfinished_allowed
+        self._found: list[Violation] = []
+        self._event = -1
+        self._sequence = 0
+        self._created = self._in_progress = False
+        self._terminal: str | None = None
+        self._identity: dict[str, Any] | None = None
+        self._next_index = 0
+        self._open: list[_Item] = []
+        self._done: list[dict[str, Any]] = []
+        self._ids: set[str] = set()
+        self._call_ids: set[str] = set()
+
+    def feed(self, event_name: str | None, event: object) -> list[Violation]:
+        """Check one event: the name on its `event:` line (None: it had none) and its decoded JSON.
+
+        Transports without event names (WebSocket) pass the event's own type.
+        """
+        self._found = []
+        self._event += 1
+        if isinstance(event, dict) and isinstance(event.get("type"), str):
+            self._check(event_name, event)
+        else:
+            self._report("malformed", f"not a JSON object with a type: {short(event)}")
+        return self._found
+
+    def finish(self) -> list[Violation]:
+        """The stream has ended: what is missing."""
+        if self._terminal is not None:
+            return []
+        return [Violation("terminal_missing", self._event + 1, "no completed, incomplete or failed response")]
+
+    def _report(self, rule: Rule, detail: str) -> None:
+        self._found.append(Violation(rule, self._event, detail))
+
+    def _check(self, event_name: str | None, event: dict[str, Any]) -> None:
+        kind: str = event["type"]
+        if event_name != kind:
+            self._report("event_name", f"event: {event_name}, type: {kind}")
+        self._check_sequence(event.get("sequence_number"))
+        if self._terminal is not None:
+            self._report("after_terminal", f"{kind} after {self._terminal}")
+            return
+        self._check_opening(kind)
+        wrong = [name for name, shape in laws.SHAPES.get(kind, {}).items() if type(event.get(name)) is not shape]
+        if wrong:
+            self._report("malformed", f"{kind}: missing or of the wrong type: {', '.join(wrong)}")
+        else:
+            self._check_content(kind, event)
+        if kind in laws.TERMINALS:
+            self._terminal = kind
+
+    def _check_content(self, kind: str, event: dict[str, Any]) -> None:
+        stem, _, verb = kind.rpartition(".")
+        if kind in laws.STATUSES:
+            self._check_response(kind, event["response"])
+        elif stem == "response.output_item" and kind in laws.SHAPES:
+            change = self._add_item if verb == "added" else self._finish_item
+            change(event["output_index"], event["item"])
+        elif kind in laws.SHAPES or "item_id" in event:
+            item = self._find_item(event.get("item_id"), event.get("output_index"))
+            if item is None or kind not in laws.SHAPES:
+                return
+            if stem in laws.PARTS:
+                change_part = self._add_part if verb == "added" else self._finish_part
+                change_part(item, laws.LISTS[laws.PARTS[stem]], event[laws.PARTS[stem]], event["part"])
+            else:
+                self._fill_text(item, laws.CHANNELS[stem], verb, event)
+
+    # The order of the stream
+
+    def _check_sequence(self, number: object) -> None:
+        if type(number) is not int or number != self._sequence:
+            self._report("sequence", f"sequence_number {short(number)}, expected {self._sequence}")
+        self._sequence = (number if type(number) is int else self._sequence) + 1
+
+    def _check_opening(self, kind: str) -> None:
+        if kind in ("response.created", "response.queued"):
+            if self._in_progress or (kind == "response.created" and self._created):
+                self._report("created", f"{kind} does not stand at the beginning, once")
+            self._created = self._created or kind == "response.created"
+            return
+        if not self._created:
+            self._report("created", f"{kind} before response.created")
+            self._created = True
+        # A response may fail before its work began.
+        if kind not in ("response.in_progress", "response.failed", "error") and not self._in_progress:
+            self._report("in_progress", f"{kind} before response.in_progress")
+        self._in_progress = True
+
+    # The response
+
+    def _check_response(self, kind: str, response: dict[str, Any]) -> None:
+        if self._identity is None:
+            self._identity = {key: response.get(key) for key in ("id", "created_at", "model")}
+        for key, value in self._identity.items():
+            if value is None or response.get(key) != value:
+                self._report("identity", f"response.{key} {short(response.get(key))}, was {short(value)}")
+        for rule, detail in laws.response_errors(kind, response):
+            self._report(rule, detail)
+        if kind in laws.TERMINALS:
+            self._check_ending(kind, response)
+        difference = laws.output_difference(self._done, response.get("output"))
+        if difference:
+            self._report("terminal_output" if kind in laws.TERMINALS else "snapshot_output", difference)
+
+    def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
+        completed = kind == "response.completed"
+        for item in self._open:
+            may_be_cut = self._unfinished_allowed and not completed and item is self._open[-1]
+            if not (may_be_cut and (laws.is_call(item.type) or laws.is_tried_again(kind, response))):
+                self._report("item_unfinished", f"{item.type} {item.id} has no output_item.done")
+        if completed and self._last_is_incomplete():
+            self._report("incomplete_item", "the last item is incomplete, its response completed")
+
+    def _last_is_incomplete(self) -> bool:
+        return bool(self._done) and self._done[-1].get("status") == "incomplete"
+
+    # Items
+
+    def _find_item(self, item_id: object, output_index: object) -> _Item | None:
+        for item in self._open:
+            if item.id == item_id:
+                if item.index != output_index:
+                    self._report("output_index", f"output_index {short(output_index)}, {item_id} is at {item.index}")
+                return item
+        for item in self._open:
+            if item.index == output_index:
+                self._report("item_id", f"{short(item_id)} at output_index {output_index}, where {item.id} is open")
+                return item
+        self._report("item_not_open", f"item {short(item_id)} at output_index {short(output_index)} is not open")
+        return None
+
+    def _add_item(self, index: int, item: dict[str, Any]) -> None:
+        kind, item_id = str(item.get("type")), item.get("id")
+        if self._open:
+            self._report("item_overlap", f"{item_id} is added while {self._open[-1].id} is open")
+        if index != self._next_index:
+            self._report("output_index", f"output_index {index}, expected {self._next_index}")
+        self._next_index = index + 1
+        self._check_new(item_id, self._ids, "item_id")
+        if self._last_is_incomplete():
+            self._report("incomplete_item", f"{item_id} follows an incomplete item")
+        status_known = kind in laws.WITH_STATUS or (laws.is_call(kind) and "status" in item)
+        if status_known and item.get("status") != "in_progress":
+            self._report("item_status", f"status {short(item.get('status'))} when added")
+        self._check_added_empty(kind, item)
+        if laws.is_call(kind):
+            self._check_new_call(kind, item)
+        self._open.append(_Item(index, item))
+
+    def _check_new(self, value: object, known: set[str], rule: Rule) -> None:
+        if not isinstance(value, str) or not value or value in known:
+            self._report(rule, f"{short(value)} is not a new id")
+        known.add(str(value))
+
+    def _check_added_empty(self, kind: str, item: dict[str, Any]) -> None:
+        for field, value in laws.WHEN_ADDED.get(kind, {}).items():
+            if item.get(field) != value:
+                self._report("added_empty", f"{kind} is added with {field} {short(item.get(field))}")
+        if kind == "reasoning" and item.get("content"):  # which may be absent
+            self._report("added_empty", "reasoning is added with content")
+
+    def _check_new_call(self, kind: str, call: dict[str, Any]) -> None:
+        if kind in laws.WITH_STATUS or "call_id" in call:
+            self._check_new(call.get("call_id"), self._call_ids, "call_id")
+        if kind in laws.WHOLE and not call.get("name"):
+            self._report("call_name", f"{kind} is added without its name")
+        if len(self._done) > 1 and self._done[-2].get("type") == "reasoning" and laws.is_blank_message(self._done[-1]):
+            self._report("blank_message", "a message without text between reasoning and a call")
+
+    def _finish_item(self, index: int, item: dict[str, Any]) -> None:
+        opened = self._find_item(item.get("id"), index)
+        if opened is None:
+            # Taken over all the same, once, so that the output of the response is judged by itself.
+            self._next_index = max(self._next_index, index + 1)
+            if all(done.get("id") != item.get("id") for done in self._done):
+                self._done.append(item)
+            return
+        self._open.remove(opened)
+        self._done.append(item)
+        for key, rule in laws.UNCHANGED.items():
+            if item.get(key) != opened.added.get(key):
+                self._report(rule, f"{key} {short(item.get(key))} when done, {short(opened.added.get(key))} when added")
+        self._check_final_status(opened.type, item)
+        self._check_final_texts(opened, item)
+
+    def _check_final_status(self, kind: str, item: dict[str, Any]) -> None:
+        if kind in laws.WITH_STATUS:
+            valid = item.get("status") in ("completed", "incomplete")
+        else:
+            valid = item.get("status", "completed") in ("completed", "incomplete", "failed")
+        if not valid:
+            self._report("item_status", f"status {short(item.get('status'))} when done")
+
+    def _check_final_texts(self, opened: _Item, item: dict[str, Any]) -> None:
+        if opened.whole is not None:
+            self._compare(opened.whole, item.get(laws.WHOLE[opened.type]), "output_item.done")
+            if not opened.whole.done:
+                self._report("done_missing", f"{opened.type} {opened.id} has no done event of its {laws.WHOLE[opened.type]}")
+        if opened.type not in ("message", "reasoning"):
+            return
+        for name, streamed in opened.parts.items():
+            for part in streamed.values():
+                if not part.closed:
+                    self._report("done_missing", f"{part.kind} is not closed before its item")
+            final = item[name] if isinstance(item.get(name), list) else []
+            kinds = [part.get("type") if isinstance(part, dict) else None for part in final]
+            if kinds != [part.kind for part in streamed.values()]:
+                self._report("item_parts", f"{name} of {opened.id} has {kinds}, other parts were streamed")
+                continue
+            for part, last in zip(streamed.values(), final, strict=True):
+                self._compare(part, last.get(_text_field(part.kind)), "output_item.done")
+
+    # Parts and their text
+
+    def _add_part(self, item: _Item, name: str, index: int, part: dict[str, Any]) -> None:
+        parts, kind = item.parts[name], str(part.get("type"))
+        if index != len(parts):
+            self._report("part_index", f"{name} {index}, expected {len(parts)}")
+        if kind in laws.HOMES and laws.HOMES[kind][:2] != (item.type, name):
+            self._report("part_kind", f"a part {kind} in the {name} of a {item.type}")
+        if part.get(_text_field(kind)) or part.get("annotations"):
+            self._report("added_empty", f"a part {kind} is added with content")
+        parts[index] = _Text(kind)
+
+    def _finish_part(self, item: _Item, name: str, index: int, last: dict[str, Any]) -> None:
+        part = self._find_part(item, name, index, str(last.get("type")))
+        if part is None:
+            return
+        if not part.done and part.kind in laws.HOMES:
+            self._report("done_missing", f"{part.kind} is closed without the done event of its text")
+        part.done = part.closed = True
+        self._compare(part, last.get(_text_field(part.kind)), "part.done")
+
+    def _find_part(self, item: _Item, name: str, index: int, kind: str) -> _Text | None:
+        part = item.parts[name].get(index)
+        if part is None or part.closed:
+            self._report("part_not_open", f"{kind} at {name} {index} of {item.id} is not open")
+            return None
+        if part.kind != kind:
+            self._report("part_kind", f"{kind} for a {part.kind}")
+        return part
+
+    def _fill_text(self, item: _Item, channel: Channel, verb: str, event: dict[str, Any]) -> None:
+        if channel.place is not None:
+            text = self._find_part(item, laws.LISTS[channel.place], event[channel.place], channel.kind)
+        else:
+            text = item.whole
+            if item.type != channel.kind:
+                self._report("part_kind", f"{event['type']} for a {item.type}")
+        if text is None:
+            return
+        if text.done:
+            self._report("part_not_open", f"{event['type']} after the done event of this text")
+        elif verb == "delta":
+            if not event["delta"]:
+                self._report("empty_delta", f"{event['type']} without text")
+            text.pieces.append(event["delta"])
+        else:
+            text.done = True
+            self._compare(text, event[channel.field], event["type"])
+            name = item.added.get("name")
+            if event.get("name", name) != name:  # older clients read it there
+                self._report("call_name", f"name {short(event['name'])} in {event['type']}, {short(name)} when added")
+
+    def _compare(self, text: _Text, final: object, where: str) -> None:
+        streamed = "".join(text.pieces)
+        if final != streamed:
+            self._report("text_mismatch", f"{where}, {text.kind}: {laws.text_difference(streamed, final)}")
+
+
+def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Violation]:
+    """Judge the whole body of a stream (UTF-8 server-sent events, `data: [DONE]` included)."""
+    checker = Checker(unfinished_allowed=unfinished_allowed)
+    found: list[Violation] = []
+    count, marker = 0, False
+    for frame in frames(data):
+        if marker:
+            found.append(Violation("after_terminal", count, f"{short(frame.data)} after [DONE]"))
+        if not frame.complete:
+            found.append(Violation("malformed", count, "the last event lacks its blank line, clients drop it"))
+        if frame.data == "[DONE]":
+            marker = True
+            continue
+        found += checker.feed(frame.name, _decode(frame.data))
+        count += 1
+    found += checker.finish()
+    if not marker:
+        found.append(Violation("done_marker", count, "no data: [DONE] at the end"))
+    return found
+
+
+def _decode(text: str) -> object:
+    """The JSON value, or the text itself where it is none (which the checker then reports)."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _text_field(kind: str) -> str:
+    return laws.HOMES[kind][2] if kind in laws.HOMES else "text"

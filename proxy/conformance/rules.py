@@ -1,0 +1,206 @@
+"""The vocabulary of the laws of a Responses stream: rules, shapes of events, and what a response must say of itself.
+
+`proxy/conformance/checker.py` applies them to a whole stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+Rule: TypeAlias = Literal[
+    # one event
+    "malformed", "event_name", "sequence",
+    # the order of the stream
+    "created", "in_progress", "terminal_missing", "after_terminal", "done_marker",
+    # the response
+    "identity", "status", "snapshot_output", "terminal_output", "incomplete_details", "error", "completed_at", "usage",
+    # items
+    "output_index", "item_id", "item_overlap", "item_not_open", "item_status", "item_changed", "item_unfinished",
+    "incomplete_item", "added_empty", "call_id", "call_name", "blank_message",
+    # parts and their text
+    "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "done_missing",
+]  # fmt: skip
+
+#: The closed list of rules: metric labels are taken from here.
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+#: Breaking one of these harms no client known to us (vLLM's own endpoint never sends `[DONE]`).
+WARNINGS: frozenset[str] = frozenset({"done_marker"})
+
+
+class Violation(NamedTuple):
+    """A broken law: its rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
+
+    rule: str
+    event: int
+    detail: str
+
+
+class Channel(NamedTuple):
+    """A family of delta and done events: what they fill, the text of the done event, the index of the part (if any)."""
+
+    kind: str
+    field: str
+    place: str | None
+
+
+#: event name without `.delta` or `.done` -> its channel
+CHANNELS = {
+    "response.output_text": Channel("output_text", "text", "content_index"),
+    "response.refusal": Channel("refusal", "refusal", "content_index"),
+    "response.reasoning_text": Channel("reasoning_text", "text", "content_index"),
+    "response.reasoning": Channel("reasoning_text", "text", "content_index"),
+    "response.reasoning_summary_text": Channel("summary_text", "text", "summary_index"),
+    "response.function_call_arguments": Channel("function_call", "arguments", None),
+    "response.custom_tool_call_input": Channel("custom_tool_call", "input", None),
+    "response.mcp_call_arguments": Channel("mcp_call", "arguments", None),
+}
+#: event name without `.added` or `.done` -> the index of the part
+PARTS = {"response.content_part": "content_index", "response.reasoning_summary_part": "summary_index"}
+#: index of a part -> the list of the item in which it stands
+LISTS = {"content_index": "content", "summary_index": "summary"}
+#: part kind -> the item and its list to which it belongs, and the part's field of text
+HOMES = {
+    "output_text": ("message", "content", "text"),
+    "refusal": ("message", "content", "refusal"),
+    "reasoning_text": ("reasoning", "content", "text"),
+    "summary_text": ("reasoning", "summary", "text"),
+}
+#: item type -> its field that is filled by deltas without a part
+WHOLE = {"function_call": "arguments", "custom_tool_call": "input", "mcp_call": "arguments"}
+#: item type -> fields that are there from the beginning, and empty
+WHEN_ADDED: dict[str, dict[str, Any]] = {
+    "message": {"content": []},
+    "reasoning": {"summary": []},
+    **{kind: {field: ""} for kind, field in WHOLE.items()},
+}
+#: Items that must have a status. Items of hosted tools differ among themselves.
+WITH_STATUS = {"message", "reasoning", "function_call", "custom_tool_call"}
+#: Fields that `output_item.added` and `output_item.done` share -> the rule broken when they differ
+UNCHANGED: dict[str, Rule] = {
+    "type": "item_changed",
+    "role": "item_changed",
+    "call_id": "call_id",
+    "name": "call_name",
+    "namespace": "call_name",
+}
+TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
+#: event -> the statuses that its response may have
+STATUSES = {
+    "response.created": ("in_progress", "queued"),
+    "response.queued": ("queued",),
+    "response.in_progress": ("in_progress",),
+    **{name: (name.removeprefix("response."),) for name in TERMINALS},
+}
+
+
+def _shapes() -> dict[str, dict[str, type]]:
+    place: dict[str, type] = {"item_id": str, "output_index": int}
+    shapes: dict[str, dict[str, type]] = {name: {"response": dict} for name in STATUSES}
+    for verb in ("added", "done"):
+        shapes[f"response.output_item.{verb}"] = {"output_index": int, "item": dict}
+        for stem, index in PARTS.items():
+            shapes[f"{stem}.{verb}"] = {**place, index: int, "part": dict}
+    for stem, channel in CHANNELS.items():
+        part: dict[str, type] = {} if channel.place is None else {channel.place: int}
+        shapes[f"{stem}.delta"] = {**place, **part, "delta": str}
+        shapes[f"{stem}.done"] = {**place, **part, channel.field: str}
+    return shapes
+
+
+#: event -> the fields that the laws read, with their JSON types
+SHAPES = _shapes()
+
+
+def is_tried_again(kind: str, response: dict[str, Any]) -> bool:
+    """Clients repeat the request of a response that ended so."""
+    details = response.get("incomplete_details")
+    filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
+    return kind == "response.failed" or (kind == "response.incomplete" and filtered)
+
+
+def is_call(item_type: object) -> bool:
+    """Whether an item of this type is a call of a tool, the client's or a hosted one."""
+    return isinstance(item_type, str) and item_type.endswith("_call")
+
+
+def is_blank_message(item: dict[str, Any]) -> bool:
+    """Whether this is a message without content, or with nothing but white space."""
+    content = item.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") or part.get("refusal") or "" for part in parts if isinstance(part, dict)]
+    return item.get("type") == "message" and not "".join(map(str, texts)).strip()
+
+
+def response_errors(kind: str, response: dict[str, Any]) -> Iterator[tuple[Rule, str]]:
+    """What is wrong in the response object of event `kind`, without knowledge of the stream before it."""
+    status = response.get("status")
+    if status not in STATUSES[kind]:
+        yield "status", f"status {short(status)} in {kind}"
+    details, error, completed_at = (response.get(key) for key in ("incomplete_details", "error", "completed_at"))
+    if (kind == "response.incomplete") != _has_texts(details, "reason"):
+        yield "incomplete_details", f"incomplete_details {short(details)} in {kind}"
+    if (kind == "response.failed") != _has_texts(error, "code", "message"):
+        yield "error", f"error {short(error)} in {kind}"
+    if (completed_at is not None) if kind != "response.completed" else (type(completed_at) not in (int, float)):
+        yield "completed_at", f"completed_at {short(completed_at)} in {kind}"
+    usage = response.get("usage")
+    problem = None if usage is None else _usage_error(usage)
+    if problem:
+        yield "usage", problem
+
+
+def _has_texts(value: object, *keys: str) -> bool | None:
+    """True: an object with these texts; False: null or absent; None: neither, which is wrong in any event."""
+    if value is None:
+        return False
+    return True if isinstance(value, dict) and all(isinstance(value.get(key), str) for key in keys) else None
+
+
+def _usage_error(usage: object) -> str | None:
+    if not isinstance(usage, dict):
+        return f"usage {short(usage)}"
+    counts: dict[str, int] = {}
+    for name in ("input_tokens", "output_tokens", "total_tokens"):
+        count = usage.get(name)
+        if type(count) is not int or count < 0:
+            return f"{name} {short(count)}"
+        counts[name] = count
+    if counts["input_tokens"] + counts["output_tokens"] != counts["total_tokens"]:
+        return "{input_tokens} + {output_tokens} is not total_tokens {total_tokens}".format(**counts)
+    for name in ("input_tokens", "output_tokens"):
+        details = usage.get(f"{name}_details")
+        for key, count in (details if isinstance(details, dict) else {}).items():
+            if type(count) is int and not 0 <= count <= counts[name]:
+                return f"{name}_details.{key} {count}, {name} {counts[name]}"
+    return None
+
+
+def output_difference(done: list[dict[str, Any]], output: object) -> str | None:
+    """How `response.output` differs from the items finished so far; None if it does not."""
+    if not isinstance(output, list):
+        return f"output {short(output)}"
+    if len(output) != len(done):
+        return f"output has {len(output)} items, {len(done)} were done"
+    for index, (item, was) in enumerate(zip(output, done, strict=True)):
+        if item != was:
+            keys = [key for key in {**was, **item} if item.get(key) != was.get(key)] if isinstance(item, dict) else []
+            return f"output[{index}] is not the item that was done: {', '.join(keys) or short(item)}"
+    return None
+
+
+def text_difference(streamed: str, text: object) -> str:
+    """Where a final text departs from the sum of its deltas."""
+    if not isinstance(text, str):
+        return f"{short(text)}, not a text"
+    ends = min(len(streamed), len(text))
+    at = next((n for n in range(ends) if streamed[n] != text[n]), ends)
+    return f"{short(text[at:])} at character {at}, the deltas have {short(streamed[at:])}"
+
+
+def short(value: object, length: int = 60) -> str:
+    """A value for the eyes: JSON, cut."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= length else text[: length - 1] + "…"

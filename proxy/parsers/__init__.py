@@ -1,0 +1,45 @@
+"""Raw model markup becomes deltas: reasoning tags, tool calls, channels, of every model family.
+
+For servers that run without parsers of their own. `parser` gives a `MarkupParser` for two names, which are those of vLLM's
+`--reasoning-parser` and `--tool-call-parser`; `detect` finds the names for a model; `markers` lists the markers of a format,
+so that a caller can look up which of them are single tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.parsers.detection import detect
+from proxy.parsers.engine import MarkupParser
+from proxy.parsers.output import REPAIRS, Repair
+from proxy.parsers.registry import REASONING, TOOLS, format_of
+
+__all__ = ["REASONING", "REPAIRS", "TOOLS", "MarkupParser", "Repair", "detect", "markers", "parser"]
+
+
+def parser(
+    reasoning: str | None,
+    tools: str | None,
+    *,
+    schemas: Mapping[str, Mapping[str, Any]],
+    thinking_open: bool | None = None,
+    marker_ids: Mapping[str, int] | None = None,
+) -> MarkupParser:
+    """A parser for one response.
+
+    `reasoning`, `tools`: names of formats; None or "none" for no parser, "auto" for whatever markers come first.
+    `schemas`: the tools of the request, by their name in the chat request, with the JSON schema of their parameters.
+    `thinking_open`: whether the prompt ends inside an open reasoning block; None for the family's default.
+    `marker_ids`: those of `markers(...)` that are single tokens of the model, with their ids. If `feed` is then given token
+    ids, these markers count only where their token stands.
+
+    Raises `ValueError` for an unknown name.
+    """
+    form = format_of(reasoning, tools)
+    return MarkupParser(form, schemas=schemas, thinking_open=thinking_open, marker_ids=marker_ids)
+
+
+def markers(reasoning: str | None, tools: str | None) -> frozenset[str]:
+    """The literal markers of a format. Raises `ValueError` for an unknown name."""
+    return format_of(reasoning, tools).markers()

@@ -1,0 +1,1 @@
+"""Readers of the arguments of a call, by notation."""

@@ -1,0 +1,261 @@
+"""Calls whose name is in the JSON: `{"name": N, "arguments": {...}}`, alone or in an array; and plain JSON arguments.
+
+The arguments go out as they arrive once the name is known. An object that has no name is no call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from proxy.parsers.arguments.json_value import ArgumentsValue, JsonSpan
+from proxy.parsers.arguments.reader import Status, skip_spaces
+from proxy.parsers.format import Call, JsonEnvelope
+from proxy.parsers.lexer import UNDECIDED, Lexer
+from proxy.parsers.output import Output
+
+
+class JsonReader:
+    """The arguments of a call whose name is known from its header."""
+
+    def __init__(self, name: str, call_id: str, output: Output, stops: Lexer) -> None:
+        self.status = Status.READING
+        self._name = name
+        self._call_id = call_id
+        self._output = output
+        self._stops = stops
+        self._value: ArgumentsValue | None = None
+
+    def read(self, text: str, at: int) -> int:
+        if self._value is None:
+            at = skip_spaces(text, at)
+            marker = self._stops.at(text, at)
+            if marker == UNDECIDED and not (self._output.final and at == len(text)):
+                return at
+            if marker is None and text[at] not in '{"n':
+                self.status = Status.REJECTED
+                return at
+            self._output.begin(self._name, self._call_id)
+            self._value = ArgumentsValue(self._output.arguments, self._output, self._stops)
+        at = self._value.read(text, at)
+        if self._value.done:
+            self.status = Status.DONE
+        return at
+
+    def finish(self, cut: bool) -> None:
+        """What has come has gone out; an object that is not complete stays so."""
+
+
+class EnvelopeReader:
+    """Name and arguments in one object; objects in one array."""
+
+    def __init__(self, syntax: JsonEnvelope, call: Call, output: Output, stops: Lexer) -> None:
+        self.status = Status.READING
+        self._syntax = syntax
+        self._declared_only = call.declared_only
+        self._output = output
+        self._stops = stops
+        self._array = False
+        self._any = False  # a call has been given out
+        self._step: Callable[[str, int], int] = self._start
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._depth = 0
+        self._name: str | None = None
+        self._call_id = ""
+        self._begun = False
+        self._key = ""
+        self._kept: list[str] | None = None  # arguments that wait for the name
+        self._span: JsonSpan | None = None
+        self._pieces: list[str] = []
+        self._value: ArgumentsValue | None = None
+        self._unsaid: list[str] = []  # text of this object, while none of it has been given out
+
+    def read(self, text: str, at: int) -> int:
+        self._mark = at
+        while self.status is Status.READING:
+            if self._span is None and self._value is None:
+                at = skip_spaces(text, at)
+            if at >= len(text):
+                break
+            step, before = self._step, at
+            at = step(text, at)
+            if at == before and self._step == step:  # it waits for more text
+                break
+        if self._any and not self._begun:
+            self._unsaid.append(text[self._mark : at])
+        return at
+
+    def finish(self, cut: bool) -> None:
+        """What has come has gone out; an object that is not complete stays so, or was no call and is text."""
+        if self._any and not self._begun:
+            self._output.stray("".join(self._unsaid))
+
+    def _start(self, text: str, at: int) -> int:
+        if text[at] == "[" and not self._array:
+            self._array = True
+            self._step = self._element
+            return at + 1
+        return self._element(text, at)
+
+    def _element(self, text: str, at: int) -> int:
+        char = text[at]
+        if char == "{":
+            self._fresh()
+            self._depth, self._mark = 1, at
+            self._step = self._key_or_end
+            return at + 1
+        if char == "," and self._array:
+            return at + 1
+        if char == "]" and self._array and self._any:
+            self.status = Status.DONE
+            return at + 1
+        return self._fail(text, at)
+
+    def _key_or_end(self, text: str, at: int) -> int:
+        char = text[at]
+        if char == '"':
+            self._span, self._pieces = JsonSpan(self._stops, self._output.repair), []
+            self._step = self._read_key
+            return at
+        if char == ",":
+            return at + 1
+        if char == "}":
+            return self._end_object(text, at + 1)
+        return self._fail(text, at)
+
+    def _read_key(self, text: str, at: int) -> int:
+        at = self._read_span(text, at)
+        if self._span is None:
+            self._key = str(_loads(self._pieces))
+            self._step = self._colon
+        return at
+
+    def _colon(self, text: str, at: int) -> int:
+        if text[at] != ":":
+            return self._fail(text, at)
+        self._step = self._begin_value
+        return at + 1
+
+    def _begin_value(self, text: str, at: int) -> int:
+        syntax, key = self._syntax, self._key
+        if syntax.name_is_key and self._name is None:
+            self._name = key
+            return self._begin_arguments(text, at)
+        if key in syntax.arguments and not self._begun and self._kept is None:
+            return self._begin_arguments(text, at)
+        if key == "function" and text[at] == "{":
+            self._depth += 1
+            self._step = self._key_or_end
+            return at + 1
+        if syntax.strict and key not in (*syntax.names, *syntax.ids, "type", "function"):
+            return self._fail(text, at)
+        self._span, self._pieces = JsonSpan(self._stops, self._output.repair), []
+        self._step = self._read_other
+        return at
+
+    def _begin_arguments(self, text: str, at: int) -> int:
+        if self._name is None:
+            self._kept = []
+            emit = self._kept.append
+        else:
+            if not self._begin():
+                return self._fail(text, at)
+            emit = self._output.arguments
+        self._value = ArgumentsValue(emit, self._output, self._stops)
+        self._step = self._read_arguments
+        return at
+
+    def _begin(self) -> bool:
+        name = self._name or ""
+        if not name or (self._declared_only and not self._output.declared(name)):
+            return False
+        self._output.begin(name, self._call_id)
+        self._begun = self._any = True
+        return True
+
+    def _read_arguments(self, text: str, at: int) -> int:
+        assert self._value is not None
+        at = self._value.read(text, at)
+        if self._value.done:
+            self._value = None
+            self._step = self._next
+        return at
+
+    def _read_other(self, text: str, at: int) -> int:
+        at = self._read_span(text, at)
+        if self._span is not None:
+            return at
+        value = _loads(self._pieces)
+        self._step = self._next
+        if self._key in self._syntax.names and self._name is None:
+            if not isinstance(value, str):
+                return self._fail(text, at)
+            self._name = value
+            return self._late_begin(text, at)
+        if self._key in self._syntax.ids and not self._begun:
+            self._call_id = str(value) if isinstance(value, str | int) else ""
+        elif self._key not in (*self._syntax.ids, "type"):
+            self._output.repair("extra_key")
+        return at
+
+    def _late_begin(self, text: str, at: int) -> int:
+        """The name has come; arguments that came before it can go out."""
+        if self._kept is None:
+            return at
+        if not self._begin():
+            return self._fail(text, at)
+        self._output.repair("name_after_arguments")
+        for piece in self._kept:
+            self._output.arguments(piece)
+        return at
+
+    def _next(self, text: str, at: int) -> int:
+        if text[at] in ",}":
+            self._step = self._key_or_end
+            return at
+        return self._fail(text, at)
+
+    def _end_object(self, text: str, at: int) -> int:
+        self._depth -= 1
+        self._step = self._next
+        if self._depth:
+            return at
+        if not self._begun:
+            if self._name is None or self._syntax.strict or not self._begin():
+                return self._give_up(text, at, None)
+            self._output.arguments("{}")
+        self._output.end()
+        self._step = self._element
+        if not self._array:
+            self.status = Status.DONE
+        return at
+
+    def _fail(self, text: str, at: int) -> int:
+        """No call can be read here: what has not been given out is text; what has been is over."""
+        marker = self._stops.at(text, at)
+        return at if marker == UNDECIDED else self._give_up(text, at, marker)
+
+    def _give_up(self, text: str, at: int, marker: str | None) -> int:
+        if self._any:
+            if not self._begun:
+                self._output.stray("".join(self._unsaid) + text[self._mark : at])
+                self._mark = at
+            self._output.repair("unclosed_json" if marker else "malformed_arguments")
+        self.status = Status.DONE if self._any else Status.REJECTED
+        return at
+
+    def _read_span(self, text: str, at: int) -> int:
+        assert self._span is not None
+        at = self._span.read(text, at, self._pieces)
+        if self._span.done:
+            self._span = None
+        return at
+
+
+def _loads(pieces: list[str]) -> object:
+    try:
+        return json.loads("".join(pieces))
+    except ValueError:
+        return None

@@ -1,0 +1,198 @@
+"""One answer of a chat server, watched for what it tells about the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from proxy.backend.transport.client import Backend, ChatStream
+from proxy.wire.chat import Choice, Chunk, Delta, MalformedChunk, ToolCallDelta, decode_chunk
+from proxy.wire.chat_errors import read_error, read_error_chunk
+from proxy.wire.errors import ApiError
+from proxy.wire.sse import SSEDecoder, SSETooLong
+
+#: The shape of an error body: OpenAI's, `{"object": "error"}` of SGLang, `{"error": "text"}` of Ollama, FastAPI's.
+ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
+
+#: The fields in which servers put reasoning, in the order of how usual they are.
+REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
+
+
+@dataclass
+class Call:
+    """One tool call of an answer."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass
+class Answer:
+    """What came. `status` is 0 if there was no HTTP answer at all; `problem` says what is wrong with the stream."""
+
+    status: int = 0
+    error: ApiError | None = None
+    error_shape: ErrorShape | None = None
+    streamed: bool = False
+    text: str = ""
+    reasoning: dict[str, str] = field(default_factory=dict)  #: by the name of the field
+    calls: dict[int, Call] = field(default_factory=dict)
+    legacy_call: bool = False
+    interleaved: bool = False
+    finish_reason: str | None = None
+    done: bool = False
+    usage: dict[str, Any] | None = None
+    chunks: int = 0
+    chunks_with_usage: int = 0
+    token_ids: bool = False
+    cut: bool = False  #: it was ended by us
+    problem: str | None = None
+    _last_call: int = -1
+
+    @property
+    def ok(self) -> bool:
+        """A complete answer."""
+        return self.status == 200 and self.error is None and self.problem is None
+
+    def take(self, chunk: Chunk) -> None:
+        """One chunk of the stream, or a whole completion."""
+        self.chunks += 1
+        if chunk.error is not None or chunk.object == "error":
+            self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
+            self.problem = f"an error in the stream: {self.error.message}"
+        if chunk.usage is not None:
+            self.chunks_with_usage += 1
+            self.usage = msgspec.to_builtins(chunk.usage)
+        for choice in chunk.choices or ():
+            self._take_choice(choice)
+
+    def _take_choice(self, choice: Choice) -> None:
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        self.token_ids = self.token_ids or bool(choice.token_ids)
+        delta = choice.delta or choice.message
+        if delta is None:
+            return
+        if isinstance(delta.content, str):
+            self.text += delta.content
+        self._take_reasoning(delta)
+        for call in delta.tool_calls or ():
+            self._take_call(call)
+        self.legacy_call = self.legacy_call or delta.function_call is not None
+
+    def _take_reasoning(self, delta: Delta) -> None:
+        for name in REASONING_FIELDS:
+            piece = getattr(delta, name)
+            if piece:
+                self.reasoning[name] = self.reasoning.get(name, "") + piece
+
+    def _take_call(self, delta: ToolCallDelta) -> None:
+        index = delta.index if delta.index is not None else max(self._last_call, 0)
+        if index < self._last_call:
+            self.interleaved = True
+        self._last_call = index
+        call = self.calls.setdefault(index, Call())
+        call.id = delta.id or call.id
+        function = delta.function
+        if function is None:
+            return
+        call.name += function.name or ""
+        arguments = function.arguments
+        call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
+
+
+async def ask(
+    backend: Backend, body: Mapping[str, Any], headers: Mapping[str, str], *, patience: float, cut_after: int | None = None
+) -> Answer:
+    """Send a chat request and watch the answer; `cut_after` so many chunks the connection is closed.
+
+    `patience` is in seconds. Raises nothing: what goes wrong is part of the answer.
+    """
+    answer = Answer()
+    try:
+        async with asyncio.timeout(patience), await backend.open_chat(json.dumps(body).encode(), headers) as chat:
+            answer.status = chat.status
+            if chat.status == 200:
+                await _watch(chat, answer, cut_after)
+            else:
+                data = await chat.read()
+                answer.error = read_error(chat.status, data, chat.retry_after)
+                answer.error_shape = error_shape(data)
+    except TimeoutError:
+        answer.problem = f"no end within {patience:g} seconds"
+    except ApiError as error:
+        answer.error, answer.problem = error, error.message
+    return answer
+
+
+async def _watch(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+    answer.streamed = chat.is_event_stream
+    if not chat.is_event_stream:
+        _take_payload(answer, await chat.read(16 * 1024 * 1024))
+        answer.done = True
+    else:
+        await _watch_events(chat, answer, cut_after)
+    if answer.problem is None and answer.finish_reason is None and not answer.cut:
+        answer.problem = "the stream ends without a finish_reason"
+
+
+async def _watch_events(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+    decoder = SSEDecoder()
+    enough = asyncio.Event()
+
+    def receive(data: bytes) -> None:
+        try:
+            for payload in decoder.feed(data):
+                _take_payload(answer, payload)
+        except SSETooLong as error:
+            answer.problem = str(error)
+        if answer.problem is not None or (cut_after is not None and answer.chunks >= cut_after):
+            enough.set()
+
+    chat.attach(receive)
+    tasks = [asyncio.ensure_future(chat.finish()), asyncio.ensure_future(enough.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            await tasks[0]
+            for payload in decoder.finish():
+                _take_payload(answer, payload)
+        else:
+            answer.cut = True
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _take_payload(answer: Answer, payload: bytes) -> None:
+    if payload == b"[DONE]":
+        answer.done = True
+        return
+    try:
+        answer.take(decode_chunk(payload))
+    except MalformedChunk:
+        answer.problem = "a chunk that is not valid JSON of a chat completion"
+
+
+def error_shape(body: bytes) -> ErrorShape:
+    """How an error body is built."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return "other"
+    if not isinstance(value, dict):
+        return "other"
+    error = value.get("error")
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        return "openai"
+    if isinstance(error, str):
+        return "text"
+    if isinstance(value.get("message"), str):
+        return "flat"
+    return "detail" if "detail" in value else "other"

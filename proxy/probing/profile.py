@@ -1,0 +1,77 @@
+"""What a backend can do: the facts that `proxy/probing/full.py` finds out, and nothing that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from proxy.probing.answer import ErrorShape
+
+Server = Literal["vllm", "sglang", "llamacpp", "ollama", "unknown"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is served; `max_length` is its context in tokens, None if the server does not tell."""
+
+    id: str
+    max_length: int | None
+
+
+@dataclass
+class Profile:
+    """The facts. None stands for what could not be found out.
+
+    `reasoning_field`: where parsed reasoning came; None if none did. `texts`: the content of some answers, in which markup
+    may be found. `thoughts_alone`: a whole answer came as reasoning, without text or call.
+    `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
+    "none" (the model made no call that was parsed), "refused" (the server takes no tools; `calls_refusal` is what it said).
+    `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: conversation → whether the
+    template takes it. `overflow`: an overlong prompt is "recognised" by its error, "unclear" or "accepted".
+    `pattern_reading`: the pattern of an argument of a strict function is enforced, and matched with its JSON as written or
+    with its text; None if it is not enforced.
+    `stops`: generation ends when the client leaves. `problems`: answers that broke, with what happened.
+    """
+
+    url: str
+    model: str = ""
+    server: Server = "unknown"
+    version: str | None = None
+    models: list[Model] = field(default_factory=list)
+    refusal: str | None = None
+    streams: bool = False
+    reasoning_field: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    thoughts_alone: bool = False
+    calls: Literal["parsed", "forced", "legacy", "none", "refused"] | None = None
+    calls_refusal: str | None = None
+    call_arguments_valid: bool | None = None
+    parallel_calls: bool | None = None
+    interleaved_calls: bool | None = None
+    usage: Literal["last", "every", "none"] | None = None
+    reports_reasoning_tokens: bool = False
+    reports_cached_tokens: bool = False
+    token_ids: bool | None = None
+    finish_reason: bool | None = None
+    done_marker: bool | None = None
+    tokenize: Literal["messages", "prompt", "none"] | None = None
+    structured_output: bool | None = None
+    pattern_reading: Literal["json", "text"] | None = None
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
+    tolerates: dict[str, bool] = field(default_factory=dict)
+    reasoning_history: bool | None = None
+    error_shape: ErrorShape | None = None
+    unknown_model: Literal["refused", "served"] | None = None
+    overflow: Literal["recognised", "unclear", "accepted"] | None = None
+    stops: bool | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def max_length(self) -> int | None:
+        """The context of the model that was asked, in tokens."""
+        return next((known.max_length for known in self.models if known.id == self.model), None)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)

@@ -1,0 +1,172 @@
+"""Asking a chat server: the requests of which an examination is made, and what each answer adds to the profile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import aiohttp
+from yarl import URL
+
+from proxy.backend.transport.client import Backend
+from proxy.probing.answer import REASONING_FIELDS, Answer, ask
+from proxy.probing.profile import Model, Profile, Server
+from proxy.wire.chat_errors import read_error
+from proxy.wire.errors import ApiError
+
+#: What `owned_by` says in the list of models.
+_OWNERS: dict[str, Server] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
+_BODY_LIMIT = 4 * 1024 * 1024
+
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _CITY},
+}
+_PATTERNED_CITY = {**_CITY, "properties": {"city": {"type": "string", "pattern": r"^zq7\\nzq7$"}}}
+PATTERNED_WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": _PATTERNED_CITY,
+        "strict": True,
+    },
+}
+WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
+USER = {"role": "user", "content": "Say hello."}
+ASSISTANT = {"role": "assistant", "content": "Hello."}
+
+
+class Questions:
+    """One server and what is known about it so far.
+
+    `patience`: the longest time for one answer, in seconds. `token_ids`: whether streams ask for them, which a server that
+    is strict about names refuses.
+    """
+
+    def __init__(self, backend: Backend, profile: Profile, patience: float, *, token_ids: bool = True) -> None:
+        self.backend = backend
+        self.profile = profile
+        self.limit_field = "max_completion_tokens"
+        self._patience = patience
+        self._token_ids = token_ids
+
+    async def list_models(self, wanted: str | None, context: int | None = None) -> None:
+        """Choose the model: `wanted`, or the first. `context`: tokens, where the server tells it elsewhere.
+
+        Raises `ApiError` if nobody is there (502, 504), if the key is wrong (401, 403), or if no model is listed.
+        """
+        status, value = await self.get("models")
+        if status in (401, 403):
+            raise read_error(status, json.dumps(value).encode())
+        entries = value.get("data") if status == 200 and isinstance(value, dict) else None
+        profile = self.profile
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                profile.models.append(Model(entry["id"], _max_length(entry) or context))
+                if profile.server == "unknown":
+                    profile.server = _OWNERS.get(str(entry.get("owned_by")), "unknown")
+        if wanted is None and not profile.models:
+            raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
+        profile.model = wanted or profile.models[0].id
+        if profile.max_length is None and context is not None:
+            profile.models.append(Model(profile.model, context))
+
+    async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
+        """Status and value (JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if nobody is there."""
+        headers: Mapping[str, str] = {"Content-Type": "application/json"} if data is not None else {}
+        try:
+            async with asyncio.timeout(self._patience):
+                method = "GET" if data is None else "POST"
+                async with await self.backend.request(method, path, below=below, body=data, headers=headers.items()) as answer:
+                    body = await answer.content.read(_BODY_LIMIT)
+        except TimeoutError:
+            raise ApiError(504, f"/{path} did not answer within {self._patience:g} seconds.") from None
+        except aiohttp.ClientError:
+            return 0, None
+        try:
+            return answer.status, json.loads(body)
+        except (ValueError, RecursionError):
+            return answer.status, body.decode("utf-8", "replace")
+
+    async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
+        """Ask with a stream, and note what every stream tells."""
+        body = {
+            "model": self.profile.model,
+            "messages": [{"role": "user", "content": question}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            self.limit_field: limit,
+            **extras,
+        }
+        if self._token_ids:
+            body["return_token_ids"] = True
+        answer = await ask(self.backend, body, {}, patience=self._patience, cut_after=cut_after)
+        self._learn(name, answer)
+        return answer
+
+    def _learn(self, name: str, answer: Answer) -> None:
+        profile = self.profile
+        if answer.problem is not None:
+            profile.problems[name] = answer.problem
+        elif answer.status >= 500 and answer.error is not None:
+            profile.problems[name] = f"HTTP {answer.status}: {answer.error.message}"
+        if answer.status != 200:
+            return
+        if answer.text.strip() and name != "disconnect":  # what is written beyond its end may be anything
+            profile.texts[name] = answer.text[:4000]
+        found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
+        profile.reasoning_field = profile.reasoning_field or found
+        profile.token_ids = bool(profile.token_ids) or answer.token_ids
+        if answer.ok and not answer.cut:
+            self._learn_usage(answer)
+            if found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls:
+                profile.thoughts_alone = True
+
+    def _learn_usage(self, answer: Answer) -> None:
+        profile = self.profile
+        every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
+        profile.usage = "none" if answer.usage is None else "every" if every else "last"
+        usage = answer.usage or {}
+        details = usage.get("completion_tokens_details") or {}
+        profile.reports_reasoning_tokens |= details.get("reasoning_tokens") is not None
+        profile.reports_cached_tokens |= (usage.get("prompt_tokens_details") or {}).get("cached_tokens") is not None
+
+    async def short(self, messages: list[dict[str, Any]], **extras: Any) -> Answer:
+        """One token, not streamed: is it accepted?"""
+        body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
+        return await ask(self.backend, body, {}, patience=self._patience)
+
+    async def find_limit(self) -> Answer:
+        """The fields that may limit an answer: the first that does. The last answer that was given."""
+        fields: list[Literal["max_completion_tokens", "max_tokens"]] = ["max_completion_tokens", "max_tokens"]
+        for name in fields[fields.index("max_tokens") if self.limit_field == "max_tokens" else 0 :]:
+            self.limit_field = name
+            answer = await self.ask("limit", "Count from 1 to 300, with commas.", limit=8, cut_after=100)
+            if answer.ok and answer.finish_reason == "length":
+                self.profile.max_tokens_field = name
+                return answer
+            if answer.status not in (200, 400, 422):
+                break  # not for the name of a field
+        self.limit_field = "max_completion_tokens"
+        self.profile.max_tokens_field = "none" if answer.ok else None
+        return answer
+
+
+def accepted(answer: Answer) -> bool | None:
+    """Whether a conversation passed the chat template (llama.cpp answers 500 where it does not)."""
+    return answer.status == 200 if answer.status in (200, 400, 404, 422, 500) else None
+
+
+def refusal_of(answer: Answer) -> str:
+    """Why there was no answer, in words."""
+    message = answer.error.message if answer.error is not None else answer.problem or "no answer"
+    return f"HTTP {answer.status}: {message}" if answer.status else message
+
+
+def _max_length(entry: dict[str, Any]) -> int | None:
+    value = entry.get("max_model_len")
+    return value if isinstance(value, int) else None

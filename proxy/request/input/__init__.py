@@ -1,0 +1,1 @@
+"""The input of a request: items become messages."""

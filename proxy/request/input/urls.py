@@ -1,0 +1,170 @@
+"""URLs in the input, on behalf of the backend, which fetches them: what it may be sent to.
+
+Whoever may send a request could otherwise have the backend knock at addresses that only it can reach: its own ports, the
+network behind it, the metadata service of a cloud. Nothing is resolved here (this room does no I/O, and an answer of the DNS
+could be another one a moment later): a name that leads to a private address passes. Only the backend's network can stop that.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from typing import Any, Literal
+
+from proxy.request.input.items import Entry
+from proxy.wire.errors import ApiError, invalid_request
+
+UrlInputs = Literal["pass", "public", "refuse"]
+
+#: Fields of a content part whose text the backend may take for a URL.
+_FIELDS = frozenset({"image_url", "file_url", "video_url", "audio_url", "file_data"})
+#: What a URL begins with; anything else in `file_data` is the content itself.
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_HTTP = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
+#: Readers of URLs do not agree on these: some drop them, some take a backslash for a slash.
+_AMBIGUOUS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]")
+_PORT = re.compile(r":[0-9]*$")
+#: Ends of names that stay within a machine, a network or a cluster.
+_LOCAL = (
+    "localhost", "localdomain", "local", "internal", "intranet", "private", "lan", "home", "corp", "home.arpa", "cluster.local",
+    "svc",
+)  # fmt: skip
+#: The IETF's own addresses, some of which count as global.
+_PROTOCOLS = IPv4Network("192.0.0.0/24")
+_LONGEST_NAME = 253
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+")
+#: IPv6 addresses that stand for one of IPv4: the network's bits, and how far right the other address stands.
+_EMBEDDED = (
+    ("::ffff:0:0", 96, 0),
+    ("::", 96, 0),
+    ("::ffff:0:0:0", 96, 0),
+    ("64:ff9b::", 96, 0),
+    ("64:ff9b:1::", 48, 0),
+    ("2002::", 16, 80),
+)
+
+
+def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
+    """Look at every URL in these items. Raises `ApiError` 400 that names the first one which is not allowed.
+
+    `pass` allows all, `public` those that lead to public addresses as far as one can see, `refuse` none but `data:`.
+    """
+    if allowed == "pass":
+        return
+    for entry in entries:
+        for path, url in _urls(entry.item, entry.path):
+            complaint = _complaint(url, allowed)
+            if complaint is not None:
+                raise _refused(path, complaint)
+
+
+def not_public(url: str) -> str | None:
+    """What is wrong with a URL that a backend is to fetch from a public address; None if nothing is."""
+    if _AMBIGUOUS.search(url):
+        return "it has characters that a URL cannot have"
+    match = _HTTP.match(url)
+    if match is None:
+        return "only http://, https:// and data: are taken"
+    authority = match.group(1)
+    if "@" in authority or "%" in authority:
+        return "a user name or an encoded host is not taken"
+    return _host_complaint(_PORT.sub("", authority))
+
+
+def _complaint(url: str, allowed: UrlInputs) -> str | None:
+    if url[:5].lower() == "data:":
+        return None
+    return "this gateway takes content as a data: URL only" if allowed == "refuse" else not_public(url)
+
+
+def _urls(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Path and text of whatever may be a URL, at any depth (a body is bounded in that)."""
+    if isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _urls(entry, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            if name in _FIELDS and isinstance(entry, str):
+                if name != "file_data" or _SCHEME.match(entry.lstrip()):
+                    yield f"{path}.{name}", entry
+            elif isinstance(entry, dict | list):
+                yield from _urls(entry, f"{path}.{name}")
+
+
+def _host_complaint(text: str) -> str | None:
+    if text.startswith("["):
+        return _ipv6_complaint(text)
+    name = _ascii_name(text)
+    if name is None:
+        return "its host is not a name"
+    last = name.rpartition(".")[2]
+    if last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last):
+        return _ipv4_complaint(name)
+    if not _NAME.fullmatch(name):
+        return "its host is not a name of the public internet"
+    if any(name == end or name.endswith(f".{end}") for end in _LOCAL):
+        return "its host is a local name"
+    return None
+
+
+def _ascii_name(text: str) -> str | None:
+    """A host as it is looked up: ① is 1, 。 is a dot, a soft hyphen is nothing, and neither is one dot at the end."""
+    if len(text) > _LONGEST_NAME:
+        return None
+    name = unicodedata.normalize("NFKC", text)
+    if any(not character.isascii() and character.isnumeric() for character in name):
+        return None
+    try:
+        name = name if name.isascii() else name.encode("idna").decode()
+    except UnicodeError:
+        return None
+    return name.lower().removesuffix(".")
+
+
+def _ipv4_complaint(text: str) -> str | None:
+    """An address in any notation that a resolver takes: `127.1`, `0x7f000001`, `017700000001`, `2130706433`."""
+    parts = text.split(".")
+    try:
+        numbers = [_number(part) for part in parts]
+    except ValueError:
+        return "its host is not an address"
+    *first, last = numbers
+    if len(parts) > 4 or any(number > 255 for number in first) or last >= 256 ** (4 - len(first)):
+        return "its host is not an address"
+    value = last + sum(number << 8 * (3 - place) for place, number in enumerate(first))
+    return _address_complaint(IPv4Address(value))
+
+
+def _number(part: str) -> int:
+    if not part.isascii() or len(part) > 64:
+        raise ValueError
+    if part.startswith("0x"):
+        return int(part[2:] or "0", 16)
+    return int(part, 8) if len(part) > 1 and part.startswith("0") else int(part)
+
+
+def _ipv6_complaint(text: str) -> str | None:
+    try:
+        address = IPv6Address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return "its host is not an address"
+    if not text.endswith("]") or address.scope_id is not None:
+        return "its host is not an address"
+    for network, bits, shift in _EMBEDDED:
+        if int(address) >> (128 - bits) == int(IPv6Address(network)) >> (128 - bits):
+            return _address_complaint(IPv4Address(int(address) >> shift & 0xFFFFFFFF))
+    return _address_complaint(address)
+
+
+def _address_complaint(address: IPv4Address | IPv6Address) -> str | None:
+    special = isinstance(address, IPv4Address) and address in _PROTOCOLS
+    if address.is_global and not (special or address.is_multicast or address.is_reserved or address.is_unspecified):
+        return None
+    return "its host is a private or special address"
+
+
+def _refused(path: str, complaint: str) -> ApiError:
+    # The URL itself is not repeated: it may carry a secret.
+    return invalid_request(f"Invalid value for '{path}': this URL is refused, {complaint}.", path, "unsupported_value")

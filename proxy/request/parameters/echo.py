@@ -1,0 +1,93 @@
+"""The fields of the response object that repeat the request.
+
+The specification requires them all, most of them never null; what was not given is echoed as its default. What stands
+here is what was used: an effort or a tier that the gateway ignored is not claimed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.request.fields import Object
+from proxy.request.parameters.parameters import effort_in_use
+from proxy.request.parameters.text_format import format_name
+from proxy.request.policy import Policy
+from proxy.wire.requests import ResponsesRequest
+
+
+def echo(request: ResponsesRequest, policy: Policy) -> Object:
+    """Every request-derived field of the response, for a request that has been translated without error."""
+    fields: Object = {
+        "instructions": request.instructions,
+        "tools": [_tool(tool) for tool in request.tools or ()],
+        "tool_choice": _tool_choice(request.tool_choice),
+        "parallel_tool_calls": _given(request.parallel_tool_calls, True),
+        "max_tool_calls": request.max_tool_calls,
+        "text": _text(request),
+        "reasoning": _reasoning(request, policy),
+        "max_output_tokens": request.max_output_tokens,
+        "temperature": _given(request.temperature, 1.0),
+        "top_p": _given(request.top_p, 1.0),
+        "presence_penalty": _given(request.presence_penalty, 0.0),
+        "frequency_penalty": _given(request.frequency_penalty, 0.0),
+        "top_logprobs": _given(request.top_logprobs, 0),
+        "truncation": _given(request.truncation, "disabled"),
+        "previous_response_id": request.previous_response_id,
+        "store": policy.stores_responses and request.store is not False,
+        "background": bool(request.background),
+        "service_tier": _service_tier(request, policy),
+        "metadata": _given(request.metadata, {}),
+        "safety_identifier": request.safety_identifier,
+        "prompt_cache_key": request.prompt_cache_key,
+    }
+    if request.conversation is not None:
+        conversation = request.conversation
+        fields["conversation"] = {"id": conversation if isinstance(conversation, str) else conversation.get("id")}
+    if request.user is not None:
+        fields["user"] = request.user
+    return fields
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _tool(tool: Object) -> Object:
+    """A function with all its keys, as the specification's type has them; any other tool as it came."""
+    if tool["type"] != "function":
+        return tool
+    return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None} | tool
+
+
+def _tool_choice(choice: str | Object | None) -> str | Object:
+    if choice is None:
+        return "auto"
+    if isinstance(choice, dict) and choice["type"] == "allowed_tools" and choice.get("mode") is None:
+        return {**choice, "mode": "auto"}
+    return choice
+
+
+def _text(request: ResponsesRequest) -> Object:
+    text = request.text
+    if text is None or text.format is None:
+        fields: Object = {"format": {"type": "text"}}
+    elif text.format["type"] == "json_schema":
+        defaults: Object = {"type": "json_schema", "name": None, "description": None, "schema": None, "strict": None}
+        given = defaults | text.format
+        fields = {"format": {**given, "name": format_name(text.format), "strict": given["strict"] is True}}
+    else:
+        fields = {"format": text.format}
+    if text is not None and text.verbosity is not None:
+        fields["verbosity"] = text.verbosity
+    return fields
+
+
+def _reasoning(request: ResponsesRequest, policy: Policy) -> Object:
+    reasoning = request.reasoning
+    summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
+    return {"effort": effort_in_use(request, policy), "summary": None if summary == "none" else summary}
+
+
+def _service_tier(request: ResponsesRequest, policy: Policy) -> str:
+    forwarded = "service_tier" in policy.forward and request.service_tier != "auto"
+    return (request.service_tier if forwarded else None) or "default"

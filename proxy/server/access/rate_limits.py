@@ -1,0 +1,250 @@
+"""How much one client may have: requests and tokens per minute, and requests at the same time.
+
+An account is a key of the settings, limited or not, or where there are no keys the address of a client. What counts is what
+makes the backend work: the resources of the store and the lists of models are free. The workers of one gateway count together
+(`tally.py`); a single process counts in plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from aiohttp import web
+
+from proxy.server.access.api_keys import KEY_NAME
+from proxy.server.access.counter_table import SharedAccount, Table
+from proxy.server.access.token_bucket import Bucket, duration
+from proxy.settings import Settings
+from proxy.telemetry import logs
+from proxy.telemetry.metrics import Metrics
+from proxy.wire.errors import ApiError
+
+#: Most accounts of client addresses: who was away longest is forgotten first.
+_ADDRESSES = 10_000
+#: Nobody knows when a running request ends: seconds until it is worth asking again.
+_TRY_AGAIN = 1.0
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What an account may have; 0 is any amount."""
+
+    requests: int
+    tokens: int
+    concurrent: int
+
+
+class Account:
+    """What one client had lately, and has now."""
+
+    def __init__(
+        self,
+        key: str | None,
+        name: str,
+        allowance: Allowance,
+        clock: Clock,
+        metrics: Metrics,
+        shared: SharedAccount | None = None,
+    ) -> None:
+        """`key` is the name of a key, if it is one; `name` is said in errors; `clock` gives seconds, the same ones in all
+        processes; `shared` is what other workers count for it too."""
+        now = clock()
+        self.key = key
+        self.running = 0
+        self._name = name
+        self._allowance = allowance
+        self._clock = clock
+        self._metrics = metrics
+        self._shared = shared
+        self._requests = Bucket(allowance.requests, now) if allowance.requests else None
+        self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
+
+    def admit(self) -> Claim:
+        """Let one more request begin. Raises `ApiError` 429; what is refused counts for nothing."""
+        if self._shared is None:
+            self._begin(self.running)
+        else:
+            with self._shared as row:
+                self._read(row)
+                self._begin(row.running)
+                row.add(1)
+                self._write(row)
+        self.running += 1
+        if self.key is not None:
+            self._metrics.count(self._metrics.key_requests, self.key)
+        return Claim(self)
+
+    def charge(self, tokens: int) -> None:
+        """So many tokens more."""
+        self._take(tokens, ended=0)
+
+    def end(self, tokens: int) -> None:
+        """A request has ended, and took so many tokens."""
+        self.running -= 1
+        self._take(tokens, ended=1)
+
+    def _begin(self, running: int) -> None:
+        now, most = self._clock(), self._allowance.concurrent
+        for kind, unit, bucket in (("requests", "RPM", self._requests), ("tokens", "TPM", self._tokens)):
+            if bucket is not None and not bucket.remaining(now):
+                wait = bucket.seconds_until(1, now)
+                self._count(kind)
+                raise _limited(f"on {kind} per min ({unit}): Limit {bucket.limit}", self._name, kind, wait)
+        if most and running >= most:
+            self._count("concurrency")
+            raise _limited(f"on requests at the same time: Limit {most}", self._name, "requests", _TRY_AGAIN)
+        if self._requests is not None:
+            self._requests.take(1, now)
+
+    def _take(self, tokens: int, ended: int) -> None:
+        if self._shared is None:
+            self._take_tokens(tokens)
+        else:
+            with self._shared as row:
+                self._read(row)
+                self._take_tokens(tokens)
+                row.add(-ended)
+                self._write(row)
+        if self.key is not None:
+            self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
+
+    def _take_tokens(self, tokens: int) -> None:
+        if self._tokens is not None:
+            self._tokens.take(tokens, self._clock())
+
+    def _read(self, row: SharedAccount) -> None:
+        """Take over what other workers have counted."""
+        levels, now = row.levels, self._clock()
+        for bucket, state in ((self._requests, levels[:2]), (self._tokens, levels[2:])):
+            if bucket is not None:
+                bucket.state = state if state[1] else (bucket.limit, now)
+
+    def _write(self, row: SharedAccount) -> None:
+        requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
+        row.levels = (*requests, *tokens)
+
+    def headers(self) -> dict[str, str]:
+        """How much is left, as OpenAI says it."""
+        if self._shared is not None:
+            with self._shared as row:
+                self._read(row)
+        now, found = self._clock(), {}
+        for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
+            if bucket is not None:
+                found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
+                found[f"x-ratelimit-remaining-{kind}"] = str(bucket.remaining(now))
+                found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
+        return found
+
+    def _count(self, reason: str) -> None:
+        self._metrics.count(self._metrics.access_refusals, reason)
+        logs.logger().debug("not admitted", extra=logs.fields(reason=reason, client=self._name))
+
+
+class Claim:
+    """One request that was let in, until it ends."""
+
+    __slots__ = ("_account", "kept", "key")
+
+    def __init__(self, account: Account) -> None:
+        self._account: Account | None = account
+        #: The name of its key, if it came with one.
+        self.key = account.key
+        #: Whoever keeps the books of the response ends it: it may outlive its HTTP exchange.
+        self.kept = False
+
+    def charge(self, tokens: int) -> None:
+        """The request has taken so many tokens on its way, beside those of its answer."""
+        if self._account is not None:
+            self._account.charge(tokens)
+
+    def end(self, tokens: int = 0) -> None:
+        """The request has ended, and took so many tokens. Only the first call counts."""
+        account, self._account = self._account, None
+        if account is not None:
+            account.end(tokens)
+
+
+class Accounts:
+    """The accounts of all clients that there are limits for."""
+
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None) -> None:
+        """`table` is where several workers count together."""
+        self._table = table
+        self._clock = clock
+        self._metrics = metrics
+        self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
+        self._by_key = {
+            name: Account(
+                name,
+                f"key '{name}'",
+                Allowance(
+                    _first(key.requests_per_minute, settings.requests_per_minute),
+                    _first(key.tokens_per_minute, settings.tokens_per_minute),
+                    _first(key.concurrent_requests, settings.concurrent_requests),
+                ),
+                clock,
+                metrics,
+                self._shared(f"key {name}"),
+            )
+            for name, key in settings.api_keys.items()
+        }
+        self._by_address: OrderedDict[str, Account] = OrderedDict()
+
+    def of(self, request: web.Request) -> Account:
+        """The account of whoever asks."""
+        name = request.get(KEY_NAME)
+        return self._by_key[name] if name is not None else self._of_address(_network(request.remote))
+
+    def _of_address(self, address: str) -> Account:
+        account = self._by_address.get(address)
+        if account is None:
+            name = f"address {address}"
+            account = Account(None, name, self._default, self._clock, self._metrics, self._shared(name))
+            self._by_address[address] = account
+            if len(self._by_address) > _ADDRESSES:
+                self._by_address.popitem(last=False)
+        else:
+            self._by_address.move_to_end(address)
+        return account
+
+    def _shared(self, name: str) -> SharedAccount | None:
+        return None if self._table is None else SharedAccount(self._table, name)
+
+
+#: The account that a request counts for, and its claim there; absent without limits.
+ACCOUNT: web.RequestKey[Account] = web.RequestKey("account", Account)
+CLAIM: web.RequestKey[Claim] = web.RequestKey("claim", Claim)
+
+
+def has_limits(settings: Settings) -> bool:
+    """Somebody is limited in something."""
+    names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in names)
+
+
+def _first(own: int | None, default: int) -> int:
+    return default if own is None else own
+
+
+def _network(address: str | None) -> str:
+    """An address as an account: of IPv6 the network, since each client has 2**64 addresses in it."""
+    try:
+        found = ip_address(address or "")
+    except ValueError:
+        return address or "unknown"
+    if not isinstance(found, IPv6Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
+
+
+def _limited(what: str, name: str, kind: str, wait: float) -> ApiError:
+    # Clients read the time out of the message too: Codex looks for `try again in 1.5s`.
+    message = f"Rate limit reached for {name} {what}. Please try again in {max(wait, 0.001):.3f}s."
+    return ApiError(429, message, type=kind, code="rate_limit_exceeded", retry_after=wait)

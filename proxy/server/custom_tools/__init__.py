@@ -1,0 +1,1 @@
+"""Inputs of custom tools, checked against their grammars."""

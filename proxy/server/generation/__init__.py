@@ -1,0 +1,1 @@
+"""Making one response, whoever asks for it. No HTTP."""

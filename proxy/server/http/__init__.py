@@ -1,0 +1,1 @@
+"""HTTP mechanics on aiohttp: nothing of the API."""

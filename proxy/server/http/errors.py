@@ -1,0 +1,101 @@
+"""Every error leaves as an OpenAI-shaped JSON body with a request id; stack traces stay in the log."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from proxy.server.generation.gateway import GATEWAY
+from proxy.state import EventsUnavailable, StoreUnavailable
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError, invalid_request, server_error
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+#: The name of a request, on its answer, in the log, and at the backend.
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+_NO_STORE = "The store of this gateway cannot be reached. Please try again."
+_NO_EVENTS = (
+    "The log of running responses cannot be reached: they go on, but cannot be followed, and none can begin in the background. "
+    "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
+)
+_UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Name the request, run its handler, and turn whatever it raises into an answer."""
+    given = request.headers.get("X-Request-Id", "")
+    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
+    try:
+        return await handler(request)
+    except ApiError as error:
+        response = error_response(error)
+        if error.status == 408:  # the rest of the body may still come: nothing else can be asked on this connection
+            response.force_close()
+        return response
+    except StoreUnavailable as error:
+        logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
+        return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
+    except web.HTTPRequestEntityTooLarge as error:
+        return error_response(_too_large(error))
+    except web.HTTPNotFound:
+        return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
+    except web.HTTPMethodNotAllowed as error:
+        message = f"{request.method} is not possible on {request.path}."
+        response = error_response(ApiError(405, message, code="method_not_allowed"))
+        response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+        return response
+    except web.HTTPException as error:
+        return error_response(ApiError(error.status, error.reason))
+    except ConnectionError:
+        return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
+    except _UNREADABLE:
+        return error_response(_unreadable())
+    except Exception:
+        request.app[GATEWAY].metrics.defects.inc()
+        logs.logger().exception("defect", extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
+        return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body, for those who keep books of what is wrong with it. Raises `ApiError` 400 and 413."""
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_large(error) from None
+    except _UNREADABLE:
+        raise _unreadable() from None
+
+
+def _too_large(error: web.HTTPRequestEntityTooLarge) -> ApiError:
+    return ApiError(413, f"The request body is larger than this gateway accepts: {error.text}", code="request_too_large")
+
+
+def _unreadable() -> ApiError:
+    return invalid_request("The request body could not be read: it is cut or wrongly encoded.")
+
+
+def error_response(error: ApiError) -> web.Response:
+    """The error as an HTTP answer."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
+
+
+def new_request_id() -> str:
+    """A name for a request whose client gave it none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
+    """`x-request-id` on every answer: users quote it, operators grep for it."""
+    if request_id is not None:
+        response.headers["X-Request-Id"] = request_id
+    response.headers["Server"] = "responses-proxy"

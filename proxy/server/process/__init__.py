@@ -1,0 +1,1 @@
+"""One process or several: sockets, signals, and the parent of workers."""

@@ -1,0 +1,1 @@
+"""Exchanges written to files, without secrets."""

@@ -1,0 +1,1 @@
+"""The items of a response, as they are written."""
