@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from aiohttp import web
 from rich.console import Console, Group, RenderableType
 from rich.json import JSON
 from rich.live import Live
@@ -23,6 +22,9 @@ from rich.text import Text
 
 from proxy.commands.numbers import not_negative
 from proxy.conformance.checker import WARNINGS, Violation, check_stream
+from proxy.server import create_app as create_gateway
+from proxy.server import open_parts
+from proxy.settings import Settings
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.wire.sse import SSEDecoder
 
@@ -148,7 +150,9 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript,
             first_token_seconds=0.3,
         )
         backend = await stack.enter_async_context(serving(create_app(options)))
-        gateway = await stack.enter_async_context(serving(_gateway(f"{backend}/v1", raw=personality.markup is not None)))
+        settings = _settings(f"{backend}/v1", raw=personality.markup is not None)
+        parts = await stack.enter_async_context(open_parts(settings))
+        gateway = await stack.enter_async_context(serving(create_gateway(parts)))
         ports = [url.rpartition(":")[2] for url in (gateway, backend)]
         console.print(Text(f"you ─▶ gateway on port {ports[0]} ─▶ simulated backend on port {ports[1]}\n", style="dim"))
         console.print(Text(f"▸ {args.question}\n", style="bold"))
@@ -167,13 +171,11 @@ def _live(console: Console) -> Live:
     return Live(console=console, refresh_per_second=20, vertical_overflow="visible")
 
 
-def _gateway(backend: str, *, raw: bool) -> web.Application:
-    """The gateway's application in front of this backend, which is `raw` if it leaves the model's markup in the text."""
-    from proxy.server import create_app as create_gateway
-    from proxy.settings import Settings
+def _settings(backend: str, *, raw: bool) -> Settings:
+    """Return settings for this backend, which is `raw` if it leaves the model's markup in the text."""
 
     parser = "auto" if raw else "none"
-    return create_gateway(Settings(backend=[backend], store="none", reasoning_parser=parser, tool_call_parser=parser))
+    return Settings(backend=[backend], store="none", reasoning_parser=parser, tool_call_parser=parser)
 
 
 async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator[dict[str, Any]]:

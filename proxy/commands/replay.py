@@ -17,13 +17,12 @@ from rich.text import Text
 
 from proxy.conformance.events import frames
 from proxy.request import ChatPlan, translate
-from proxy.server.generation.gateway import Gateway
-from proxy.server.generation.stream_options import stream_options
+from proxy.server.generation.live_settings import InForce, translation_policy
+from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, PATTERN, error_fields
 from proxy.server.resources.websocket import parse_message
 from proxy.settings import Settings
-from proxy.stream.compactor import Compactor
-from proxy.stream.deferred_calls import JudgedTranslator
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.chat_errors import read_error
@@ -165,7 +164,7 @@ def replay(path: Path) -> Replay:
     if record.chat is None and record.end.get("truncated"):
         done.notes.append(_CUT)
         return done
-    gateway = Gateway(_settings(record, done))
+    in_force = _in_force(record, _settings(record, done))
     chat, headers = record.chat or {"response_id": "resp_0"}, record.head["headers"]
     try:
         request = _request(record)
@@ -173,8 +172,11 @@ def replay(path: Path) -> Replay:
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
             return done
-        request, plan = _translated(record, gateway, request)
-        options = stream_options(gateway, request, plan, headers, chat["response_id"], chat.get("thinking_open"))
+        request, plan = _translated(record, in_force, request)
+        client = client_of(in_force.settings, headers)
+        options = stream_options(in_force, request, plan, client, chat["response_id"], chat.get("thinking_open"))
+        if record.head.get("websocket"):
+            options = replace(options, stream_id=request.stream_id)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -202,15 +204,22 @@ def _request(record: Record) -> ResponsesRequest:
     return parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)
 
 
-def _translated(record: Record, gateway: Gateway, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatPlan]:
+def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatPlan]:
     """The request as the translation got it, and what becomes of it today. Raises `ApiError`."""
-    footing, policy = record.footing, gateway.parsers.policy(request.model)
+    footing = record.footing
+    policy = in_force.parsers.policy(request.model)
     if footing:
-        gateway.parsers.use_aliases(lambda _: str(footing["served_as"]))
-        policy = replace(gateway.parsers.policy(request.model), stores_responses=footing["stores_responses"])
+        policy = replace(policy, stores_responses=footing["stores_responses"])
         request = request.model_copy(update={name: footing[name] for name in ("input", "store") if name in footing})
     references, replaced = footing.get("references", {}), frozenset(footing.get("replaced", ()))
     return request, translate(request, policy, references.get, footing.get("history", ()), replaced)
+
+
+def _in_force(record: Record, settings: Settings) -> InForce:
+    """Return the settings with the choice of parsers, by the backend's name of the model where the record has it."""
+    served_as = record.footing.get("served_as") if record.footing else None
+    own_name = (lambda _: str(served_as)) if served_as is not None else str
+    return InForce(settings, ParserChoice(settings, translation_policy(settings), own_name=own_name))
 
 
 def _settings(record: Record, done: Replay) -> Settings:
@@ -242,7 +251,9 @@ def _translator(options: StreamOptions, plan: ChatPlan, chat: dict[str, Any]) ->
 
     if plan.sealed_reasoning and "sealed" in chat:
         options = replace(options, seal=seal)
-    return (Compactor(options, clock, seal) if plan.compacting else JudgedTranslator(options, clock)), clock
+    if plan.compacting:
+        options = replace(options, compaction=seal)
+    return Translator(options, clock), clock
 
 
 def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
@@ -252,7 +263,10 @@ def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Cloc
     for call in record.calls:
         clock.now = record.chat["created"] + call["at"]
         recorded += _bytes(call["sent"])
+        ended = translator.ended
         replayed += _perform(translator, call)
+        if translator.ended and not ended:
+            replayed += translator.terminal()
     usage = not record.head.get("tokenizer")
     if not usage:
         done.notes.append("usage is not compared: the gateway counted tokens with a tokenizer, which is not in the record")
@@ -284,7 +298,7 @@ def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
     if name == "insert":
         item = _bytes(data).decode()
         return translator.insert(json.loads(item)["type"], item)
-    if name == "judge" and isinstance(translator, JudgedTranslator):
+    if name == "judge":
         return translator.judge(_bytes(data).decode() if "data" in call else None)
     if name in ("queue", "start", "finish", "keep_alive"):
         played: bytes = getattr(translator, name)()

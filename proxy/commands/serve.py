@@ -142,10 +142,10 @@ def _require_folder(record: Path | None) -> None:
 
 def _require_parsers(settings: Settings) -> None:
     from proxy.request import Policy
-    from proxy.server.generation.parser_choice import Parsers
+    from proxy.server.generation.parser_choice import ParserChoice
 
     try:
-        Parsers(settings, Policy())
+        ParserChoice(settings, Policy())
     except ValueError as error:
         raise SettingsError(str(error)) from None
 

@@ -1,112 +1,149 @@
-"""The gateway as an aiohttp application: which path leads where."""
+"""The gateway as an aiohttp application: which path leads where, and what each resource gets."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
-from proxy.server.access import middleware as admission
 from proxy.server.access.counter_table import Table
-from proxy.server.generation.gateway import GATEWAY, Gateway
+from proxy.server.access.middleware import access_middlewares, add_access_headers
+from proxy.server.generation.in_flight import InFlight, State
 from proxy.server.http.errors import REQUEST_ID, errors_as_json, name_answer
-from proxy.server.resources import (
-    admin,
-    compact,
-    conversations,
-    input_tokens,
-    models,
-    responses,
-    websocket,
-)
-from proxy.server.resources import health as operations
-from proxy.server.resources import passthrough as relay
-from proxy.server.resources import stored_responses as stored
+from proxy.server.lifespan import Parts
+from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
-from proxy.settings import Settings
+from proxy.server.resources.compact import Compact
+from proxy.server.resources.conversations import Conversations
+from proxy.server.resources.health import Health
+from proxy.server.resources.input_tokens import InputTokens
+from proxy.server.resources.models import Models
+from proxy.server.resources.passthrough import Passthrough
+from proxy.server.resources.responses import ResponsesResource
+from proxy.server.resources.stored_responses import StoredResponses
+from proxy.server.resources.websocket import WebSockets
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def create_app(settings: Settings, table: Table | None = None, number: int = 0) -> web.Application:
-    """An application for `aiohttp.web.AppRunner`. Run it with `handler_cancellation=True`: that frees the backend at once
-    when a client leaves. `table`: where several workers count what clients had; `number`: of this process among them."""
-    gateway = Gateway(settings, number)
-    middlewares = [errors_as_json, *admission.admission(settings, gateway.metrics, table)]
-    app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app[GATEWAY] = gateway
-    app[models.MODELS] = models.Models(load_model_table(settings.model_table))
-    app.cleanup_ctx.append(input_tokens.load_tokenizer)
-    app.cleanup_ctx.append(_run_gateway)
-    app.on_response_prepare.append(_complete_head)
-    admission.add_signals(app, settings)
-    app[websocket.SOCKETS] = set()
-    app.on_shutdown.append(websocket.close_all)
-    app.router.add_post("/v1/responses", responses.create)
-    app.router.add_get("/v1/responses", responses.upgrade)
-    app.router.add_route("*", "/v1/responses", responses.refuse_method)
-    app.router.add_post("/v1/responses/input_tokens", input_tokens.count)
-    app.router.add_route("*", "/v1/responses/input_tokens", input_tokens.refuse_method)
-    app.router.add_get("/v1/models", models.list_models)
-    app.router.add_get("/v1/models/{id:.+}", models.retrieve_model)
-    app.router.add_post("/v1/responses/compact", compact.compact)
-    app.router.add_route("*", "/v1/responses/compact", compact.refuse_method)
-    if settings.store != "none":
-        _add_state(app.router)
-    operations.add_probes(app.router)
+def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None) -> web.Application:
+    """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
+
+    `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin.
+    """
+    settings = parts.settings
+    app = _new_app(parts, table)
+    websockets = WebSockets(parts.responses)
+    app.on_shutdown.append(websockets.close_all)
+    responses = ResponsesResource(parts.responses, parts.background, websockets)
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live)
+    router = app.router
+    _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
+    _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
+    _add(router, "/v1/responses/compact", POST=Compact(parts.responses).compact)
+    router.add_get("/v1/models", models.list_models)
+    router.add_get("/v1/models/{id:.+}", models.retrieve_model)
+    _add_stored(router, parts)
+    health = _health(parts)
+    _add_probes(router, health)
     if settings.operations_port is None:
-        _add_operations(app.router, settings)
+        _add_operations(router, health, parts, on_backend_change)
     if settings.relay:
-        app.router.add_route("*", "/v1/{path:.+}", relay.relay)
+        passthrough = Passthrough(parts.pool, settings)
+        router.add_route("*", "/v1/{path:.+}", passthrough.relay)
         for path in ("/tokenize", "/detokenize"):
-            app.router.add_post(path, relay.relay_unversioned)
+            router.add_post(path, passthrough.relay_unversioned)
     return app
 
 
-def create_operations_app(gateway: Gateway) -> web.Application:
-    """What `operations_port` serves, for a gateway that another application runs."""
-    app = web.Application(middlewares=[errors_as_json, *admission.admission(gateway.settings, gateway.metrics)])
-    app[GATEWAY] = gateway
-    app.on_response_prepare.append(_complete_head)
-    operations.add_probes(app.router)
-    _add_operations(app.router, gateway.settings)
+def create_operations_app(parts: Parts, on_backend_change: OnChange | None = None) -> web.Application:
+    """Return the application that `operations_port` serves, for the same parts."""
+    app = _new_app(parts)
+    health = _health(parts)
+    _add_probes(app.router, health)
+    _add_operations(app.router, health, parts, on_backend_change)
     return app
 
 
-def _add_operations(router: web.UrlDispatcher, settings: Settings) -> None:
-    """What operators alone need to see and to do."""
-    operations.add_operations(router)
-    if settings.admin_key is not None:
-        admin.add_routes(router)
+def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
+    settings = parts.settings
+    metrics = parts.metrics
+    middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
+    app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
+    app.on_response_prepare.append(_complete_head(parts.in_flight))
+    add_access_headers(app, settings)
+    return app
 
 
-def _add_state(router: web.UrlDispatcher) -> None:
-    """What there is only with a store. Without one these paths lead to the backend, like all others."""
-    router.add_get("/v1/responses/{id}", stored.read)
-    router.add_delete("/v1/responses/{id}", stored.delete)
-    router.add_get("/v1/responses/{id}/input_items", stored.input_items)
-    router.add_post("/v1/conversations", conversations.create)
-    router.add_get("/v1/conversations/{id}", conversations.read)
-    router.add_post("/v1/conversations/{id}", conversations.update)
-    router.add_delete("/v1/conversations/{id}", conversations.delete)
-    router.add_get("/v1/conversations/{id}/items", conversations.items)
-    router.add_post("/v1/conversations/{id}/items", conversations.add)
-    router.add_get("/v1/conversations/{id}/items/{item}", conversations.item)
-    router.add_delete("/v1/conversations/{id}/items/{item}", conversations.remove)
-    router.add_post("/v1/responses/{id}/cancel", stored.cancel)
-    for path in ("/v1/responses/{id}", "/v1/responses/{id}/input_items", "/v1/responses/{id}/cancel"):
-        router.add_route("*", path, stored.refuse_method)
-    for path in conversations.METHODS:
-        router.add_route("*", path, conversations.refuse_method)
+def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
+    """Add a path with its methods. Other methods are refused here, where the passthrough would relay them."""
+    for method, handler in handlers.items():
+        router.add_route(method, path, handler)
+    if "GET" in handlers:
+        router.add_route("HEAD", path, handlers["GET"])
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPMethodNotAllowed(request.method, list(handlers))
+
+    router.add_route("*", path, refuse)
 
 
-async def _complete_head(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the answer. A client of a process that is to end goes on over a new connection, with another process."""
-    name_answer(response, request.get(REQUEST_ID))
-    if request.app[GATEWAY].closing and response.status != 101:
-        response.force_close()
-        response.headers["Connection"] = "close"
+def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
+    """Add what exists only with a store. Without one these paths lead to the backend, like all others."""
+    if parts.store is None or parts.background is None:
+        return
+    stored = StoredResponses(parts.store, parts.background, parts.encryption, parts.live)
+    conversations = Conversations(parts.store, parts.encryption, parts.live)
+    _add(router, "/v1/responses/{id}", GET=stored.read, DELETE=stored.delete)
+    _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)
+    _add(router, "/v1/responses/{id}/cancel", POST=stored.cancel)
+    _add(router, "/v1/conversations", POST=conversations.create)
+    _add(
+        router,
+        "/v1/conversations/{id}",
+        GET=conversations.read,
+        POST=conversations.update,
+        DELETE=conversations.delete,
+    )
+    _add(router, "/v1/conversations/{id}/items", GET=conversations.items, POST=conversations.add)
+    _add(router, "/v1/conversations/{id}/items/{item}", GET=conversations.item, DELETE=conversations.remove)
 
 
-async def _run_gateway(app: web.Application) -> AsyncIterator[None]:
-    await app[GATEWAY].start()
-    yield
-    await app[GATEWAY].close()
+def _health(parts: Parts) -> Health:
+    return Health(parts.pool, parts.in_flight, parts.autoconfiguration, parts.metrics, parts.settings)
+
+
+def _add_probes(router: web.UrlDispatcher, health: Health) -> None:
+    """Add what machines ask that send us requests: on every port."""
+    router.add_get("/health", health.health)
+    router.add_get("/ready", health.ready)
+
+
+def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_backend_change: OnChange | None) -> None:
+    """Add what operators alone need."""
+    router.add_get("/metrics", health.metrics)
+    if parts.settings.admin_key is None:
+        return
+    admin = Admin(parts.pool, parts.settings, on_backend_change or _nobody)
+    router.add_get("/admin/backends", admin.list_backends)
+    router.add_post("/admin/backends", admin.add)
+    router.add_get("/admin/backends/{name}", admin.show)
+    router.add_delete("/admin/backends/{name}", admin.remove)
+    router.add_post("/admin/backends/{name}/drain", admin.drain)
+    router.add_post("/admin/backends/{name}/resume", admin.resume)
+
+
+def _complete_head(in_flight: InFlight) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    async def complete(request: web.Request, response: web.StreamResponse) -> None:
+        """Put the request id on an answer. A client of a process that is to end goes on over a new connection."""
+        name_answer(response, request.get(REQUEST_ID))
+        if in_flight.state > State.SERVING and response.status != 101:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
+    return complete
+
+
+def _nobody(_done: str, _name: str, _fields: dict[str, Any]) -> None:
+    """Tell nobody: there are no other workers."""

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 from proxy.stream.options import Clock, StreamOptions
+from proxy.stream.plain_translator import PlainTranslator
 from proxy.stream.response import Status
-from proxy.stream.translator import Translator
 from proxy.stream.writer import quote
 from proxy.wire.errors import server_error
 
@@ -15,7 +15,7 @@ from proxy.wire.errors import server_error
 SealText = Callable[[str], str]
 
 
-class Compactor(Translator):
+class Compactor(PlainTranslator):
     """A translator that keeps the model's own events to itself and sends the compaction item in their stead."""
 
     def __init__(self, options: StreamOptions, clock: Clock, seal: SealText) -> None:

@@ -13,12 +13,12 @@ it.
 from __future__ import annotations
 
 from proxy.stream.options import Clock, StreamOptions
-from proxy.stream.translator import Translator
+from proxy.stream.plain_translator import PlainTranslator
 from proxy.wire.errors import ApiError
 from proxy.wire.tools import Grammar
 
 
-class JudgedTranslator(Translator):
+class JudgedTranslator(PlainTranslator):
     """As `Translator`, if nothing is to be judged. `grammars` and `waits` are as the options have them."""
 
     def __init__(self, options: StreamOptions, clock: Clock) -> None:

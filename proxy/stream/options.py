@@ -34,4 +34,6 @@ class StreamOptions:
     reasoning_event: str = "response.reasoning_text"
     client: Client = STANDARD
     markup: Markup | None = None  #: reads the markup in the text; one for each stream
+    compaction: Callable[[str], str] | None = None  # seals the summary that the answer is
+    stream_id: str | None = None  # the last member of every event
     encode: Encode | None = None  #: the model's tokenizer, to count where the backend does not

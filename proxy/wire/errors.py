@@ -32,8 +32,20 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.quoted = quoted
 
+    def copy(self) -> ApiError:
+        """Return the same error without its traceback, whose frames would keep the whole request in memory."""
+        return ApiError(
+            self.status,
+            self.message,
+            type=self.type,
+            code=self.code,
+            param=self.param,
+            retry_after=self.retry_after,
+            quoted=self.quoted,
+        )
+
     def body(self) -> dict[str, Any]:
-        """The JSON body: `{"error": {"message", "type", "param", "code"}}`."""
+        """Return the JSON body: `{"error": {"message", "type", "param", "code"}}`."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from proxy.server.generation.create import Creation
 from proxy.server.generation.generation import Generation
-from proxy.server.resources.exchange import Exchange
 from proxy.stream.translator import Translator
 from tests.server.harness import post, run, simulated, until
 
@@ -24,7 +24,7 @@ def _uncollected() -> Iterator[None]:
 
 def alive() -> int:
     """How many parts of requests there are; other tests may have left some."""
-    return sum(isinstance(one, Exchange | Generation | Translator) for one in gc.get_objects())
+    return sum(isinstance(one, Creation | Generation | Translator) for one in gc.get_objects())
 
 
 @pytest.mark.usefixtures("_uncollected")

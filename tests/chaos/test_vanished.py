@@ -134,7 +134,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
             running = asyncio.create_task(post(served, input="tokens: 30 tps: 30"))
             await until(lambda: behind_us.connections)
             known.clear()
-            (member,) = served.gateway.pool.members.by_name.values()
+            (member,) = served.parts.pool.members.by_name.values()
             connector = member.backend._chats
             connector.clear_dns_cache()  # half a minute later
             message = assert_error(await post(served), 502, "server_error")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
+from proxy.server import open_parts
 from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
@@ -92,11 +93,12 @@ async def open_stage(options: SimulatorOptions, backend: str | None, knobs: dict
 
 @asynccontextmanager
 async def _gateway(settings: Settings) -> AsyncIterator[tuple[str, int]]:
-    runner = Runner(create_gateway(settings), shutdown_timeout=0.5)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
-        yield host, port
-    finally:
-        await runner.cleanup()
+    async with open_parts(settings) as parts:
+        runner = Runner(create_gateway(parts), shutdown_timeout=0.5)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port = runner.addresses[0]
+            yield host, port
+        finally:
+            await runner.cleanup()

@@ -145,10 +145,10 @@ def test_a_response_through_a_gateway_that_adapted(vllm: Server) -> None:
         # The model does not think about questions that it has not learned: its reasoning is named.
         given = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"} if vllm.start == "raw" else {}
         async with gateway(vllm.url, backend_api_key=None, **given) as served:
-            served.gateway.begin_adapting()
-            assert served.gateway.adapting is not None
-            await served.gateway.adapting
-            assert served.gateway.settings.max_tokens_field == "max_completion_tokens"
+            served.parts.autoconfiguration.begin()
+            assert served.parts.autoconfiguration.task is not None
+            await served.parts.autoconfiguration.task
+            assert served.parts.live.current.settings.max_tokens_field == "max_completion_tokens"
             asked = {"model": "tiny", "input": "Please play scenario: weather", "tools": [WEATHER], "temperature": 0}
             answer = await post(served, asked)
             items = answer.final["output"]
@@ -163,9 +163,9 @@ def test_a_response_through_a_gateway_that_adapted(vllm: Server) -> None:
 def test_what_the_gateway_finds_out_by_itself(vllm: Server) -> None:
     async def test() -> None:
         async with gateway(vllm.url) as served:
-            served.gateway.begin_adapting()
-            assert served.gateway.adapting is not None
-            await served.gateway.adapting
-            assert served.gateway.settings.tool_call_parser == ("auto" if vllm.start == "raw" else "none")
+            served.parts.autoconfiguration.begin()
+            assert served.parts.autoconfiguration.task is not None
+            await served.parts.autoconfiguration.task
+            assert served.parts.live.current.settings.tool_call_parser == ("auto" if vllm.start == "raw" else "none")
 
     run_test(test())

@@ -164,11 +164,11 @@ def test_the_settings_are_those_at_the_beginning(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with simulated(SimulatorOptions(tokens_per_second=200), record=tmp_path) as served:
-            socket_settings = served.gateway.settings
+            socket_settings = served.parts.live.current.settings
             async with connect(served) as socket:
                 await socket.send("tokens: 20")
-                await until(lambda: served.gateway.exchanges, "it runs")
-                served.gateway.use_settings(socket_settings.model_copy(update={"reasoning_events": "spec"}))
+                await until(lambda: served.parts.in_flight.activities, "it runs")
+                served.parts.live.use(socket_settings.model_copy(update={"reasoning_events": "spec"}))
                 await socket.rest()
 
     harness.run(test())

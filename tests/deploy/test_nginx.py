@@ -85,7 +85,7 @@ def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], Non
             await client.read_until(b"Hello")
             leave(client)
             await asyncio.wait_for(behind.connections[0].lost, 10)
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
 
     run(test())
 

@@ -55,9 +55,9 @@ async def adapted(backend: Backend, **settings: Any) -> AsyncIterator[Served]:
 
 
 async def examined(served: Served) -> None:
-    served.gateway.begin_adapting()
-    assert served.gateway.adapting is not None
-    await asyncio.wait_for(asyncio.shield(served.gateway.adapting), 30)
+    served.parts.autoconfiguration.begin()
+    assert served.parts.autoconfiguration.task is not None
+    await asyncio.wait_for(asyncio.shield(served.parts.autoconfiguration.task), 30)
 
 
 @pytest.fixture

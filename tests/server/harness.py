@@ -22,10 +22,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.conformance.events import frames
-from proxy.server import create_app
-from proxy.server.generation.gateway import GATEWAY, Gateway
+from proxy.server import create_app, open_parts
 from proxy.server.http.body_timeout import body_limit
 from proxy.server.http.connections import Runner
+from proxy.server.lifespan import Parts
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
@@ -78,7 +78,7 @@ class Served:
     """A running gateway."""
 
     url: str
-    gateway: Gateway
+    parts: Parts
 
     @property
     def port(self) -> int:
@@ -86,35 +86,39 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a sample; 0 if there is none yet."""
-        self.gateway.metrics.settle()
-        return self.gateway.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
+        self.parts.metrics.settle()
+        return self.parts.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
 
 
 @asynccontextmanager
 async def gateway(*backends: str, send_buffer: int | None = None, **settings: Any) -> AsyncIterator[Served]:
     """The gateway in front of a backend. `send_buffer`: bytes that the kernel keeps for a client, where not its own choice."""
     before = asyncio.all_tasks()
-    app = create_app(
-        Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
-    )
-    runner = Runner(app)
-    await runner.setup()
+    wanted = Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
     with defects() as found:
-        try:
+        async with open_parts(wanted) as parts, _running(create_app(parts)) as runner:
             listening = socket.create_server(("127.0.0.1", 0))
             if send_buffer is not None:  # accepted sockets inherit it
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             await web.SockSite(runner, listening, backlog=4096).start()
-            served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", app[GATEWAY])
+            served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", parts)
             assert runner.server is not None
-            async with body_limit(runner.server, served.gateway.settings.body_timeout):
+            async with body_limit(runner.server, served.parts.settings.body_timeout):
                 yield served
-            await until(lambda: not served.gateway.exchanges, "no exchange is left")
+            await until(lambda: not served.parts.in_flight.activities, "no exchange is left")
             assert served.metric("requests_in_flight") == 0
-        finally:
-            await runner.cleanup()
     await until(lambda: not (asyncio.all_tasks() - before - {asyncio.current_task()}), "no task is left")
     assert found == []
+
+
+@asynccontextmanager
+async def _running(app: web.Application) -> AsyncIterator[Runner]:
+    runner = Runner(app)
+    await runner.setup()
+    try:
+        yield runner
+    finally:
+        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -159,7 +159,7 @@ async def pool(
 
 def key_of(served: Served, replica: Replica) -> str:
     """A cache key that prefers this replica: their names have ports in them, and differ from run to run."""
-    names = [(name, 1.0) for name in served.gateway.pool.members.by_name]
+    names = [(name, 1.0) for name in served.parts.pool.members.by_name]
     place = replica.place if replica.place in dict(names) else replica.name
     return next(key for key in map(str, range(1000)) if preference(f"key:{key}", names)[0] == place)
 

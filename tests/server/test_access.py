@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from proxy.server import create_app as create_gateway
-from proxy.server.http.errors import errors_as_json
+from proxy.server import open_parts
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.simulator import RECEIVED, create_app, serving
@@ -198,7 +198,7 @@ def test_requests_and_tokens_are_counted_for_each_key() -> None:
             async with simulated(api_keys=KEYS, access_log=True) as served:
                 usage = [(await post(served, headers=bearer(ALICE))).final["usage"]["total_tokens"] for _ in range(2)]
                 await post(served, input=7, headers=bearer(BOB))
-                await until(lambda: not served.gateway.exchanges)
+                await until(lambda: not served.parts.in_flight.activities)
                 assert served.metric("key_requests_total", key="alice") == 2
                 assert served.metric("key_tokens_total", key="alice") == sum(usage) > 0
                 assert served.metric("key_requests_total", key="bob") == 1
@@ -213,11 +213,18 @@ def test_requests_and_tokens_are_counted_for_each_key() -> None:
 
 def test_without_keys_limits_and_origins_nothing_stands_in_the_way() -> None:
     """The way of a request is as short as ever."""
-    plain = create_gateway(Settings())
-    assert list(plain.middlewares) == [errors_as_json]
-    assert len(plain.on_response_prepare) == 1
-    full = create_gateway(Settings(api_keys=KEYS, requests_per_minute=1, cors_origins=["*"]))
-    assert len(full.middlewares) == 4
+
+    async def test() -> None:
+        async with open_parts(Settings(store="none")) as parts:
+            plain = create_gateway(parts)
+        assert len(plain.middlewares) == 1
+        assert len(plain.on_response_prepare) == 1
+        settings = Settings(api_keys=KEYS, requests_per_minute=1, cors_origins=["*"], store="none")
+        async with open_parts(settings) as parts:
+            full = create_gateway(parts)
+        assert len(full.middlewares) == 4
+
+    run(test())
 
 
 # ---- the backend ------------------------------------------------------------------------------------------------------
@@ -345,7 +352,7 @@ def test_a_name_cannot_be_had_by_sending_it_as_a_key() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served, sdk(served, "x") as client:
             mine = await client.responses.create(model="m", input="x", extra_headers={"Authorization": "key:alice"})
-            assert served.gateway.store is not None
-            assert await served.gateway.store.response("key:alice", mine.id) is None
+            assert served.parts.store is not None
+            assert await served.parts.store.response("key:alice", mine.id) is None
 
     run(test())

@@ -59,7 +59,12 @@ def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -
         backend = Backend(personality)
         async with adapted(backend) as served:
             assert settings_of(lines) == RAW[personality]
-            await until(lambda: served.gateway.asks_token_ids("simulator") or "vllm" not in personality)
+            await until(
+                lambda: (
+                    served.parts.responses.asks_for_token_ids("simulator", served.parts.live.current)
+                    or "vllm" not in personality
+                )
+            )
             answer = await post(served, input="scenario: demo", tools=[WEATHER])
             assert [item["type"] for item in answer.final["output"]] == ["reasoning", "message", "function_call"]
             assert ("return_token_ids" in backend.chats[-1]) is ("vllm" in personality)
@@ -163,8 +168,8 @@ def test_it_can_be_switched_off() -> None:
     async def test() -> None:
         backend = Backend("llamacpp")
         async with serving(backend.app) as url, gateway(url, adapt=False) as served:
-            served.gateway.begin_adapting()
-            assert served.gateway.adapting is None
+            served.parts.autoconfiguration.begin()
+            assert served.parts.autoconfiguration.task is None
             await post(served)
             assert len(backend.chats) == 1
 

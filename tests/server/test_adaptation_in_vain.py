@@ -29,13 +29,13 @@ def test_a_server_that_comes_later_is_waited_for_while_the_gateway_serves(
         with socket.create_server(("127.0.0.1", 0)) as held:
             port = held.getsockname()[1]
         async with gateway(f"http://127.0.0.1:{port}") as served:
-            served.gateway.begin_adapting()
+            served.parts.autoconfiguration.begin()
             await until(lambda: lines)
             assert (await post(served)).status == 502
             runner = web.AppRunner(Backend("llamacpp").app)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", port).start()
-            await until(lambda: served.gateway.adapting.done() if served.gateway.adapting else False)
+            await until(lambda: served.parts.autoconfiguration.task.done() if served.parts.autoconfiguration.task else False)
             assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
             assert len([line for line in lines if "cannot be examined yet" in line]) == 1
             await runner.cleanup()
@@ -54,12 +54,12 @@ def test_health_tells_that_the_backend_is_being_looked_at() -> None:
 
         async with backend(slow) as behind, gateway(behind.url) as served:
             assert (await ask(served, "GET", "/health")).json == {"status": "ok"}
-            served.gateway.begin_adapting()
+            served.parts.autoconfiguration.begin()
             await asked.wait()
             assert (await ask(served, "GET", "/health")).json == {"status": "ok", "examining": True}
             answer.set()
-            assert served.gateway.examination is not None
-            await served.gateway.examination.looked.wait()
+            assert served.parts.autoconfiguration is not None
+            await served.parts.autoconfiguration.looked.wait()
             assert (await ask(served, "GET", "/health")).json == {"status": "ok"}
 
     run(test())
@@ -68,7 +68,7 @@ def test_health_tells_that_the_backend_is_being_looked_at() -> None:
 def test_a_stop_ends_the_waiting() -> None:
     async def test() -> None:
         async with gateway("http://127.0.0.1:9") as served:
-            served.gateway.begin_adapting()
+            served.parts.autoconfiguration.begin()
             await asyncio.sleep(0)  # the harness sees to it that no task is left
 
     run(test())
@@ -139,7 +139,7 @@ def test_a_model_that_thinks_longer_is_given_more_room() -> None:
         backend = Backend("sglang-raw", change)
         async with adapted(backend) as served:
             assert 2048 in [chat.get("max_completion_tokens") for chat in backend.chats]
-            assert served.gateway.settings.tool_call_parser == "hermes"
+            assert served.parts.live.current.settings.tool_call_parser == "hermes"
 
     run(test())
 

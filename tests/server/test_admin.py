@@ -56,7 +56,7 @@ def test_without_the_key_nothing_is_told_and_nothing_done(header: str | None) ->
                 answer = await ask(served, method, f"/admin/backends{path}", headers=headers, json={"url": "http://x"})
                 assert_error(answer, 401, "invalid_api_key")
                 assert a.place not in answer.body.decode()
-            assert len(served.gateway.pool.members.by_name) == 2
+            assert len(served.parts.pool.members.by_name) == 2
 
     run(test())
 
@@ -142,7 +142,7 @@ def test_a_backend_is_added_and_removed_under_load() -> None:
             assert_error(await admin(served, "DELETE", "/b"), 404)
             b.go_on.set()
             assert text_of((await slow).final) == "B"
-            await until(lambda: not served.gateway.pool.members.leaving)
+            await until(lambda: not served.parts.pool.members.leaving)
             assert [one["name"] for one in (await admin(served, "GET")).json["data"]] == [a.place]
             assert 'responses_proxy_backend_up{backend="b"}' not in (await ask(served, "GET", "/metrics")).body.decode()
 
@@ -154,8 +154,8 @@ def test_a_backend_that_is_removed_while_it_is_examined_is_looked_for_no_longer(
 
     async def test() -> None:
         async with replicas(Replica("A")) as (a,), gateway("http://127.0.0.1:9", a.url, admin_key=KEY, adapt=True) as served:
-            served.gateway.begin_adapting()
-            examination, adapting = served.gateway.examination, served.gateway.adapting
+            served.parts.autoconfiguration.begin()
+            examination, adapting = served.parts.autoconfiguration, served.parts.autoconfiguration.task
             assert examination is not None
             assert adapting is not None
             await examination.looked.wait()
@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_new_backend_is_said_without_its_secrets(fields: di
             assert said in assert_error(answer, 400)
             assert answer.json["error"]["param"] == param
             assert b"hunter2" not in answer.body
-            assert len(served.gateway.pool.members.by_name) == 1
+            assert len(served.parts.pool.members.by_name) == 1
 
     run(test())
 
@@ -287,16 +287,16 @@ def test_a_change_of_the_settings_leaves_what_is_under_way_alone() -> None:
             running = asyncio.create_task(post(served, model="m"))
             await until(lambda: a.active)
             moved = Settings(backends={"one": {"url": b.url, "aliases": {"gpt": "m"}}})
-            served.gateway.pool.members.apply(specs_of(moved))
+            served.parts.pool.members.apply(specs_of(moved))
             assert text_of((await post(served, model="gpt")).final) == "B"
             renamed = Settings(backends={"one": {"url": b.url, "aliases": {"gpt-5": "m"}}})
-            before = served.gateway.pool.members.by_name["one"]
-            served.gateway.pool.members.apply(specs_of(renamed))
-            assert served.gateway.pool.members.by_name["one"] is before  # its connections stay
+            before = served.parts.pool.members.by_name["one"]
+            served.parts.pool.members.apply(specs_of(renamed))
+            assert served.parts.pool.members.by_name["one"] is before  # its connections stay
             assert text_of((await post(served, model="gpt-5")).final) == "B"
             a.go_on.set()
             assert text_of((await running).final) == "A"
-            await until(lambda: not served.gateway.pool.members.leaving)
+            await until(lambda: not served.parts.pool.members.leaving)
             assert served.metric("backend_requests_in_flight", backend="one") == 0
 
     run(test())

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from proxy.server import create_app as create_gateway
-from proxy.server.generation.gateway import GATEWAY
+from proxy.server import open_parts
 from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import create_app, serving
@@ -264,9 +264,8 @@ def test_a_head_that_does_not_end_is_given_up_with_the_keep_alive_time(beginning
     """aiohttp's own clock; what the documentation says about it."""
 
     async def test() -> None:
-        async with serving(create_app()) as url:
-            app = create_gateway(Settings(backend=[url], store="none"))
-            runner = Runner(app, keepalive_timeout=0.3)
+        async with serving(create_app()) as url, open_parts(Settings(backend=[url], store="none")) as parts:
+            runner = Runner(create_gateway(parts), keepalive_timeout=0.3)
             await runner.setup()
             try:
                 site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -284,7 +283,7 @@ def test_a_head_that_does_not_end_is_given_up_with_the_keep_alive_time(beginning
                         await client.send(b"x")
                 assert await closing == b""
                 client.close()
-                assert not app[GATEWAY].exchanges
+                assert not parts.in_flight.activities
             finally:
                 await runner.cleanup()
 

@@ -299,7 +299,7 @@ def test_the_end_of_the_gateway_lets_the_input_pass() -> None:
         ):
             asking = asyncio.create_task(post(served, tools=[tool("[a-z]+", "t", "regex")]))
             await until(lambda: len(server.requests) == 2, "the correction is asked for")
-            for exchange in list(served.gateway.exchanges):
+            for exchange in list(served.parts.in_flight.activities):
                 exchange.shut_down()
             final = (await asking).final
             assert final["status"] == "completed"

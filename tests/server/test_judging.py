@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.server.custom_tools.grammar_check import LONGEST_INPUT, Judge
+from proxy.server.custom_tools.grammar_check import LONGEST_INPUT, GrammarChecker
 from proxy.wire.tools import Grammar
 from tests.request.patches import PATCHES
 from tests.server.harness import run
@@ -38,7 +38,7 @@ GOOD = "*** Begin Patch\n*** Add File: hello.txt\n+Hello from the simulator.\n**
 )
 def test_verdicts(grammar: Grammar, text: str, outcome: str) -> None:
     async def test() -> None:
-        assert (await Judge().check(grammar, text)).outcome == outcome
+        assert (await GrammarChecker().check(grammar, text)).outcome == outcome
 
     run(test())
 
@@ -46,7 +46,7 @@ def test_verdicts(grammar: Grammar, text: str, outcome: str) -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_process_of_its_own_on_either_loop(loop: str) -> None:
     async def test() -> None:
-        assert (await Judge().check(Grammar("lark", NESTED), "(x)")).outcome == "valid"
+        assert (await GrammarChecker().check(Grammar("lark", NESTED), "(x)")).outcome == "valid"
 
     run(test(), loop)
 
@@ -55,14 +55,14 @@ def test_without_processes_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.executable", "/nowhere/python")
 
     async def test() -> None:
-        assert (await Judge().check(Grammar("lark", NESTED), "(x)")).outcome == "skipped"
+        assert (await GrammarChecker().check(Grammar("lark", NESTED), "(x)")).outcome == "skipped"
 
     run(test())
 
 
 def test_a_verdict_says_what_is_wrong() -> None:
     async def test() -> None:
-        assert "RPAR" in (await Judge().check(Grammar("lark", NESTED), "((x)")).reason
+        assert "RPAR" in (await GrammarChecker().check(Grammar("lark", NESTED), "((x)")).reason
 
     run(test())
 
@@ -73,7 +73,7 @@ def test_a_hostile_grammar_is_given_up_and_holds_nobody_up(monkeypatch: pytest.M
     hostile = Grammar("lark", 'start: a*\na: "(" a ")" | /(x+x+)+y/')
 
     async def test() -> None:
-        judge = Judge()
+        judge = GrammarChecker()
         hostile_checks = [asyncio.create_task(judge.check(hostile, "x" * 60)) for _ in range(5)]
         assert (await judge.check(Grammar("lark", PATCHES), GOOD)).outcome == "valid"
         assert not any(check.done() for check in hostile_checks)
@@ -86,6 +86,6 @@ def test_a_long_patch_is_judged_at_once() -> None:
     async def test() -> None:
         patch = "*** Begin Patch\n*** Add File: a\n" + "+a line of text\n" * 20_000 + "*** End Patch"
         async with asyncio.timeout(10):  # it takes a few milliseconds
-            assert (await Judge().check(Grammar("lark", PATCHES), patch)).outcome == "valid"
+            assert (await GrammarChecker().check(Grammar("lark", PATCHES), patch)).outcome == "valid"
 
     run(test())

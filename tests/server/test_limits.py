@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server.access.rate_limits import _ADDRESSES, Accounts
+from proxy.server.access.rate_limits import _ADDRESSES, RateLimits
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.telemetry.metrics import Metrics
@@ -79,7 +79,7 @@ def test_a_client_that_leaves_has_had_tokens_too() -> None:
             while client.received.count(b"delta") < 60:
                 assert await client.read()
             client.close()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             limited(await post(served), "tokens")
 
     run(test())
@@ -96,7 +96,7 @@ def test_what_runs_at_the_same_time() -> None:
                 assert "at the same time: Limit 1" in limited(refused, "requests")
                 assert (await post(served, headers=bearer(OTHER))).status == 200
                 running.close()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             for _ in range(2):
                 assert (await post(served, headers=bearer(KEY))).status == 200
             for _ in range(2):  # what is refused later on is given back
@@ -208,7 +208,7 @@ def test_the_sdk_waits_and_tries_again() -> None:
             AsyncOpenAI(base_url=f"{served.url}/v1", api_key=KEY, max_retries=3) as sdk,
         ):
             slow = asyncio.create_task(sdk.responses.create(model="m", input="tokens: 20 tps: 100"))
-            await until(lambda: served.gateway.exchanges)
+            await until(lambda: served.parts.in_flight.activities)
             assert (await sdk.responses.create(model="m", input="hi")).status == "completed"
             assert (await slow).status == "completed"
 
@@ -258,7 +258,7 @@ def test_everything_gives_back_what_it_held() -> None:
                     assert event.get("status") == status
                 await socket.send_json({"type": "response.create", "model": "simulator", "input": ENDLESS})
                 await socket.receive_json()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             assert (await post(served)).status == 200
 
     run(test())
@@ -288,8 +288,8 @@ class Asking:
         return None
 
 
-def accounts() -> Accounts:
-    return Accounts(Settings(requests_per_minute=1), lambda: 0.0, Metrics())
+def accounts() -> RateLimits:
+    return RateLimits(Settings(requests_per_minute=1), lambda: 0.0, Metrics())
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_a_client_that_leaves_between_two_attempts_leaves_nothing_behind() -> No
             await until(lambda: b.active)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            await until(lambda: not served.gateway.exchanges)
-            assert [member.in_flight for member in served.gateway.pool.members.by_name.values()] == [0, 0]
+            await until(lambda: not served.parts.in_flight.activities)
+            assert [member.in_flight for member in served.parts.pool.members.by_name.values()] == [0, 0]
 
     run(test())
 
@@ -117,7 +117,7 @@ def test_a_stream_that_died_before_it_said_anything_can_be_asked_for_elsewhere()
 
     async def test() -> None:
         async with pool("A", "B", "C", details={}) as (served, *_):
-            several, route = served.gateway.pool, Route("m")
+            several, route = served.parts.pool, Route("m")
             body = b'{"model":"m","messages":[]}'
             answered = []
             for _ in range(3):
@@ -131,7 +131,7 @@ def test_a_stream_that_died_before_it_said_anything_can_be_asked_for_elsewhere()
             assert several.retry_route(route, answered[-1]) is None
             assert [served.metric("backend_retries_total", backend=name, reason="broke") for name in answered] == [1, 1, 0]
         async with pool("A") as (served, a):
-            assert served.gateway.pool.retry_route(Route("m"), a.place) is None
+            assert served.parts.pool.retry_route(Route("m"), a.place) is None
 
     run(test())
 
@@ -151,7 +151,7 @@ def test_a_breaker_opens_tries_and_closes() -> None:
             for _ in range(4):
                 assert text_of((await ask_first(served, a)).final) == "B"
             assert (len(a.asked), state("open"), state("closed")) == (2, 1, 0)
-            breaker = served.gateway.pool.members.by_name[a.place].breaker
+            breaker = served.parts.pool.members.by_name[a.place].breaker
             clock = asyncio.get_running_loop().time
             await until(lambda: breaker.state(clock()) == "half_open")
             assert text_of((await ask_first(served, a)).final) == "B"  # the trial failed

@@ -103,8 +103,8 @@ def test_the_log_line_of_a_response_names_its_backend(caplog: pytest.LogCaptureF
         async with pool("A", "B", details={}, access_log=True) as (served, *_):
             with caplog.at_level("INFO", logger="responses_proxy"):
                 await post(served, model="m")
-                await until(lambda: not served.gateway.exchanges)
-                served.gateway.metrics.settle()
+                await until(lambda: not served.parts.in_flight.activities)
+                served.parts.metrics.settle()
             [fields] = [vars(record)["fields"] for record in caplog.records if record.message == "response"]
             assert fields["backend"] in {"A", "B"}
 

@@ -32,7 +32,7 @@ def test_no_place_is_lost_and_no_place_is_given_twice(seed: int) -> None:
     async def test() -> None:
         settings = {"max_concurrency": 2, "queue_size": 5, "breaker_failures": 2, "breaker_time": 0.05, "health_interval": 0.05}
         async with pool("A", "B", "C", **settings) as (served, *several):
-            members = served.gateway.pool.members.by_name.values()
+            members = served.parts.pool.members.by_name.values()
             varying = asyncio.create_task(vary(several))
             tasks: list[asyncio.Task[object]] = []
             for number in range(150):
@@ -49,7 +49,7 @@ def test_no_place_is_lost_and_no_place_is_given_twice(seed: int) -> None:
             varying.cancel()
             await asyncio.gather(varying, return_exceptions=True)
             await until(lambda: not any(member.in_flight for member in members))
-            assert served.gateway.pool.queued == 0
+            assert served.parts.pool.queued == 0
             for one in several:
                 one.does = "answer"
                 assert served.metric("backend_requests_in_flight", backend=one.place) == 0

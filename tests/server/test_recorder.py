@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.server.recording import recorder
-from proxy.server.recording.recorder import PATTERN
+from proxy.server.recording.recorder import PATTERN, NoRecorder
 from proxy.server.recording.redaction import REDACTED
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions
@@ -135,7 +135,7 @@ def test_a_client_that_leaves_is_kept_too(tmp_path: Path) -> None:
 def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            assert served.gateway.recorder is None
+            assert isinstance(served.parts.responses.recorder, NoRecorder)
             await post(served)
 
     run(test())

@@ -121,9 +121,9 @@ def test_a_client_that_leaves_ends_nothing() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await post(served, input=ENDLESS, background=True)
-            await until(lambda: served.gateway.background and served.gateway.background.runs, "it runs on")
-            assert served.gateway.background is not None
-            (name,) = served.gateway.background.runs
+            await until(lambda: served.parts.background and served.parts.background.runs, "it runs on")
+            assert served.parts.background is not None
+            (name,) = served.parts.background.runs
             assert (await get(served, name)).json["status"] in ("queued", "in_progress")
             await cancel(served, name)
 
@@ -158,13 +158,13 @@ def test_what_was_finished_cannot_be_cancelled() -> None:
     async def test() -> None:
         async with backend(hanging) as behind, gateway(behind.url, store="memory") as served:
             name = (await start(served))["id"]
-            assert served.gateway.background is not None
-            run_ = served.gateway.background.runs[name]
-            await until(lambda: run_._generation and run_._generation.translator.lifecycle.finish_reason, "it has stopped")
+            assert served.parts.background is not None
+            run_ = served.parts.background.runs[name]
+            await until(lambda: run_._creation.translator.lifecycle.finish_reason, "it has stopped")
             answer = (await cancel(served, name)).json
             assert answer["status"] == "completed"
-            assert served.gateway.store is not None
-            stored = await served.gateway.store.response("", name)
+            assert served.parts.store is not None
+            stored = await served.parts.store.response("", name)
             assert stored is not None
             assert stored.status == "completed"
             assert (await get(served, name, "?stream=true")).final == answer
@@ -229,7 +229,7 @@ def test_a_gateway_that_stops_ends_what_runs(tmp_path: Path) -> None:
         async with serving(create_app()) as url:
             async with gateway(url, store=path, drain_timeout=0.05) as served:
                 name = (await start(served, ENDLESS))["id"]
-                await served.gateway.drain(asyncio.Event())
+                await served.parts.in_flight.drain(asyncio.Event(), 30)
             async with gateway(url, store=path) as served:
                 response = (await get(served, name)).json
                 assert (response["status"], "shutting down" in response["error"]["message"]) == ("failed", True)
@@ -264,7 +264,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(tmp_path: Path) -> None
             program(url, "--store", str(path)) as dying,
             gateway(url, store=str(path)) as served,
         ):
-            name = (await start(Served(f"http://127.0.0.1:{dying.port}", served.gateway), ENDLESS))["id"]
+            name = (await start(Served(f"http://127.0.0.1:{dying.port}", served.parts), ENDLESS))["id"]
             dying.process.kill()
             await dying.process.wait()
             assert (await get(served, name)).json["status"] in ("queued", "in_progress")

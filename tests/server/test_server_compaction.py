@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.encrypted_content import Seal
+from proxy.server.generation.encrypted_content import Encryption
 from proxy.simulator import RECEIVED, create_app, serving
 from proxy.wire.errors import ApiError
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, simulated
@@ -114,16 +114,16 @@ def test_what_was_changed_or_belongs_to_another_is_refused() -> None:
 
 
 def test_no_character_of_a_sealed_text_can_be_changed() -> None:
-    seal = Seal(b"key")
+    seal = Encryption(b"key")
     for text in ("a", "ab", "abc", "abcd"):  # all lengths of the padding
-        sealed = seal.close("reasoning", "", "m", text)
-        assert seal.open("reasoning", "", sealed, "input") == ("m", text)
+        sealed = seal.encrypt("reasoning", "", "m", text)
+        assert seal.decrypt("reasoning", "", sealed, "input") == ("m", text)
         body = sealed.rstrip("=")
         for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/":
             tampered = body[:-1] + other + sealed[len(body) :]
             if tampered != sealed:
                 with pytest.raises(ApiError):
-                    seal.open("reasoning", "", tampered, "input")
+                    seal.decrypt("reasoning", "", tampered, "input")
 
 
 @pytest.mark.parametrize("kind", ["compaction", "reasoning"])

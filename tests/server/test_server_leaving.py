@@ -36,15 +36,15 @@ async def stops(behind: Backend, leave: Callable[[], None]) -> None:
 
 
 async def gone(served: Served, phase: str) -> None:
-    await until(lambda: not served.gateway.exchanges)
+    await until(lambda: not served.parts.in_flight.activities)
     assert served.metric("client_disconnects_total", phase=phase) == 1
     assert sum(sample.value for sample in _samples(served, "requests_total")) == 1
 
 
 def _samples(served: Served, name: str) -> list[Any]:
     wanted = f"responses_proxy_{name}"
-    served.gateway.metrics.settle()
-    return [one for metric in served.gateway.metrics.registry.collect() for one in metric.samples if one.name == wanted]
+    served.parts.metrics.settle()
+    return [one for metric in served.parts.metrics.registry.collect() for one in metric.samples if one.name == wanted]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -96,7 +96,7 @@ def test_while_a_whole_answer_is_collected(loop: str) -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
             client = await RawClient.connect(served)
             await client.post(stream=False)
-            await until(lambda: any(one._books.phase == "stream" for one in served.gateway.exchanges))
+            await until(lambda: any(one.log.phase == "stream" for one in served.parts.in_flight.activities))
             await stops(behind, client.close)
             await gone(served, "stream")
 
@@ -129,7 +129,7 @@ def test_during_the_upload(loop: str) -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
             client = await RawClient.connect(served)
             await client.send(b'POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"model": ')
-            await until(lambda: served.gateway.exchanges)
+            await until(lambda: served.parts.in_flight.activities)
             client.close()
             await gone(served, "request")
             assert behind.connections == []
@@ -151,7 +151,7 @@ def test_while_it_does_not_read(way: str, loop: str) -> None:
         async with backend(play) as behind, gateway(behind.url, send_buffer=4096) as served:
             client = await RawClient.connect(served, receive_buffer=4096)
             await client.post()
-            await until(lambda: any(one._downstream and one._downstream.slow for one in served.gateway.exchanges))
+            await until(lambda: any(one.slow for one in served.parts.in_flight.activities))
             await stops(behind, lambda: LEAVE[way](client))
             await gone(served, "stream")
 

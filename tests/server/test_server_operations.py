@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.server.generation.in_flight import State
 from proxy.simulator import create_app, serving
 from proxy.telemetry import logs
 from tests.server.backends import HEAD, Connection, backend, chat_stream, refusing, streaming
@@ -63,7 +64,7 @@ def test_ready_does_not_wait_for_ever() -> None:
 def test_a_draining_gateway_is_not_ready_and_takes_no_requests() -> None:
     async def test() -> None:
         async with simulated() as served:
-            served.gateway.draining = True
+            served.parts.in_flight.enter(State.DRAINING)
             assert (await ask(served, "GET", "/ready")).status == 503
             assert (await ask(served, "GET", "/health")).status == 200
             answer = await post(served)
@@ -134,7 +135,7 @@ def test_the_books_of_what_goes_wrong() -> None:
             await client.post(input="tokens: 3000 tps: 100")
             await client.read_until(b"output_text.delta")
             client.close()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             seen = await scraped(served)
             outcomes: dict[str, float] = {}
             for labels, value in seen["requests_total"].items():

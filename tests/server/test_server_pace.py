@@ -16,12 +16,12 @@ PILE = 16 * 1024 * 1024
 
 async def stalled(served: Served) -> None:
     """A client is known to be slow."""
-    await until(lambda: any(one._downstream and one._downstream.slow for one in served.gateway.exchanges), "slow")
+    await until(lambda: any(one.slow for one in served.parts.in_flight.activities), "slow")
 
 
 def buffered(served: Served) -> int:
     """Bytes that the gateway keeps for its clients."""
-    transports = [exchange._request.transport for exchange in served.gateway.exchanges]
+    transports = [exchange._request.transport for exchange in served.parts.in_flight.activities]
     return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
 
@@ -88,7 +88,7 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
             client = await RawClient.connect(served, receive_buffer=SMALL)
             await client.post()
             await stalled(served)
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             assert served.metric("client_disconnects_total", phase="stream") == 1
             await behind.connections[0].lost
             client.close()
@@ -113,7 +113,7 @@ def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
             client = await RawClient.connect(served, receive_buffer=SMALL)
             await client.post()
             await until(lambda: behind.requests)
-            await until(lambda: not served.gateway.exchanges, "dropped")
+            await until(lambda: not served.parts.in_flight.activities, "dropped")
             client.close()
 
     run(test(), loop)
@@ -132,7 +132,7 @@ def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
             client = await RawClient.connect(served, receive_buffer=SMALL)
             await client.post(instructions="x" * 1_000_000)
             await until(lambda: behind.requests)
-            await until(lambda: not served.gateway.exchanges, "dropped")
+            await until(lambda: not served.parts.in_flight.activities, "dropped")
             client.close()
 
     run(test(), loop)
@@ -150,7 +150,7 @@ def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: s
             await client.post(instructions="x" * 1_000_000)
             await until(lambda: behind.requests)
             await client.read_until(b"response.created")
-            for exchange in served.gateway.exchanges:
+            for exchange in served.parts.in_flight.activities:
                 exchange.shut_down()
             while not client.received.endswith(b"\r\n0\r\n\r\n"):
                 assert await client.read(1 << 20)
@@ -195,7 +195,7 @@ def test_keep_alives_to_a_client_that_does_not_read_do_not_pile_up(loop: str) ->
             await until(lambda: behind.requests)
             await stalled(served)
             assert buffered(served) < 1024 * 1024
-            await until(lambda: not served.gateway.exchanges, "dropped")
+            await until(lambda: not served.parts.in_flight.activities, "dropped")
             client.close()
 
     run(test(), loop)

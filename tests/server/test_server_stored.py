@@ -98,7 +98,7 @@ def test_a_long_conversation_takes_what_is_new() -> None:
 
     async def test() -> None:
         async with simulated(store="memory") as served:
-            store = served.gateway.store
+            store = served.parts.store
             assert store is not None
             last, counted = None, [0]
             for number in range(1, 41):
@@ -255,7 +255,7 @@ def test_a_cut_answer_is_stored_as_it_was() -> None:
 def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bool, monkeypatch: Any) -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:
-            store = served.gateway.store
+            store = served.parts.store
             assert store is not None
 
             async def full(*_: Any) -> bool:

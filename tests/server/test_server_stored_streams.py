@@ -80,7 +80,7 @@ def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
                 again = (await ask(served, "GET", f"/v1/responses/{name}?stream=true")).body
                 assert done([frame.data for frame in frames(again)]) == done(events)
                 assert last in again.decode()
-                store = served.gateway.store
+                store = served.parts.store
                 assert store is not None
                 kept = await store.response("", name)
                 assert kept is not None

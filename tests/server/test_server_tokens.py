@@ -34,7 +34,8 @@ def model_folder(folder: Path, template: str) -> str:
 def test_a_raw_vllm_is_asked_for_token_ids_and_each_kind_is_counted() -> None:
     async def test() -> None:
         async with served("vllm-raw", **RAW["vllm-raw"]) as (running, simulator):
-            await until(lambda: running.gateway.asks_token_ids("simulator"), "the backend says that it is a vLLM")
+            asks = running.parts.responses.asks_for_token_ids
+            await until(lambda: asks("simulator", running.parts.live.current), "the backend says that it is a vLLM")
             final = (await post(running, model="simulator", input="scenario: demo", tools=[WEATHER])).final
             assert received(simulator)["return_token_ids"] is True
             kinds = ("reasoning", "text", "tool_arguments", "other")
@@ -69,8 +70,8 @@ def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: st
     async def test() -> None:
         folder = model_folder(tmp_path, PLAIN)
         async with backend(slowly) as behind, gateway(behind.url, tokenizer=folder, store="memory") as running:
-            assert running.gateway.tokenizer is not None
-            counted = running.gateway.tokenizer.count_input
+            assert running.parts.tokenizer is not None
+            counted = running.parts.tokenizer.count_input
 
             def watched(body: Any) -> int:
                 found = counted(body)
@@ -78,7 +79,7 @@ def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: st
                 return found
 
             loop = asyncio.get_running_loop()
-            running.gateway.tokenizer.count_input = watched  # type: ignore[method-assign]
+            running.parts.tokenizer.count_input = watched  # type: ignore[method-assign]
             asked = {"model": "m", "input": "How are you?"}
             if way in ("http", "background"):
                 final = (await post(running, **asked, background=way == "background")).final

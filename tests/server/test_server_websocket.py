@@ -261,8 +261,8 @@ def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.Monke
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
             await socket.send("tokens: 100000")
-            await until(lambda: served.gateway.exchanges, "it is being answered")
-            await until(lambda: not served.gateway.exchanges, "it has ended")
+            await until(lambda: served.parts.in_flight.activities, "it is being answered")
+            await until(lambda: not served.parts.in_flight.activities, "it has ended")
 
     run(test())
 

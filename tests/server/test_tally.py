@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proxy.server.access.counter_table import SharedAccount, Table, create
-from proxy.server.access.rate_limits import Accounts
+from proxy.server.access.counter_table import SharedRow, Table, create
+from proxy.server.access.rate_limits import RateLimits
 from proxy.settings import Settings
 from proxy.settings.keys import ApiKey, hash_of
 from proxy.telemetry.metrics import Metrics
@@ -20,8 +20,8 @@ from proxy.wire.errors import ApiError
 _HOLD = """
 import sys, time
 from pathlib import Path
-from proxy.server.access.counter_table import SharedAccount, Table
-with SharedAccount(Table(Path(sys.argv[1]), 1), "key alice") as row:
+from proxy.server.access.counter_table import SharedRow, Table
+with SharedRow(Table(Path(sys.argv[1]), 1), "key alice") as row:
     row.add(1)
     print("held", flush=True)
     time.sleep(60)
@@ -34,44 +34,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def accounts(folder: Path, place: int, now: list[float], **limits: Any) -> Accounts:
+def accounts(folder: Path, place: int, now: list[float], **limits: Any) -> RateLimits:
     settings = Settings(api_keys={"alice": ApiKey(hash=hash_of("rp_alice-0123456789"))}, **limits)
-    return Accounts(settings, lambda: now[0], Metrics(), Table(folder, place))
+    return RateLimits(settings, lambda: now[0], Metrics(), Table(folder, place))
 
 
 def test_two_count_together_and_so_does_a_third_that_comes_later(folder: Path) -> None:
     now = [1000.0]
     one, two = (accounts(folder, place, now, requests_per_minute=3)._by_key["alice"] for place in (0, 1))
-    one.admit()
-    two.admit()
+    one.reserve()
+    two.reserve()
     assert one.headers()["x-ratelimit-remaining-requests"] == two.headers()["x-ratelimit-remaining-requests"] == "1"
     three = accounts(folder, 2, now, requests_per_minute=3)._by_key["alice"]
-    three.admit()
+    three.reserve()
     for account in (one, two, three):
         with pytest.raises(ApiError):
-            account.admit()
+            account.reserve()
     now[0] += 20
-    two.admit()
+    two.reserve()
     with pytest.raises(ApiError):
-        one.admit()
+        one.reserve()
 
 
 def test_tokens_and_what_runs_count_for_all_until_a_worker_is_gone(folder: Path) -> None:
     now = [1000.0]
     one, two = (accounts(folder, place, now, concurrent_requests=2, tokens_per_minute=100)._by_key["alice"] for place in (0, 1))
-    first = one.admit()
-    two.admit()
+    first = one.reserve()
+    two.reserve()
     with pytest.raises(ApiError, match="same time"):
-        one.admit()
+        one.reserve()
     first.end(10)
     assert two.headers()["x-ratelimit-remaining-tokens"] == "90"
-    last = two.admit()
+    last = two.reserve()
     Table(folder).clear(1)
-    one.admit()
-    one.admit()
+    one.reserve()
+    one.reserve()
     last.end(0)  # by one that was taken for dead: nothing becomes negative
     with pytest.raises(ApiError, match="same time"):
-        one.admit()
+        one.reserve()
 
 
 def test_a_holder_that_hangs_is_not_waited_for_and_one_that_is_killed_leaves_no_lock(folder: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_holder_that_hangs_is_not_waited_for_and_one_that_is_killed_leaves_no_
         assert holder.stdout.readline() == "held\n"
         table = Table(folder, 0)
         assert not table.lock()
-        with SharedAccount(table, "key alice") as row:
+        with SharedRow(table, "key alice") as row:
             assert row.running == 1
             row.add(1)
         holder.send_signal(signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_a_holder_that_hangs_is_not_waited_for_and_one_that_is_killed_leaves_no_
         assert table.lock()
         table.unlock()
         table.clear(1)
-        with SharedAccount(table, "key alice") as row:
+        with SharedRow(table, "key alice") as row:
             assert row.running == 1
     finally:
         holder.kill()
@@ -98,21 +98,21 @@ def test_a_holder_that_hangs_is_not_waited_for_and_one_that_is_killed_leaves_no_
 
 def test_of_more_accounts_than_there_are_rows_those_that_run_something_stay(folder: Path) -> None:
     table = Table(folder, 0)
-    with SharedAccount(table, "address of old") as row:
+    with SharedRow(table, "address of old") as row:
         row.levels = (1.0, 1.0, 0.0, 0.0)
         row.add(1)
     for number in range(40_000):
-        with SharedAccount(table, f"address {number}") as row:
+        with SharedRow(table, f"address {number}") as row:
             row.levels = (5.0, 2.0 + number, 0.0, 0.0)
-    with SharedAccount(table, "address of old") as row:
+    with SharedRow(table, "address of old") as row:
         assert (row.running, row.levels[0]) == (1, 1.0)
-    with SharedAccount(table, "address 39999") as row:
+    with SharedRow(table, "address 39999") as row:
         assert row.levels[0] == 5.0
-    with SharedAccount(table, "address 0") as row:
+    with SharedRow(table, "address 0") as row:
         assert row.levels == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_place_beyond_the_table_counts_nothing_that_runs(folder: Path) -> None:
-    with SharedAccount(Table(folder, 99), "key alice") as row:
+    with SharedRow(Table(folder, 99), "key alice") as row:
         row.add(1)
         assert row.running == 0

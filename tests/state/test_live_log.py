@@ -34,7 +34,7 @@ async def start(served: Served, text: str = SLOW) -> str:
 
 async def written(served: Served, name: str, number: int) -> None:
     """Wait until an event of this number is in the log."""
-    store = served.gateway.store
+    store = served.parts.store
     assert store is not None
     while True:
         if await store.events(name, number - 1):
@@ -172,7 +172,7 @@ def test_made_here_followed_and_cancelled_there(
             await until(lambda: backend[COUNTERS].running, "the backend is at work")
             assert (await ask(other, "DELETE", f"/v1/responses/{name}")).status == 200
             await until(lambda: not backend[COUNTERS].running, "the backend is free")
-            await one.gateway.pool.close()  # its idle connections would count as tasks that the other one left
+            await one.parts.pool.close()  # its idle connections would count as tasks that the other one left
 
     run(test())
 
@@ -196,7 +196,7 @@ def test_responses_go_on_while_the_server_is_gone(redis_server: RedisServer, tmp
             for body in (*await asyncio.gather(*following), await late):
                 assert_whole(body, response)
             await ended(one, await start(other, "scenario: plain"))
-            await one.gateway.pool.close()
+            await one.parts.pool.close()
 
     run(test())
 
@@ -212,7 +212,7 @@ def test_responses_end_truthfully_without_the_server(redis_server: RedisServer, 
             assert response["status"] == "completed"
             for served in (one, other):
                 assert_whole(await stream(served, name), response)
-            await one.gateway.pool.close()
+            await one.parts.pool.close()
 
     run(test())
 

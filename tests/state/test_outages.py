@@ -42,7 +42,7 @@ async def assert_there(served: Served, name: str | None) -> None:
 
 
 def database(served: Served) -> Sqlite:
-    store = served.gateway.store
+    store = served.parts.store
     assert store is not None
     assert isinstance(store._database, Sqlite)
     return store._database
@@ -80,8 +80,8 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
         async with serving(create_app()) as backend, gateway(backend, store=url) as served:
             running = await start(served, "tokens: 20 tps: 100")
             await asyncio.to_thread(own_postgres.stop)
-            assert served.gateway.background is not None
-            (run_,) = served.gateway.background.runs.values()
+            assert served.parts.background is not None
+            (run_,) = served.parts.background.runs.values()
             await asyncio.wait_for(run_._ending.wait(), 5)
             await asyncio.to_thread(own_postgres.start)
             response = await ended(served, running)
@@ -150,7 +150,7 @@ def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: p
                 other = sqlite3.connect(path, isolation_level=None)
                 other.execute("BEGIN EXCLUSIVE")
                 async with asyncio.timeout(5):
-                    await served.gateway.drain(asyncio.Event())
+                    await served.parts.in_flight.drain(asyncio.Event(), 30)
             other.close()
             async with gateway(url, store=str(path)) as served:
                 await lapse(served)
@@ -161,7 +161,7 @@ def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: p
 
 async def lapse(served: Served) -> None:
     """Half a minute passes without a sign of life."""
-    store = served.gateway.store
+    store = served.parts.store
     assert store is not None
     await store._database.run(lambda sql: sql.execute("UPDATE responses SET alive_until = alive_until - 30").rowcount)
 

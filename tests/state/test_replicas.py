@@ -53,7 +53,7 @@ def test_made_here_continued_followed_and_cancelled_there(postgres_url: str) -> 
             await until(lambda: not backend[COUNTERS].running, "the backend is free")
             assert (await ask(two, "DELETE", f"/v1/responses/{first['id']}")).status == 200
             assert (await get(one, first["id"])).status == 404
-            await one.gateway.pool.close()  # its idle connections would count as tasks that the other one left
+            await one.parts.pool.close()  # its idle connections would count as tasks that the other one left
 
     run(test())
 
@@ -70,11 +70,11 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(
             gateway(url, store=postgres_url, events=log) as served,
             program(url, "--store", postgres_url, "--events", log) as dying,
         ):
-            name = await start(Served(f"http://127.0.0.1:{dying.port}", served.gateway), ENDLESS)
+            name = await start(Served(f"http://127.0.0.1:{dying.port}", served.parts), ENDLESS)
             await written(served, name, 21)
             dying.process.kill()
             await dying.process.wait()
-            store = served.gateway.store
+            store = served.parts.store
             assert store is not None
             late = "UPDATE responses SET alive_until = alive_until - 30"  # half a minute later
             await store._database.run(lambda sql: sql.execute(late).rowcount)

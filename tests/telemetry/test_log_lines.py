@@ -44,7 +44,7 @@ def asked(play: Any, **fields: Any) -> str:
     async def test() -> None:
         async with backend(play) as behind, gateway(behind.url, access_log=True, store="memory") as served:
             await post(served, model="m", tools=[WEATHER], **fields)
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
             address.append(behind.url.removeprefix("http://"))
 
     run(test())
@@ -98,7 +98,7 @@ def test_a_client_that_leaves_while_the_model_works(lines: Callable[[], list[Lin
             await client.post(model="m")
             await client.read_until(b"output_text.delta")
             client.close()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
 
     run(test())
     (line,) = lines()
@@ -113,9 +113,9 @@ def test_a_client_that_leaves_before_it_has_read_what_is_complete(lines: Callabl
         ):
             client = await RawClient.connect(served, receive_buffer=4096)
             await client.post(model="m")
-            await until(lambda: any(one._downstream and one._downstream.slow for one in served.gateway.exchanges), "slow")
+            await until(lambda: any(one.slow for one in served.parts.in_flight.activities), "slow")
             client.reset()
-            await until(lambda: not served.gateway.exchanges)
+            await until(lambda: not served.parts.in_flight.activities)
 
     run(test())
     (line,) = lines()

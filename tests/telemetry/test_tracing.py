@@ -139,7 +139,7 @@ def test_a_client_that_leaves_is_not_an_error() -> None:
         await client.post(model="m")
         await client.read_until(b"output_text.delta")
         client.close()
-        await until(lambda: not served.gateway.exchanges)
+        await until(lambda: not served.parts.in_flight.activities)
 
     spans, _ = traced(ask_it, held)
     server = spans.one(SERVER)
@@ -172,7 +172,7 @@ def test_a_trace_that_is_not_sampled_is_carried_and_not_sent() -> None:
 def test_a_response_in_the_background_has_its_trace_too() -> None:
     async def ask_it(served: Any) -> None:
         await post(served, model="m", tools=[WEATHER], background=True, stream=False, headers={"traceparent": PARENT})
-        await until(lambda: not served.gateway.exchanges)
+        await until(lambda: not served.parts.in_flight.activities)
 
     spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
     assert spans.one(SERVER).attributes["responses_proxy.delivery"] == "detached"

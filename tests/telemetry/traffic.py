@@ -41,7 +41,7 @@ async def busy_gateway(**settings: Any) -> AsyncIterator[Served]:
 async def send_everything(served: Served) -> None:
     """One round; it takes about a third of a second. Sixteen requests, with the one that leaves."""
     await send_requests(served)
-    await until(lambda: not served.gateway.exchanges)
+    await until(lambda: not served.parts.in_flight.activities)
 
 
 async def send_requests(served: Served | Program) -> None:

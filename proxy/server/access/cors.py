@@ -1,7 +1,7 @@
 """Web pages as clients: which may use the gateway from a browser (CORS), and which may open its WebSocket.
 
-A browser asks for leave before it lets a page read an answer, but not before it opens a WebSocket: any page that somebody
-on this machine looks at could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off.
+A browser asks for permission before it lets a page read an answer, but not before it opens a WebSocket: any page open on this
+machine could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.settings import Settings
 from proxy.wire.errors import ApiError
 
 _METHODS = "GET, POST, DELETE, PUT, PATCH, OPTIONS"
-#: What pages may read of an answer's headers.
+# The headers of an answer that pages may read.
 _EXPOSED = ", ".join(
     [
         "Retry-After",
@@ -25,17 +25,17 @@ _EXPOSED = ", ".join(
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )
-#: Seconds for which a browser need not ask again.
+# Seconds for which a browser need not ask again.
 _MAX_AGE = "600"
 
 
 def is_preflight(request: web.Request) -> bool:
-    """A browser asks whether a page may send a request. It comes without a key."""
+    """Tell whether a browser asks if a page may send a request. That comes without a key."""
     return request.method == "OPTIONS" and "Origin" in request.headers and "Access-Control-Request-Method" in request.headers
 
 
 def preflight(request: web.Request, origins: frozenset[str]) -> web.Response:
-    """The answer to that question. `origins` are those of the settings, in lower case."""
+    """Return the answer to that question. `origins` are those of the settings, in lower case."""
     response = web.Response(status=204)
     response.headers["Vary"] = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"
     if is_allowed(request.headers, origins):
@@ -47,30 +47,30 @@ def preflight(request: web.Request, origins: frozenset[str]) -> web.Response:
     return response
 
 
-def give_leave(request: web.Request, response: web.StreamResponse, origins: frozenset[str]) -> None:
-    """The headers of an answer by which a browser lets a page read it; none for pages that may not."""
+def add_headers(request: web.Request, response: web.StreamResponse, origins: frozenset[str]) -> None:
+    """Add the headers by which a browser lets a page read an answer; none for pages that may not."""
     everybody = "*" in origins
     if not everybody:
         response.headers.setdefault("Vary", "Origin")
     if is_allowed(request.headers, origins):
-        # Never with credentials: keys are in a header, and a cookie means nothing here.
+        # Never with credentials: keys are sent in a header, and cookies are not used.
         response.headers["Access-Control-Allow-Origin"] = "*" if everybody else request.headers["Origin"]
         response.headers["Access-Control-Expose-Headers"] = _EXPOSED
 
 
 def is_allowed(headers: Mapping[str, str], origins: frozenset[str]) -> bool:
-    """The page comes from an origin of the settings."""
+    """Tell whether a page comes from an origin of the settings."""
     origin = headers.get("Origin")
     return origin is not None and ("*" in origins or origin.lower() in origins)
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:
-    """The origins of the settings, as browsers write them."""
+    """Return the origins of the settings, as browsers write them."""
     return frozenset(origin.lower().rstrip("/") for origin in settings.cors_origins)
 
 
 def check_socket(request: web.Request, settings: Settings) -> None:
-    """Whoever opens a WebSocket is no browser (those send an origin), or a page that may. Raises `ApiError` 403."""
+    """Refuse a WebSocket to pages that may not open one (only browsers send an origin). Raise `ApiError` 403."""
     origin = request.headers.get("Origin")
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
@@ -82,7 +82,7 @@ def check_socket(request: web.Request, settings: Settings) -> None:
 
 
 def _is_literal(host: str) -> bool:
-    """An address or `localhost`: any other name may be an attacker's, who lets it point here (DNS rebinding)."""
+    """Tell an address or `localhost` from other names, which an attacker could make resolve to this machine (DNS rebinding)."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         ip_address(name)

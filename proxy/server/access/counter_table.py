@@ -124,8 +124,8 @@ def digest(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=_WHO).digest()
 
 
-class SharedAccount:
-    """One account's row. Used as `with`: what is read and written inside is one step for all workers."""
+class SharedRow:
+    """One client's row. With `with`, what is read and written inside is one step for all workers."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
@@ -133,7 +133,7 @@ class SharedAccount:
         self._row = -1
         self._locked = False
 
-    def __enter__(self) -> SharedAccount:
+    def __enter__(self) -> SharedRow:
         self._locked = self._table.lock()
         self._row = self._table.find(self._who, self._row)
         return self

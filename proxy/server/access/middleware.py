@@ -1,58 +1,51 @@
-"""What stands before the resources: leave for web pages, keys, limits. What the settings do not ask for is not there."""
+"""Middleware: CORS, API keys, rate limits. What the settings do not ask for is not installed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.server.access import cors
-from proxy.server.access.api_keys import KEY_NAME, Keys, given_key, require_key
+from proxy.server.access.api_keys import KEY_NAME, Keys, require_key
 from proxy.server.access.counter_table import Table
-from proxy.server.access.rate_limits import ACCOUNT, CLAIM, Accounts, has_limits
+from proxy.server.access.needs import Needs, needs_of
+from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
-from proxy.server.resources import admin, compact, input_tokens, responses
-from proxy.server.resources import health as operations
-from proxy.server.resources import passthrough as relay
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
+from proxy.wire.credentials import given_key
 from proxy.wire.errors import ApiError
 
-_Handlers = frozenset[Callable[..., object]]
-#: What makes the backend work. A WebSocket counts each of its messages itself.
-_COUNTED: _Handlers = frozenset(
-    {responses.create, compact.compact, input_tokens.count, relay.relay, relay.relay_unversioned, responses.upgrade}
-)
-#: The admin paths have a key of their own.
-_OPEN: _Handlers = frozenset({operations.health, operations.ready, *admin.HANDLERS})
 
+def access_middlewares(settings: Settings, metrics: Metrics, table: Table | None = None) -> list[Middleware]:
+    """Return the middlewares that the settings ask for, outermost first; most often none.
 
-def admission(settings: Settings, metrics: Metrics, table: Table | None = None) -> list[Middleware]:
-    """The middlewares that the settings ask for, outermost first; most often none. `table`: where several workers count."""
+    `table` is where several workers count together.
+    """
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))
     if settings.api_keys:
         found.append(_keys(settings, metrics))
     if settings.api_keys or has_limits(settings):
-        found.append(_accounts(settings, metrics, table))
+        found.append(_limits(settings, metrics, table))
     return found
 
 
-def add_signals(app: web.Application, settings: Settings) -> None:
-    """The headers that all answers get, those of errors included."""
+def add_access_headers(app: web.Application, settings: Settings) -> None:
+    """Add headers about access to all answers, errors included."""
     if settings.cors_origins:
         origins = cors.allowed_origins(settings)
 
-        async def give_leave(request: web.Request, response: web.StreamResponse) -> None:
-            cors.give_leave(request, response, origins)
+        async def add_cors_headers(request: web.Request, response: web.StreamResponse) -> None:
+            cors.add_headers(request, response, origins)
 
-        app.on_response_prepare.append(give_leave)
+        app.on_response_prepare.append(add_cors_headers)
     if has_limits(settings):
-        app.on_response_prepare.append(_say_what_is_left)
+        app.on_response_prepare.append(_add_limit_headers)
 
 
 def _preflight(origins: frozenset[str]) -> Middleware:
@@ -65,11 +58,11 @@ def _preflight(origins: frozenset[str]) -> Middleware:
 
 def _keys(settings: Settings, metrics: Metrics) -> Middleware:
     keys = Keys(settings.api_keys)
-    open_to_all = _OPEN if settings.metrics_need_key else _OPEN | {operations.metrics}
+    needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if settings.metrics_need_key else Needs.KEY
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.match_info.handler in open_to_all:
+        if not needs_of(request.match_info.handler) & needing_key:
             return await handler(request)
         try:
             request[KEY_NAME] = require_key(keys, request.headers)
@@ -85,27 +78,29 @@ def _keys(settings: Settings, metrics: Metrics) -> Middleware:
     return check
 
 
-def _accounts(settings: Settings, metrics: Metrics, table: Table | None) -> Middleware:
-    accounts = Accounts(settings, time.monotonic, metrics, table)
+def _limits(settings: Settings, metrics: Metrics, table: Table | None) -> Middleware:
+    rate_limits = RateLimits(settings, time.monotonic, metrics, table)
 
     @web.middleware
-    async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.match_info.handler not in _COUNTED:
+    async def reserve(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not needs_of(request.match_info.handler) & Needs.RESERVATION:
             return await handler(request)
-        account = request[ACCOUNT] = accounts.of(request)
-        if request.method != "POST":
+        limits = rate_limits.of(request)
+        request[LIMITS] = limits
+        if request.method != "POST":  # each message of a WebSocket makes a reservation of its own
             return await handler(request)
-        claim = request[CLAIM] = account.admit()
+        reservation = limits.reserve()
+        request[RESERVATION] = reservation
         try:
             return await handler(request)
         finally:
-            if not claim.kept:
-                claim.end()
+            if not reservation.kept:
+                reservation.end()
 
-    return admit
+    return reserve
 
 
-async def _say_what_is_left(request: web.Request, response: web.StreamResponse) -> None:
-    account = request.get(ACCOUNT)
-    if account is not None:
-        response.headers.update(account.headers())
+async def _add_limit_headers(request: web.Request, response: web.StreamResponse) -> None:
+    limits = request.get(LIMITS)
+    if limits is not None:
+        response.headers.update(limits.headers())

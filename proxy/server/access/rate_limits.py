@@ -1,8 +1,8 @@
 """How much one client may have: requests and tokens per minute, and requests at the same time.
 
-An account is a key of the settings, limited or not, or where there are no keys the address of a client. What counts is what
-makes the backend work: the resources of the store and the lists of models are free. The workers of one gateway count together
-(`tally.py`); a single process counts in plain numbers.
+A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
+counted: the resources of the store and the lists of models are free. The workers of one gateway count together
+(`counter_table.py`); a single process counts in plain numbers.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from ipaddress import IPv6Address, ip_address
 from aiohttp import web
 
 from proxy.server.access.api_keys import KEY_NAME
-from proxy.server.access.counter_table import SharedAccount, Table
+from proxy.server.access.counter_table import SharedRow, Table
 from proxy.server.access.token_bucket import Bucket, duration
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 
-#: Most accounts of client addresses: who was away longest is forgotten first.
+# Most addresses with limits of their own: those that were not seen for longest are forgotten first.
 _ADDRESSES = 10_000
-#: Nobody knows when a running request ends: seconds until it is worth asking again.
+# Seconds after which a client may try again: when a running request will end is not known.
 _TRY_AGAIN = 1.0
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What an account may have; 0 is any amount."""
+    """What a client may have; 0 is any amount."""
 
     requests: int
     tokens: int
     concurrent: int
 
 
-class Account:
-    """What one client had lately, and has now."""
+class ClientLimits:
+    """What one client had in the last minute, and has now."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class Account:
         allowance: Allowance,
         clock: Clock,
         metrics: Metrics,
-        shared: SharedAccount | None = None,
+        shared: SharedRow | None = None,
     ) -> None:
-        """`key` is the name of a key, if it is one; `name` is said in errors; `clock` gives seconds, the same ones in all
-        processes; `shared` is what other workers count for it too."""
+        """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
+        all processes; `shared` is the row in which all workers count.
+        """
         now = clock()
         self.key = key
         self.running = 0
@@ -63,8 +64,8 @@ class Account:
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
-    def admit(self) -> Claim:
-        """Let one more request begin. Raises `ApiError` 429; what is refused counts for nothing."""
+    def reserve(self) -> Reservation:
+        """Let one more request begin. Raise `ApiError` 429; what is refused is not counted."""
         if self._shared is None:
             self._begin(self.running)
         else:
@@ -76,14 +77,14 @@ class Account:
         self.running += 1
         if self.key is not None:
             self._metrics.count(self._metrics.key_requests, self.key)
-        return Claim(self)
+        return Reservation(self)
 
     def charge(self, tokens: int) -> None:
-        """So many tokens more."""
+        """Count so many more tokens."""
         self._take(tokens, ended=0)
 
     def end(self, tokens: int) -> None:
-        """A request has ended, and took so many tokens."""
+        """Count the end of a request, which used so many tokens."""
         self.running -= 1
         self._take(tokens, ended=1)
 
@@ -116,19 +117,19 @@ class Account:
         if self._tokens is not None:
             self._tokens.take(tokens, self._clock())
 
-    def _read(self, row: SharedAccount) -> None:
-        """Take over what other workers have counted."""
+    def _read(self, row: SharedRow) -> None:
+        """Take over what all workers have counted."""
         levels, now = row.levels, self._clock()
         for bucket, state in ((self._requests, levels[:2]), (self._tokens, levels[2:])):
             if bucket is not None:
                 bucket.state = state if state[1] else (bucket.limit, now)
 
-    def _write(self, row: SharedAccount) -> None:
+    def _write(self, row: SharedRow) -> None:
         requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
         row.levels = (*requests, *tokens)
 
     def headers(self) -> dict[str, str]:
-        """How much is left, as OpenAI says it."""
+        """Return how much is left, in OpenAI's headers."""
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
@@ -145,32 +146,33 @@ class Account:
         logs.logger().debug("not admitted", extra=logs.fields(reason=reason, client=self._name))
 
 
-class Claim:
+class Reservation:
     """One request that was let in, until it ends."""
 
-    __slots__ = ("_account", "kept", "key")
+    __slots__ = ("_limits", "kept", "key")
 
-    def __init__(self, account: Account) -> None:
-        self._account: Account | None = account
-        #: The name of its key, if it came with one.
-        self.key = account.key
-        #: Whoever keeps the books of the response ends it: it may outlive its HTTP exchange.
+    def __init__(self, limits: ClientLimits) -> None:
+        self._limits: ClientLimits | None = limits
+        # The name of the client's key, if it came with one.
+        self.key = limits.key
+        # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
         self.kept = False
 
     def charge(self, tokens: int) -> None:
-        """The request has taken so many tokens on its way, beside those of its answer."""
-        if self._account is not None:
-            self._account.charge(tokens)
+        """Count tokens that the request has used before its end."""
+        if self._limits is not None:
+            self._limits.charge(tokens)
 
     def end(self, tokens: int = 0) -> None:
-        """The request has ended, and took so many tokens. Only the first call counts."""
-        account, self._account = self._account, None
-        if account is not None:
-            account.end(tokens)
+        """End the request, which has used so many tokens. Only the first call counts."""
+        limits = self._limits
+        self._limits = None
+        if limits is not None:
+            limits.end(tokens)
 
 
-class Accounts:
-    """The accounts of all clients that there are limits for."""
+class RateLimits:
+    """The limits of all clients."""
 
     def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None) -> None:
         """`table` is where several workers count together."""
@@ -179,7 +181,7 @@ class Accounts:
         self._metrics = metrics
         self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
         self._by_key = {
-            name: Account(
+            name: ClientLimits(
                 name,
                 f"key '{name}'",
                 Allowance(
@@ -193,36 +195,36 @@ class Accounts:
             )
             for name, key in settings.api_keys.items()
         }
-        self._by_address: OrderedDict[str, Account] = OrderedDict()
+        self._by_address: OrderedDict[str, ClientLimits] = OrderedDict()
 
-    def of(self, request: web.Request) -> Account:
-        """The account of whoever asks."""
+    def of(self, request: web.Request) -> ClientLimits:
+        """Return the limits of whoever asks."""
         name = request.get(KEY_NAME)
         return self._by_key[name] if name is not None else self._of_address(_network(request.remote))
 
-    def _of_address(self, address: str) -> Account:
-        account = self._by_address.get(address)
-        if account is None:
+    def _of_address(self, address: str) -> ClientLimits:
+        limits = self._by_address.get(address)
+        if limits is None:
             name = f"address {address}"
-            account = Account(None, name, self._default, self._clock, self._metrics, self._shared(name))
-            self._by_address[address] = account
+            limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name))
+            self._by_address[address] = limits
             if len(self._by_address) > _ADDRESSES:
                 self._by_address.popitem(last=False)
         else:
             self._by_address.move_to_end(address)
-        return account
+        return limits
 
-    def _shared(self, name: str) -> SharedAccount | None:
-        return None if self._table is None else SharedAccount(self._table, name)
+    def _shared(self, name: str) -> SharedRow | None:
+        return None if self._table is None else SharedRow(self._table, name)
 
 
-#: The account that a request counts for, and its claim there; absent without limits.
-ACCOUNT: web.RequestKey[Account] = web.RequestKey("account", Account)
-CLAIM: web.RequestKey[Claim] = web.RequestKey("claim", Claim)
+# The limits that a request counts against, and what it has reserved there; absent without limits.
+LIMITS: web.RequestKey[ClientLimits] = web.RequestKey("limits", ClientLimits)
+RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reservation)
 
 
 def has_limits(settings: Settings) -> bool:
-    """Somebody is limited in something."""
+    """Tell whether any client is limited in anything."""
     names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
     return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in names)
 
@@ -232,7 +234,7 @@ def _first(own: int | None, default: int) -> int:
 
 
 def _network(address: str | None) -> str:
-    """An address as an account: of IPv6 the network, since each client has 2**64 addresses in it."""
+    """Return the address or, for IPv6, the network: each client has 2**64 addresses in it."""
     try:
         found = ip_address(address or "")
     except ValueError:

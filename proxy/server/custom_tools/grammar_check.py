@@ -1,7 +1,7 @@
-"""Does the input of a custom tool match the tool's grammar? Judged with bounds, since grammar and input are a stranger's.
+"""Checks whether the input of a custom tool matches the tool's grammar, within bounds: grammar and input are a stranger's.
 
 Whatever is a regular expression, or a Lark grammar without recursion, is matched by RE2: in linear time, with a bound on its
-memory, in a thread. Any other Lark grammar is left to the library `lark` in a process of its own, which is ended when it takes
+memory, in a thread. Any other Lark grammar is left to the library `lark` in a process of its own, which is killed when it takes
 too long. Both libraries are in the extra `grammars`; without them inputs are `skipped`.
 """
 
@@ -19,72 +19,72 @@ from proxy.request.grammar.lark_reader import UnknownGrammar
 from proxy.request.grammar.regex import regex_of
 from proxy.wire.tools import Grammar
 
-#: An input longer than this is not judged, in characters.
+# An input longer than this is not checked, in characters.
 LONGEST_INPUT = 1024 * 1024
-#: Memory for one compiled expression, in bytes.
+# Memory for one compiled expression, in bytes.
 _REGEX_MEMORY = 2 * 1024 * 1024
-#: Steps that matching may take at worst (size of the program times length of the input): about half a second.
+# Steps that matching may take at worst (size of the program times length of the input): about half a second.
 _MOST_STEPS = 200_000_000
-#: Time for a process that runs Lark, and until it gets its turn, in seconds.
+# Time for a process that runs Lark, its wait for a turn included, in seconds.
 _PATIENCE = 5.0
-#: Threads, and processes, that judge at the same time: they take the processor from the streams.
+# Threads, and processes, that check at the same time: they take CPU time from the streams.
 _AT_ONCE = 2
 _LARK = Path(__file__).with_name("lark_process.py")
-#: What a Python that runs on its own needs of the environment: nothing that is secret.
+# What a Python process needs of the environment: nothing secret.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 
-class Verdict(NamedTuple):
-    """`reason` says what is wrong with the input, or why nobody can tell."""
+class CheckResult(NamedTuple):
+    """`reason` says what is wrong with the input, or why it was not checked."""
 
     outcome: Literal["valid", "invalid", "skipped"]
     reason: str = ""
 
 
-VALID = Verdict("valid")
+VALID = CheckResult("valid")
 
 
-class Judge:
-    """Judges inputs, a few at a time."""
+class GrammarChecker:
+    """Checks inputs, a few at a time."""
 
     def __init__(self) -> None:
         self._threads = asyncio.Semaphore(_AT_ONCE)
         self._processes = asyncio.Semaphore(_AT_ONCE)
 
-    async def check(self, grammar: Grammar, text: str) -> Verdict:
-        """Never raises because of what the grammar or the text are."""
+    async def check(self, grammar: Grammar, text: str) -> CheckResult:
+        """Check one input. Never raises, whatever the grammar or the text."""
         if len(text) > LONGEST_INPUT:
-            return Verdict("skipped", "the input is too long")
+            return CheckResult("skipped", "the input is too long")
         async with self._threads:
-            verdict = await asyncio.to_thread(_match, grammar, text)
-        if verdict is not None:
-            return verdict
+            result = await asyncio.to_thread(_match, grammar, text)
+        if result is not None:
+            return result
         try:
             async with asyncio.timeout(_PATIENCE), self._processes:
                 return await _parse(grammar, text)
         except TimeoutError:
-            return Verdict("skipped", "judging takes too long")
+            return CheckResult("skipped", "the check takes too long")
         except OSError as error:
-            return Verdict("skipped", f"no process can be started: {error.strerror}")
+            return CheckResult("skipped", f"no process can be started: {error.strerror}")
 
 
-def _match(grammar: Grammar, text: str) -> Verdict | None:
-    """The verdict of RE2; None if only Lark can tell."""
+def _match(grammar: Grammar, text: str) -> CheckResult | None:
+    """Return the result of RE2; None if only Lark can tell."""
     try:
         regex = _compiled(regex_of(grammar))
     except ImportError:
-        return Verdict("skipped", "the extra `grammars` is not installed")
+        return CheckResult("skipped", "the extra `grammars` is not installed")
     except (UnknownGrammar, ValueError) as error:
-        return None if grammar.syntax == "lark" else Verdict("skipped", f"the expression cannot be used: {error}")
+        return None if grammar.syntax == "lark" else CheckResult("skipped", f"the expression cannot be used: {error}")
     data = text.encode("utf-8", "replace")
     if regex.programsize * len(data) > _MOST_STEPS:
-        return Verdict("skipped", "grammar and input are too large together")
-    return VALID if regex.fullmatch(data) is not None else Verdict("invalid", "The text does not match the grammar.")
+        return CheckResult("skipped", "grammar and input are too large together")
+    return VALID if regex.fullmatch(data) is not None else CheckResult("invalid", "The text does not match the grammar.")
 
 
 @lru_cache(maxsize=16)
 def _compiled(expression: str) -> Any:
-    """Raises `ValueError` if RE2 does not take it, `ImportError` if there is no RE2."""
+    """Compile an expression. Raise `ValueError` if RE2 does not accept it, `ImportError` if there is no RE2."""
     import re2  # noqa: PLC0415  (an extra)
 
     options = re2.Options()
@@ -98,8 +98,8 @@ def _compiled(expression: str) -> Any:
         raise ValueError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from None
 
 
-async def _parse(grammar: Grammar, text: str) -> Verdict:
-    """The verdict of Lark."""
+async def _parse(grammar: Grammar, text: str) -> CheckResult:
+    """Return the result of Lark."""
     question = json.dumps({"definition": grammar.definition, "text": text}).encode()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -117,6 +117,6 @@ async def _parse(grammar: Grammar, text: str) -> Verdict:
             process.kill()
             await asyncio.shield(process.wait())
     try:
-        return Verdict(**json.loads(answer))
-    except (ValueError, TypeError):  # it was ended for want of memory or time, or Lark failed
-        return Verdict("skipped", "the grammar is too much for a judge")
+        return CheckResult(**json.loads(answer))
+    except (ValueError, TypeError):  # it was killed for want of memory or time, or Lark failed
+        return CheckResult("skipped", "the grammar is too large to be checked")

@@ -1,6 +1,6 @@
-"""Runs on its own (`python -I lark_process.py`): one grammar and one text as JSON on stdin, the verdict as JSON on stdout.
+"""Runs on its own (`python -I lark_process.py`): one grammar and one text as JSON on stdin, the result as JSON on stdout.
 
-A hostile grammar can keep the parser, or Python's regular expressions, busy for ever; a process can be ended, a thread cannot.
+A hostile grammar can keep the parser, or Python's regular expressions, busy forever; a process can be killed, a thread cannot.
 Nothing of the gateway is imported here, so that it starts within a tenth of a second.
 """
 
@@ -10,10 +10,10 @@ import json
 import re
 import sys
 
-#: Processor time in seconds, and address space in bytes.
+# CPU time in seconds, and address space in bytes.
 _CPU = 5
 _MEMORY = 1024 * 1024 * 1024
-#: Lark would look for any other import in the file system.
+# Lark would look for any other import in the file system.
 _FOREIGN_IMPORT = re.compile(r"%import\s+(?!common\b)")
 _LONGEST_REASON = 500
 
@@ -27,8 +27,8 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
-def verdict(definition: str, text: str) -> dict[str, str]:
-    """`outcome` and `reason`, as in `judging.Verdict`."""
+def check(definition: str, text: str) -> dict[str, str]:
+    """Return `outcome` and `reason`, as in `grammar_check.CheckResult`."""
     try:
         from lark import Lark  # noqa: PLC0415  (an extra)
         from lark.exceptions import LarkError, UnexpectedInput  # noqa: PLC0415
@@ -39,7 +39,7 @@ def verdict(definition: str, text: str) -> dict[str, str]:
     try:
         parser = Lark(definition, parser="earley", ambiguity="forest")
     except (LarkError, re.error, OSError, RecursionError) as error:
-        return {"outcome": "skipped", "reason": f"Lark does not take the grammar: {error}"[:_LONGEST_REASON]}
+        return {"outcome": "skipped", "reason": f"Lark does not accept the grammar: {error}"[:_LONGEST_REASON]}
     try:
         parser.parse(text)
     except UnexpectedInput as error:
@@ -49,4 +49,4 @@ def verdict(definition: str, text: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     _limit()
-    print(json.dumps(verdict(**json.load(sys.stdin))))
+    print(json.dumps(check(**json.load(sys.stdin))))

@@ -1,7 +1,7 @@
-"""Responses that run without a client: started with `background: true`, written to the store as they come.
+"""Responses that run without a client: asked for with `background: true`, and written to the store as they come.
 
-A worker is one process. It says every second that it lives; what it ran is failed by any other process (or by itself, when
-it is started again) once it has been silent for a while.
+A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
+restart) ends the response as failed.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import asyncio
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from proxy.server.generation.records import as_cancelled, begun, ended
+from proxy.server.generation.create import Creation
+from proxy.server.generation.generation import Generation
+from proxy.server.generation.records import final_record, started_record
 from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.close_open_item import close_open_item
 from proxy.telemetry import logs
-from proxy.wire.errors import server_error
+from proxy.wire.errors import invalid_request, server_error
 
-if TYPE_CHECKING:
-    from proxy.server.generation.generation import Generation
-
-#: Seconds until the store is tried again when it failed while a response ran.
+# Seconds until the store is tried again when it failed while a response ran.
 _RETRY = 0.5
-#: Seconds between two signs of life, and after how many seconds without one a worker is taken for dead.
+# Seconds between two renewals of the claims, and seconds after which a claim expires.
 BEAT = 1.0
 SILENCE = 15.0
+# Seconds between two cleanings of the store.
 _CLEAN_UP = 3600.0
 
 LOST_CODE = "server_error"
@@ -36,23 +36,26 @@ _DONE = writer.DONE.encode()
 
 
 class Run:
-    """One response in the background."""
+    """One response in the background: the sink of its generation, which writes the events to the store."""
 
-    def __init__(self, store: Store, record: Record) -> None:
+    live = False
+    slow = False
+
+    def __init__(self, store: Store, creation: Creation, record: Record) -> None:
         self.record = record
         self.finished = False
         self._store = store
-        self._generation: Generation | None = None
+        self._creation = creation
         self._cancelled = False
         self._pieces: list[bytes] = []
         self._news = asyncio.Event()
-        self._stored = 0  # the number of the first event that is not in the store yet; 0 until it has begun
+        self._stored = 0  # the number of the first event that is not in the store yet; 0 until the response has begun
         self._writer: asyncio.Task[None] | None = None
-        self._ending = asyncio.Event()  # nothing more comes: what is not in the store goes there with the end
+        self._ending = asyncio.Event()  # no more events come; those that wait are stored together with the end
         self._hurried = asyncio.Event()  # the process stops: a store that fails is not waited for
 
-    def sink(self, events: bytes) -> None:
-        """Events to be written: at once, or with all others that come while the store is busy."""
+    def write(self, events: bytes) -> None:
+        """Store events: at once, or together with all others that come while the store is busy."""
         self._pieces.append(events)
         self._start_writing()
 
@@ -61,13 +64,13 @@ class Run:
         self._hurried.set()
 
     def cancel(self) -> None:
-        """End it."""
-        if self._generation is not None and not self._generation.translator.ended:
+        """End the response, unless it has ended."""
+        if self._stored and not self._creation.translator.ended:
             self._cancelled = True
-            self._generation.cancel()
+            self._creation.cancel()
 
     async def wait(self, number: int, within: float) -> None:
-        """Wait until event `number` is in the store, or at least so many seconds have passed."""
+        """Wait until event `number` is in the store, but no longer than so many seconds."""
         if self._stored > number or self.finished:
             return
         try:
@@ -76,36 +79,36 @@ class Run:
         except TimeoutError:
             return
 
-    async def begin(self, worker: str, generation: Generation) -> str:
-        """Write that it is there; returns the response as it stands. Raises `StoreUnavailable`."""
-        self._generation = generation
-        translator = generation.translator
+    async def begin(self, worker: str) -> str:
+        """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""
+        translator = self._creation.translator
         events = translator.queue() if self.record.background else translator.start()
-        record = begun(self.record, translator)
+        record = started_record(self.record, translator)
         row = EventRow(0, translator.next_number, events)
         await self._store.save(record, Running(worker, time.time() + SILENCE), row)
         self._stored = row.next
         self._start_writing()
         return translator.first_json
 
-    async def run(self) -> None:
-        """Take it to its end, and write what came of it, however long the store may be gone."""
-        generation = self._generation
-        assert generation is not None
+    async def run(self, generation: Generation) -> None:
+        """Take the response to its end, and store what came of it, however long the store may be gone."""
         try:
-            with generation:
-                last = (await generation.run()).removesuffix(_DONE)
+            try:
+                await generation.run()
+            finally:
+                self._creation.end()
             self._ending.set()
             if self._writer is not None:
                 await self._writer
-            record = ended(self.record, generation.translator)
-            row = EventRow(self._stored, generation.translator.next_number, b"".join([*self._pieces, last]))
+            translator = self._creation.translator
             # What the model had finished before it could be stopped is complete, as its stream says.
-            cancelled = self._cancelled and record.status == "failed"
-            await self._save(as_cancelled(record) if cancelled else record, row)
+            cancelled = self._cancelled and translator.status == "failed"
+            record = final_record(self.record, translator, cancelled=cancelled)
+            last = translator.terminal().removesuffix(_DONE)
+            await self._save(record, EventRow(self._stored, translator.next_number, b"".join([*self._pieces, last])))
         finally:
             self.finished = True
-            self._tell()
+            self._announce()
 
     async def _save(self, record: Record, last: EventRow) -> None:
         while True:
@@ -120,14 +123,15 @@ class Run:
 
     def _start_writing(self) -> None:
         if self._pieces and self._stored and self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+            self._writer = asyncio.create_task(self._write_pieces())
 
-    async def _write(self) -> None:
-        """Write what waits. A piece that the store did not take is tried again, with all that came since."""
+    async def _write_pieces(self) -> None:
+        """Store the events that wait. Those that the store did not take are tried again, with all that came since."""
         try:
             while self._pieces:
-                pieces, self._pieces = self._pieces, []
-                row = EventRow(self._stored, self._number(), b"".join(pieces))
+                pieces = self._pieces
+                self._pieces = []
+                row = EventRow(self._stored, self._next_number(), b"".join(pieces))
                 try:
                     await self._store.append_events(self.record.id, row)
                 except StoreUnavailable as error:
@@ -138,19 +142,19 @@ class Run:
                     await _pause(self._ending)
                 else:
                     self._stored = row.next
-                    self._tell()
+                    self._announce()
         finally:
             self._writer = None
 
-    def _number(self) -> int:
-        """The number behind the events that are waiting: the terminal event, if it is made already, is not among them."""
-        assert self._generation is not None
-        translator = self._generation.translator
+    def _next_number(self) -> int:
+        """Return the number after the events that wait: the terminal event is never among them."""
+        translator = self._creation.translator
         return translator.next_number - translator.ended
 
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def _announce(self) -> None:
+        """Wake those who wait for events."""
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 async def _pause(interrupted: asyncio.Event) -> None:
@@ -159,7 +163,7 @@ async def _pause(interrupted: asyncio.Event) -> None:
 
 
 class Background:
-    """What this process runs in the background, and the upkeep of the store."""
+    """The responses that this process runs in the background, and the upkeep of the store."""
 
     def __init__(self, store: Store) -> None:
         self.runs: dict[str, Run] = {}
@@ -169,28 +173,28 @@ class Background:
         self._upkeep = asyncio.create_task(self._keep_up())
         self._watching = asyncio.create_task(store.watch(self.cancel))
 
-    async def start(self, run: Run, generation: Generation) -> str:
-        """Begin a run; returns the response as it stands. Raises `StoreUnavailable`."""
+    async def start(self, run: Run, creation: Creation, generation: Generation) -> str:
+        """Begin a run, which ends the creation; return the response as it stands. Raise `StoreUnavailable`."""
+        creation.detach()
         try:
-            queued = await run.begin(self._worker, generation)
+            snapshot = await run.begin(self._worker)
         except StoreUnavailable:
-            with generation:  # its books are closed with it
-                generation.refused(server_error("The store failed.", 503))
+            creation.end(server_error("The store failed.", 503))
             raise
         self.runs[run.record.id] = run
-        task = asyncio.create_task(self._run(run))
+        task = asyncio.create_task(self._run(run, generation))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return queued
+        return snapshot
 
     def cancel(self, response_id: str) -> None:
-        """End a response, if it is this process that runs it."""
+        """End a response, if this process runs it."""
         run = self.runs.get(response_id)
         if run is not None:
             run.cancel()
 
     async def close(self) -> None:
-        """Stop. What still runs was ended by the draining; this only waits until it is written."""
+        """Stop. Draining has ended what still ran, so this only waits until it is written."""
         self._upkeep.cancel()
         self._watching.cancel()
         for run in list(self.runs.values()):
@@ -198,41 +202,50 @@ class Background:
             run.cancel()
         await asyncio.gather(self._upkeep, self._watching, *self._tasks, return_exceptions=True)
 
-    async def _run(self, run: Run) -> None:
+    async def _run(self, run: Run, generation: Generation) -> None:
         try:
-            await run.run()
+            await run.run(generation)
         finally:
             self.runs.pop(run.record.id, None)
 
     async def _keep_up(self) -> None:
-        clean_up_at, gone = 0.0, False
+        clean_up_at = 0.0
+        store_is_gone = False
         while True:
             try:
                 if self.runs:
-                    await self._beat()
+                    await self._renew_claims()
                 await fail_lost(self._store)
                 if time.monotonic() >= clean_up_at:
                     clean_up_at = time.monotonic() + _CLEAN_UP
                     if await self._store.lease("clean-up", _CLEAN_UP / 2):
                         await self._store.clean_up()
-                if gone:
-                    gone = False
+                if store_is_gone:
+                    store_is_gone = False
                     logs.logger().warning("store is back")
             except StoreUnavailable as error:
-                if not gone:
-                    gone = True
+                if not store_is_gone:
+                    store_is_gone = True
                     logs.logger().error("store", extra=logs.fields(error=str(error)))
             await asyncio.sleep(BEAT)
 
-    async def _beat(self) -> None:
+    async def _renew_claims(self) -> None:
         mine = set(self.runs)
         alive = await self._store.still_alive(mine, time.time() + SILENCE)
         for response_id in mine - alive:
             self.cancel(response_id)
 
 
+def new_run(store: Store | None, creation: Creation) -> Run:
+    """Return the run of a response that is to be stored. Raise `ApiError` 400 if it is not."""
+    if store is None or creation.record is None:
+        message = "'background' needs stored responses: leave 'store' out or set it to true."
+        raise invalid_request(message, "background", "unsupported_parameter")
+    return Run(store, creation, replace(creation.record, detached=True))
+
+
 async def fail_lost(store: Store) -> None:
-    """End as failed what dead workers left behind. Raises `StoreUnavailable`."""
+    """End the responses as failed whose process is gone. Raise `StoreUnavailable`."""
     lost = await store.fail_abandoned(LOST_CODE, LOST, close_open_item)
     if jump := store.take_jump():
         logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))

@@ -1,34 +1,34 @@
-"""Compaction without being asked each time: `context_management` with a `compact_threshold`.
+"""Compaction: a history becomes one encrypted item that stands for it.
 
-A context of more tokens than that is replaced by a summary before it is answered. The response then has the sealed
-`compaction` item first and the answer behind it; what continues the response begins at that item.
+A request whose input ends with a `compaction_trigger` is answered with such an item. With `context_management` and a
+`compact_threshold` a context of more tokens than that is replaced by a summary before it is answered: the response has the
+`compaction` item first and the answer after it, and what continues the response begins at that item.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from proxy.request import ChatPlan, Policy
-from proxy.server.generation.context import Footing, own_items
-from proxy.server.generation.encrypted_content import is_compaction, is_instruction
-from proxy.server.generation.gateway import Gateway
-from proxy.server.generation.prepare import translated
-from proxy.server.generation.request_log import Books
-from proxy.server.generation.summarising import summarise
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer
+from proxy.request import ChatPlan
+from proxy.server.generation.context import Context, Item
+from proxy.server.generation.encrypted_content import Encryption, is_compaction, is_instruction
+from proxy.server.generation.request_log import RequestLog
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
-#: Bytes of a token where nobody can count: on the long side for code, so rather late than early.
-_TOKEN = 4
-#: A question up to this length is kept word for word, in characters.
-_QUESTION = 16_000
+# Bytes of a token where they cannot be counted: a high estimate for code, so rather late than early.
+_BYTES_PER_TOKEN = 4
+# A question up to this length is kept word for word, in characters.
+_LONGEST_QUESTION = 16_000
 _LAST_WORDS = "\n\nThe last message of the user, word for word:\n\n"
 
-#: What a request says about its answer, and not about the summary.
+# What a request says about its answer, and not about the summary.
 _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
     (
         "background",
@@ -44,101 +44,104 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
     )
 )
 
-Item = dict[str, Any]
+# Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
+Summarise = Callable[[ResponsesRequest, Context], Awaitable[Translator]]
+# Translates a request; raises `ApiError`.
+Translate = Callable[[ResponsesRequest, Context], ChatPlan]
 
 
-async def compaction_due(
-    gateway: Gateway,
-    tenant: str,
+def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
+    """Return the request that asks for a summary of what this one contains."""
+    given = request.input or []
+    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+    return request.model_copy(update={"input": [*items, {"type": "compaction_trigger"}]})
+
+
+async def is_due(
     request: ResponsesRequest,
-    footing: Footing,
-    policy: Policy,
+    context: Context,
     plan: ChatPlan,
-    headers: Mapping[str, str],
-    request_id: str,
-) -> AutomaticCompaction | None:
-    """The compaction that has to come before the answer, if one has to. `plan` is that of the request as it came, `headers`
-    are the client's."""
+    encryption: Encryption,
+    tokenizer: ModelTokenizer | None,
+) -> bool:
+    """Tell whether the context has to be compacted before the answer. `plan` is that of the request as it came."""
     threshold = plan.compact_threshold
     if threshold is None or request.generate is False:
-        return None
-    context = [*footing.history, *own_items(request, footing)]
-    said = [item for item in gateway.seal.since_compaction(context) if not is_instruction(item) and not is_compaction(item)]
-    if len(said) < 2 or await _tokens(gateway, request, footing, plan) <= threshold:
-        return None  # a single message would not get shorter
-    return AutomaticCompaction(gateway, tenant, request, context, policy, headers, request_id)
+        return False
+    items = encryption.since_compaction([*context.history, *context.input])
+    said = [item for item in items if not is_instruction(item) and not is_compaction(item)]
+    # A single message would not get shorter.
+    return len(said) >= 2 and await _context_tokens(context, plan, tokenizer) > threshold
 
 
 class AutomaticCompaction:
-    """One that is due. `run` it before the answer is asked for."""
+    """A compaction that is due. `run` it before the answer is asked for."""
 
     def __init__(
         self,
-        gateway: Gateway,
-        tenant: str,
         request: ResponsesRequest,
-        context: Sequence[Item],
-        policy: Policy,
-        headers: Mapping[str, str],
-        request_id: str,
+        context: Context,
+        encryption: Encryption,
+        tenant: str,
+        summarise: Summarise,
+        translate: Translate,
     ) -> None:
-        """`context`: all that was said, the input of the request included."""
-        self._gateway = gateway
-        self._tenant = tenant
         self._request = request
-        self._context = context
-        self._policy = policy
-        self._headers = headers
-        self._request_id = request_id
+        self._said = [*context.history, *context.input]
+        self._encryption = encryption
+        self._tenant = tenant
+        self._summarise = summarise
+        self._translate = translate
 
-    async def run(self, books: Books) -> tuple[str, bytes]:
-        """The JSON of the compaction item, and the chat request that goes on from it. `books` are those of the answer. Raises
-        `ApiError`."""
-        gateway, tenant, request = self._gateway, self._tenant, self._request
+    async def run(self, log: RequestLog) -> tuple[str, bytes]:
+        """Return the JSON of the compaction item, and the chat request that goes on from it. `log` is that of the answer, whose
+        client is charged. Raise `ApiError`.
+        """
+        request = self._request
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
-        footing = Footing(history=self._context)
         try:
-            summary = await summarise(gateway, tenant, question, footing, self._headers, self._request_id)
+            summary = await self._summarise(question, Context(question, self._said))
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
-        books.charge(summary)
+        log.charge(summary)
         item: Item = msgspec.json.decode(summary.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"])
         answer = request.model_copy(update={"input": []})
-        plan = translated(gateway, tenant, answer, Footing(history=[*self._context, item]), self._policy)
+        plan = self._translate(answer, Context(answer, [*self._said, item]))
         return msgspec.json.encode(item).decode(), msgspec.json.encode(plan.body)
 
-    def _with_question(self, sealed: str) -> str:
-        """The sealed summary with what the user said last: the answer is to that, not to a retelling of it."""
-        seal, model = self._gateway.seal, self._request.model
-        found = seal.open("compaction", self._tenant, sealed, "input")
-        question = _last_question(self._context)
-        if found is None or not 0 < len(question) <= _QUESTION:
-            return sealed
-        return seal.close("compaction", self._tenant, model, found[1] + _LAST_WORDS + question)
+    def _with_question(self, content: str) -> str:
+        """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
+        found = self._encryption.decrypt("compaction", self._tenant, content, "input")
+        question = _last_question(self._said)
+        if found is None or not 0 < len(question) <= _LONGEST_QUESTION:
+            return content
+        text = found[1] + _LAST_WORDS + question
+        return self._encryption.encrypt("compaction", self._tenant, self._request.model, text)
 
 
-async def _tokens(gateway: Gateway, request: ResponsesRequest, footing: Footing, plan: ChatPlan) -> int:
-    """How long the context is: as the tokenizer counts; else as the previous response counted, and the input by its length;
-    else all by its length."""
-    if gateway.tokenizer is not None:
+async def _context_tokens(context: Context, plan: ChatPlan, tokenizer: ModelTokenizer | None) -> int:
+    """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
+    input; else an estimate of all.
+    """
+    if tokenizer is not None:
         try:
-            return await asyncio.to_thread(gateway.tokenizer.count_input, plan.body)
-        except ApiError:  # pictures, no template
+            return await asyncio.to_thread(tokenizer.count_input, plan.body)
+        except ApiError:  # pictures, or no template
             pass
-    if footing.tokens is not None and footing.history and not is_compaction(footing.history[-1]):
-        return footing.tokens + _estimate(own_items(request, footing))
-    return _estimate([plan.body["messages"], plan.body.get("tools", [])])
+    if context.history_tokens is not None and context.history and not is_compaction(context.history[-1]):
+        return context.history_tokens + _estimated_tokens(context.input)
+    return _estimated_tokens([plan.body["messages"], plan.body.get("tools", [])])
 
 
-def _estimate(value: Any) -> int:
-    return len(msgspec.json.encode(value)) // _TOKEN
+def _estimated_tokens(value: Any) -> int:
+    return len(msgspec.json.encode(value)) // _BYTES_PER_TOKEN
 
 
-def _last_question(context: Sequence[Item]) -> str:
-    """The text of the last user message."""
-    for item in reversed(context):
+def _last_question(items: Sequence[Item]) -> str:
+    """Return the text of the last user message."""
+    for item in reversed(items):
         if item.get("type", "message") == "message" and item.get("role") == "user":
             content = item.get("content")
             parts = content if isinstance(content, list) else [{"text": content}]

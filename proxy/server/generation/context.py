@@ -1,9 +1,8 @@
-"""What a request builds on: the response or the conversation that it continues, and the stored items that it refers to."""
+"""What a request builds on: the previous response or the conversation, and the stored items that it refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,40 +13,67 @@ from proxy.wire.requests import ResponsesRequest
 
 Item = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Footing:
-    """`history` are the items before the input, `place` where they stand in the store, `references` items by id.
-    `tokens`: what the usage of the previous response says about the length of the history, if that was asked for."""
-
-    history: Sequence[Item] = ()
-    place: int = 0
-    conversation: str | None = None
-    references: Mapping[str, Item] = field(default_factory=dict)
-    tokens: int | None = None
+# Items that ask for something and are no part of the history.
+_INSTRUCTIONS_TO_THE_SERVER = frozenset({"compaction_trigger"})
 
 
-NOTHING = Footing()
+class Context:
+    """The history of one request, and its own input as items."""
+
+    __slots__ = ("_input", "_request", "conversation", "history", "history_tokens", "place", "references")
+
+    def __init__(
+        self,
+        request: ResponsesRequest,
+        history: Sequence[Item] = (),
+        *,
+        place: int = 0,
+        conversation: str | None = None,
+        references: Mapping[str, Item] | None = None,
+        history_tokens: int | None = None,
+    ) -> None:
+        """`history` are the items before the input and `place` is where they end in the store; `references` are stored items by
+        id. `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
+        """
+        self.history = history
+        self.place = place
+        self.conversation = conversation
+        self.references = references or {}
+        self.history_tokens = history_tokens
+        self._request = request
+        self._input: list[Item] | None = None
+
+    @property
+    def input(self) -> list[Item]:
+        """The input as items to be stored, with references replaced by what they refer to. Computed once."""
+        if self._input is None:
+            self._input = _input_items(self._request, self.references)
+        return self._input
 
 
 class _Usage(msgspec.Struct):
     total_tokens: int | None = None
 
 
-class _Counted(msgspec.Struct):
+class _ResponseWithUsage(msgspec.Struct):
     usage: _Usage | None = None
 
 
-async def find_footing(store: Store, tenant: str, request: ResponsesRequest) -> Footing:
-    """Look up what the request names. Raises `ApiError` for what is not there, or not for this tenant."""
-    place, conversation, tokens = 0, None, None
+async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
+    """Look up what the request names. Raise `ApiError` for what does not exist, or belongs to another tenant."""
+    if store is None:
+        return Context(request)
+    place = 0
+    conversation = None
+    tokens = None
     if request.previous_response_id is not None:
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
-        previous = await _previous(store, tenant, request.previous_response_id)
+        previous = await _previous_response(store, tenant, request.previous_response_id)
         place = previous.end
-        tokens = _tokens(previous) if request.context_management else None
+        if request.context_management:
+            tokens = _total_tokens(previous)
     elif request.conversation is not None:
         conversation = conversation_id(request)
         found = await store.conversation(tenant, conversation)
@@ -56,28 +82,13 @@ async def find_footing(store: Store, tenant: str, request: ResponsesRequest) -> 
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = found.end
     wanted = _references(request.input)
-    if not place and not wanted:
-        return NOTHING if conversation is None else Footing(conversation=conversation)
-    history = await store.history(place) if place else []
-    return Footing(history, place, conversation, await store.items(tenant, wanted) if wanted else {}, tokens)
-
-
-def own_items(request: ResponsesRequest, footing: Footing) -> list[Item]:
-    """The input of a translated request as items to be stored: references stand for what they refer to."""
-    if request.input is None or isinstance(request.input, str):
-        text = request.input
-        return [] if text is None else [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}]
-    present = {item.get("id") for item in request.input if not _is_reference(item)}
-    kept = (footing.references.get(item["id"]) if _is_reference(item) else item for item in request.input)
-    return [
-        item
-        for given, item in zip(request.input, kept, strict=True)
-        if item is not None and not (_is_reference(given) and given["id"] in present) and item.get("type") not in _ORDERS
-    ]
+    history = await store.history(place) if place else ()
+    references = await store.items(tenant, wanted) if wanted else None
+    return Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
 
 
 def conversation_id(request: ResponsesRequest) -> str:
-    """The id in `conversation`, which is a string or an object. Raises `ApiError` 400."""
+    """Return the id in `conversation`, which is a string or an object. Raise `ApiError` 400."""
     given = request.conversation
     found = given.get("id") if isinstance(given, dict) else given
     if not isinstance(found, str) or not found:
@@ -85,11 +96,7 @@ def conversation_id(request: ResponsesRequest) -> str:
     return found
 
 
-#: Items that ask for something and are no part of the history.
-_ORDERS = frozenset({"compaction_trigger"})
-
-
-async def _previous(store: Store, tenant: str, response_id: str) -> Stored:
+async def _previous_response(store: Store, tenant: str, response_id: str) -> Stored:
     found = await store.response(tenant, response_id)
     if found is None:
         message = f"Previous response with id '{response_id[:100]}' not found."
@@ -100,9 +107,28 @@ async def _previous(store: Store, tenant: str, response_id: str) -> Stored:
     return found
 
 
-def _tokens(previous: Stored) -> int | None:
-    usage = msgspec.json.decode(previous.json, type=_Counted).usage
+def _total_tokens(previous: Stored) -> int | None:
+    usage = msgspec.json.decode(previous.json, type=_ResponseWithUsage).usage
     return usage.total_tokens if usage is not None else None
+
+
+def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
+    given = request.input
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    present = {item.get("id") for item in given if not _is_reference(item)}
+    items: list[Item] = []
+    for entry in given:
+        item = entry
+        if _is_reference(entry):
+            if entry["id"] in present:
+                continue
+            item = references.get(entry["id"])
+        if item is not None and item.get("type") not in _INSTRUCTIONS_TO_THE_SERVER:
+            items.append(item)
+    return items
 
 
 def _references(source: str | list[Any] | None) -> list[str]:
@@ -111,7 +137,7 @@ def _references(source: str | list[Any] | None) -> list[str]:
 
 
 def _is_reference(item: object) -> bool:
-    """As the translation sees it: references may come without a type."""
+    """Tell a reference as the translation does: it may come without a type."""
     if not isinstance(item, dict) or not isinstance(item.get("id"), str):
         return False
     kind = item.get("type")

@@ -1,200 +1,232 @@
-"""One answer of the backend, from its socket to a function that takes events; whoever it is made for."""
+"""One answer of a backend, from its socket to a sink that takes events."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from yarl import URL
 
+from proxy.backend.policies.retry import Reason
+from proxy.backend.pool import Pool
 from proxy.backend.served_models import Route
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
-from proxy.server.custom_tools.repair import count_later, settle
-from proxy.server.generation.gateway import Gateway
-from proxy.server.generation.prepare import count_input
-from proxy.server.generation.request_log import Books
-from proxy.server.recording.recorder import Recording
+from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.compaction import AutomaticCompaction
+from proxy.server.generation.request_log import Phase as LogPhase
+from proxy.server.generation.request_log import RequestLog
+from proxy.server.recording.recording import Recording
+from proxy.settings import Settings
+from proxy.stream import writer
+from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
+from proxy.telemetry import logs
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError, server_error
 
-if TYPE_CHECKING:
-    from proxy.server.generation.compaction import AutomaticCompaction
-
-#: Largest body of a backend that answers with one JSON object, in bytes.
+# Largest body of a backend that answers with one JSON object, in bytes.
 COMPLETION_LIMIT = 64 * 1024 * 1024
-#: How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
+# How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
 _COUNTING_LIMIT = 1.0
 
-Sink = Callable[[bytes], None]
+
+class Sink(Protocol):
+    """Takes the events of a response: a client's connection, the store, or nobody."""
+
+    @property
+    def live(self) -> bool:
+        """A client reads the events as they come, and wants keep-alives."""
+
+    @property
+    def slow(self) -> bool:
+        """The client has more to read than is to be kept for it."""
+
+    def write(self, events: bytes) -> None:
+        """Take whole events."""
+
+
+class Unread:
+    """Takes events that nobody reads: only the final response is wanted."""
+
+    live = False
+    slow = False
+
+    def write(self, events: bytes) -> None:
+        """Do nothing."""
+
+
+class Phase(Enum):
+    """The phases of a generation, in the order in which they follow each other."""
+
+    PREPARED = "prepared"
+    WAITING = "waiting"  # for the backend to begin its answer
+    STREAMING = "streaming"  # events of the backend are translated as they come
+    READING = "reading"  # the backend answers with one JSON object
+    DECIDING = "deciding"  # the answer is complete, but the input of a custom tool may have to be corrected
+    ENDED = "ended"
+
+
+_LOG_PHASES: dict[Phase, LogPhase] = {Phase.WAITING: "backend", Phase.STREAMING: "stream", Phase.READING: "stream"}
+
+
+class Question(NamedTuple):
+    """What is asked of the backend: the chat request as JSON, the headers that go with it, and where it goes."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    route: Route
 
 
 class Generation:
-    """`open` it, then `run` it, then `close` it; `with` sees to the end, to its books and to the time limits.
+    """One answer: `open` it, `run` it, `close` it.
 
-    `sink` gets the events as they come, whole ones, all but the terminal event: that one is what `run` returns, so that
-    the response can be stored before it is sent.
+    The sink gets whole events as they come, except for the terminal event: `translator.terminal` has it, so that the response
+    can be stored first.
     """
 
     __slots__ = (
-        "_attached", "_books", "_chat", "_clock", "_compaction", "_counting", "_failure", "_feed", "_gateway", "_last",
-        "_last_read", "_note", "_opener", "_opening", "_recording", "_request", "_silence", "_sink", "_summary", "_watching",
-        "ended", "last_event", "translator",
+        "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_last_comment",
+        "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_question", "_recording", "_repair", "_settings",
+        "_silence", "_tokenizer", "_waiting", "_watching", "_write", "last_event", "phase", "sink", "translator",
     )  # fmt: skip
 
     def __init__(
         self,
-        gateway: Gateway,
+        pool: Pool,
+        repair: InputRepair,
+        settings: Settings,
         translator: Translator,
-        body: bytes,
-        headers: Mapping[str, str],
-        route: Route,
-        books: Books,
+        options: StreamOptions,
+        question: Question,
+        log: RequestLog,
+        recording: Recording,
         sink: Sink,
-        recording: Recording | None = None,
-        compaction: AutomaticCompaction | None = None,
+        *,
+        tokenizer: ModelTokenizer | None,
+        compaction: AutomaticCompaction | None,
+        drop_client: Callable[[], None],
     ) -> None:
-        """`body` is the chat request; `headers` go with it, and `route` says where. `compaction` comes before it, and gives
-        another body."""
+        """`options` are those of the translator. `tokenizer` counts the request for backends that may report no usage.
+        `compaction` comes before the answer, and gives another chat request. `drop_client` is called for a client that does not
+        read.
+        """
+        self.phase = Phase.PREPARED
         self.translator = translator
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._gateway = gateway
-        self._books = books
-        self._feed, self._note, self._sink = translator.feed, books.reads.append, sink  # for each read
+        self._pool = pool
+        self._repair = repair
+        self._settings = settings
+        self._options = options
+        self._question = question
+        self._log = log
         self._recording = recording
-        self._clock = asyncio.get_running_loop().time
-        self._request = body, headers, route
+        self.sink = sink
+        self._tokenizer = tokenizer
+        self._drop_client = drop_client
         self._compaction = compaction  # until it is done
-        self._summary: str | None = None  # what came of it, until it is shown
-        self._opener: asyncio.Task[object] | None = None  # the task that waits for the backend to answer
-        self._opening: asyncio.Task[None] | None = None  # the same, where it is one of our own
-        self._chat: ChatStream | None = None
+        self._compaction_item: str | None = None  # until it is sent
+        self._chat: ChatStream | None = None  # the backend's answer, once it has begun
+        self._opening: asyncio.Task[None] | None = None  # waits for it, where nobody else does
+        self._waiting: asyncio.Timeout | None = None  # ends the wait for it
         self._counting: asyncio.Task[None] | None = None
-        self._attached = False
-        self._failure: ApiError | None = None
+        self._failure: ApiError | None = None  # ended the response from outside
         self._silence: ApiError | None = None  # the answer was dropped for it
-        self._last = b""
-        self._watching = True  # until nobody looks at single reads any more
-        self.last_event = self._last_read = self._clock()
-
-    def __enter__(self) -> Generation:
-        self._gateway.exchanges.add(self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-        if kind is not None and issubclass(kind, asyncio.CancelledError | ConnectionError):
-            self._books.client_left()
-        outcome = self._books.close(self.translator, self._clock())
-        if self._recording is not None:
-            self._recording.end(outcome)
-        self._gateway.exchanges.discard(self)
-        self.ended.set_result(None)
-
-    def close(self) -> None:
-        """Leave the backend: it stops, unless it has said everything."""
-        if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
-            self._opening.exception()  # asked for: nobody may wait for it any more
-        if self._counting is not None:
-            self._counting.cancel()
-        if self._chat is not None:
-            self._chat.close()
-        if self.translator.lifecycle.usage is not None:
-            self._gateway.pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
-        count_later(self._gateway, self.translator)
+        # Bound once, for each read.
+        self._feed = translator.feed
+        self._write = sink.write
+        self._note_read = log.reads.append
+        self._watching = True  # single reads are looked at, until nobody needs that any more
+        self._clock = asyncio.get_running_loop().time
+        self._last_read = self._clock()
+        self._last_comment = 0.0
+        self.last_event = self._last_read
 
     # ---- opening -----------------------------------------------------------------------------------------------------
 
     def count_input(self, request: Mapping[str, Any]) -> None:
-        """For a backend that may report no usage: count the tokens of the chat request while it works on it."""
-        tokenizer = self._gateway.tokenizer if self._compaction is None else None
-        if tokenizer is not None and not self._gateway.pool.members.all_report_usage(self._request[2].model):
-            self._counting = asyncio.create_task(count_input(self.translator, tokenizer, request))
+        """Count the tokens of the chat request while a backend works on it that may report no usage."""
+        if self._tokenizer is None or self._compaction is not None:
+            return
+        if not self._pool.members.all_report_usage(self._question.route.model):
+            self._counting = asyncio.create_task(_count_input(self.translator, self._tokenizer, request))
 
     async def open(self) -> None:
-        """Wait for the backend's answer to begin. Raises `ApiError` if it refuses the request, or cannot be reached."""
+        """Wait for the backend's answer to begin. Raise `ApiError` if the backend refuses the request or cannot be reached."""
         if self._opening is not None:
             await asyncio.wait({self._opening})
             self._opening.result()
             return
-        self._books.phase = "backend"
-        self._opener = task = asyncio.current_task()
-        assert task is not None
+        self._enter(Phase.WAITING)
         try:
-            if self._failure is not None:
-                raise self._failure
-            await self._open()
-            if self._counting is not None:
-                await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
-        except asyncio.CancelledError:
-            if self._failure is None or task.uncancel():
+            async with asyncio.timeout(None) as self._waiting:
+                if self._failure is None:
+                    await self._ask()
+        except (ApiError, TimeoutError):
+            if self._failure is None:
                 raise
-            raise self._failure from None
         finally:
-            self._opener = None
+            self._waiting = None
+        if self._failure is not None:
+            raise self._failure.copy()
 
     async def open_within(self, seconds: float) -> None:
-        """As `open`, for one that is not entered yet: what fails within the time is raised, the rest is left to `run`."""
+        """Do as `open`, but leave what takes longer to `run`. Raise what fails within the time."""
         opening = asyncio.create_task(self.open())
         try:
             await asyncio.wait({opening}, timeout=seconds)
             if opening.done():
                 opening.result()
             self._opening = opening
-        except BaseException as error:
+        except BaseException:
             opening.cancel()
-            with self:
-                if isinstance(error, ApiError):
-                    self.refused(error)
-                else:
-                    self._books.client_left()
             raise
 
-    async def _open(self) -> None:
-        body, headers, route = self._request
+    async def _ask(self) -> None:
         if self._compaction is not None:
-            self._summary, body = await self._compaction.run(self._books)
-            self._request = body, headers, route
-            if self._recording is not None:
-                self._recording.summarised(body)
-            self._compaction, self._last_read = None, self._clock()
-            self._show_summary()
-            self.count_input(msgspec.json.decode(body))
+            await self._compact(self._compaction)
+        body, headers, route = self._question
 
-        def call(backend: str, url: URL) -> Mapping[str, str]:
-            now = self._last_read = self._clock()
-            return self._books.calls(backend, url, headers, now)
+        def headers_for(backend: str, url: URL) -> Mapping[str, str]:
+            now = self._clock()
+            self._last_read = now
+            return self._log.calling(backend, url, headers, now)
 
-        chat = self._chat = await self._gateway.pool.open_chat(body, call, route)
-        if chat.status == 200:
-            return
-        refusal = await chat.read_refusal()
-        if self._recording is not None:
-            self._recording.refused(chat.status, refusal, chat.retry_after)
-        raise read_error(chat.status, refusal, chat.retry_after)
+        chat = await self._pool.open_chat(body, headers_for, route)
+        self._chat = chat
+        if chat.status != 200:
+            refusal = await chat.read_refusal()
+            self._recording.backend_refused(chat.status, refusal, chat.retry_after)
+            raise read_error(chat.status, refusal, chat.retry_after)
+        if self._counting is not None:
+            await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
+
+    async def _compact(self, compaction: AutomaticCompaction) -> None:
+        item, body = await compaction.run(self._log)
+        self._compaction_item = item
+        self._question = self._question._replace(body=body)
+        self._recording.compacted(body)
+        self._compaction = None
+        self._last_read = self._clock()
+        self._send_compaction_item()
+        self.count_input(msgspec.json.decode(body))
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Emit the first events, and what the backend has sent already."""
+        """Emit the first events, and those of what the backend has sent already."""
         if self.translator.status == "queued":
             self.emit(self.translator.start())
-        self._show_summary()
-        if self._chat is not None and self._chat.is_event_stream and not self._attached and self._failure is None:
-            self._attached = True
-            self._books.phase = "stream"
-            self._chat.attach(self._receive)
+        self._send_compaction_item()
+        chat = self._chat
+        if chat is not None and chat.is_event_stream and self.phase is Phase.WAITING and self._failure is None:
+            self._enter(Phase.STREAMING)
+            chat.attach(self._receive)
 
-    def _show_summary(self) -> None:
-        if self._summary is not None and self.translator.status != "queued":
-            item, self._summary = self._summary, None
-            self.emit(self.translator.insert("compaction", item))
-
-    async def run(self) -> bytes:
-        """Take the answer to its end, whatever that is; returns the terminal event and `[DONE]`."""
+    async def run(self) -> None:
+        """Take the answer to its end, whatever that is: afterwards the translator has ended."""
         translator = self.translator
         try:
             self.begin()
@@ -204,145 +236,203 @@ class Generation:
             await self._take()
         except ApiError as error:
             self.fail(error)
-        except Exception as defect:
-            translator.defect = defect  # the books log it; there is a terminal event all the same
+        except Exception as defect:  # whatever went wrong, there is a terminal event; the log reports the defect
+            translator.defect = defect
             self.fail(server_error("The gateway failed. This is a defect: please report it.", 500))
-        return self._last
+        self.phase = Phase.ENDED
 
     async def _take(self) -> None:
-        chat, translator = self._chat, self.translator
-        assert chat is not None
-        try:
-            completion = b""
-            if self._attached:
-                await chat.finish()
-                if translator.unheard and not translator.ended:  # a body without a length ends like this when its server dies
-                    raise server_error("The backend closed the stream before the model finished.")
-            else:
-                self._books.phase = "stream"
-                completion = await chat.read(COMPLETION_LIMIT)
-                chat.close()  # its place is free for whoever waits: a correction, say
-        except ApiError as error:
-            if not await self._asked_elsewhere():
-                raise self._silence or error from None
-            await self._take()
-        else:
-            self.emit(translator.finish() if self._attached else translator.feed_completion(completion))
-            await settle(self._gateway, translator, self._request[1], self.emit)
+        while True:
+            try:
+                completion = await self._read_to_end()
+                break
+            except ApiError as error:
+                if not await self._ask_another_backend():
+                    raise (self._silence or error).copy() from None
+        translator = self.translator
+        self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
+        self.phase = Phase.DECIDING
+        await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
 
-    async def _asked_elsewhere(self) -> bool:
-        """An answer broke off, or was dropped, before the model said anything: whether another backend answers in its place.
-        What the client has seen so far holds for any. Raises `ApiError` if that one refuses."""
-        chat, (body, headers, route) = self._chat, self._request
+    async def _read_to_end(self) -> bytes | None:
+        """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
+        chat = self._chat
+        assert chat is not None
+        if self.phase is Phase.STREAMING:
+            await chat.finish()
+            if self.translator.unheard and not self.translator.ended:
+                # A body without a length ends like this when its server dies.
+                raise server_error("The backend closed the stream before the model finished.")
+            return None
+        self._enter(Phase.READING)
+        completion = await chat.read(COMPLETION_LIMIT)
+        chat.close()  # its place is free for whoever waits: a correction, say
+        return completion
+
+    async def _ask_another_backend(self) -> bool:
+        """Ask another backend if the answer broke off, or was dropped, before the model said anything: what the client has seen
+        by then holds for any answer. Return False if there is no other. Raise `ApiError` if that one refuses.
+        """
+        chat = self._chat
         if chat is None or self._failure is not None or not self.translator.unheard:
             return False
         chat.close()
-        other = self._gateway.pool.retry_route(route, chat.backend, "silent" if self._silence is not None else "broke")
+        reason: Reason = "silent" if self._silence is not None else "broke"
+        other = self._pool.retry_route(self._question.route, chat.backend, reason)
         if other is None:
             return False
-        self._request, self._attached, self._opening = (body, headers, other), False, None
-        self._chat = self._silence = None
+        self._question = self._question._replace(route=other)
+        self._opening = None
+        self._chat = None
+        self._silence = None
         await self.open()
         self.begin()
         return True
 
     def _receive(self, data: bytes) -> None:
-        """What one read brought: translated and passed on in one go."""
-        now = self._last_read = self._clock()
+        """Translate what one read brought, and pass it on in one go."""
+        now = self._clock()
+        self._last_read = now
+        translator = self.translator
         events = self._feed(data)
-        if self.translator.awaiting is not None and self._chat is not None:
-            self._chat.leave()  # the answer is complete, but for a verdict
+        if translator.awaiting is not None or translator.ended:
+            self._leave_backend()
         if not events:
             return
-        self._note(now)
+        self._note_read(now)
         if self._watching:
             self._watch(events, now)
-        if self.translator.ended:
-            events = self._without_last(events)
-        if events:
-            self.last_event = now
-            self._sink(events)
+        self.last_event = now
+        self._write(events)
 
     def _watch(self, events: bytes, now: float) -> None:
-        """What only some reads need: the moment of the first visible token, and a copy where the stream is sampled."""
-        books = self._books
-        if books.visible_at is None and self.translator.visible:
-            books.visible_at = now
-        books.sent(events)
-        self._watching = books.visible_at is None or books.sampling
+        """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
+        log = self._log
+        if log.visible_at is None and self.translator.visible:
+            log.visible_at = now
+        log.sent(events)
+        self._watching = log.visible_at is None or log.sampling
 
     def emit(self, events: bytes) -> None:
-        """Pass events of the translator on."""
-        if not events:
-            return
-        self._books.sent(events)
+        """Pass on events of the translator."""
         if self.translator.ended:
-            events = self._without_last(events)
+            self._leave_backend()
         if events:
+            self._log.sent(events)
             self.last_event = self._clock()
-            self._sink(events)
+            self._write(events)
 
-    def _without_last(self, events: bytes) -> bytes:
-        """Keep the terminal event for `run`; nothing more is wanted of the backend."""
-        status = self.translator.status
-        events, self._last = without_last(events, status)
-        if self._chat is not None:
-            (self._chat.close if status == "failed" else self._chat.leave)()
-        return events
+    def _send_compaction_item(self) -> None:
+        item = self._compaction_item
+        if item is not None and self.translator.status != "queued":
+            self._compaction_item = None
+            self.emit(self.translator.insert("compaction", item))
 
-    def refused(self, error: ApiError) -> None:
-        """The error was told to the client in another way than as a response."""
-        self._books.refused(error)
-        if self._recording is not None:
-            self._recording.failed(error)
+    # ---- the end -----------------------------------------------------------------------------------------------------
 
     def fail(self, error: ApiError) -> None:
-        """End the response as failed, and leave the backend. The caller of `open` gets the error."""
-        self._failure = error
+        """End the response as failed, and leave the backend. A caller of `open` gets the error."""
+        self._failure = error.copy()
         if self.translator.status != "queued":
-            self.emit(self.translator.fail(error))
-        if self._opener is not None:
-            self._opener.cancel()
+            self.emit(self.translator.fail(self._failure))
+        if self._waiting is not None:
+            self._waiting.reschedule(self._clock())
+            self._waiting = None
         if self._chat is not None:
             self._chat.close()
 
-    def tick(self, now: float) -> None:
-        """Time limits. The head of an answer is the pool's matter, and so is the wait in its line."""
-        self._books.fold()
-        chat, limit = self._chat, self._gateway.settings.idle_timeout
-        if chat is None or self.translator.ended or now - self._last_read <= limit:
-            return
-        chat.drop()
-        error = server_error(f"The backend sent nothing for {limit:g} seconds.", 504)
-        if self._opener is None and self.translator.unheard and self._silence is None:
-            self._silence = error  # whoever reads the answer sees that it is over, and may ask another backend
-        else:
-            self.fail(error)
-
     def cancel(self) -> None:
-        """Whoever asked for the response wants it no longer."""
+        """End the response because its client asked for that."""
         self.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     def shut_down(self) -> None:
-        """The gateway is stopping."""
-        self.fail(server_error("The gateway is shutting down. Please try again.", 503))
+        """End the response because the gateway is stopping."""
+        self.fail(shutting_down())
 
-    def abandon(self) -> None:
-        """There is no client to drop; whoever waits is told by `shut_down`."""
+    def close(self) -> None:
+        """Leave the backend: it stops generating, unless it has finished."""
+        if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
+            self._opening.exception()  # fetched, since nobody may be waiting for it any more
+        if self._counting is not None:
+            self._counting.cancel()
+        if self._chat is not None:
+            self._chat.close()
+        if self.translator.lifecycle.usage is not None:
+            self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
+        self._repair.count_later(self.translator, self._options)
+
+    def _leave_backend(self) -> None:
+        """Give the connection back if the answer was complete; nothing more is wanted of it."""
+        if self._chat is not None:
+            if self.translator.status == "failed":
+                self._chat.close()
+            else:
+                self._chat.leave()
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Apply the time limits, and keep the client's connection alive. The wait for a backend is limited by the pool."""
+        self._log.count_gaps()
+        if self.sink.slow:
+            if now - self.last_event > self._settings.idle_timeout:
+                self._drop_client()
+            return
+        if self.translator.ended:
+            return
+        if self._chat is not None and now - self._last_read > self._settings.idle_timeout:
+            self._drop_silent_backend(self._chat)
+        if self.sink.live and not self.translator.ended:
+            self._keep_alive(now)
+
+    def _drop_silent_backend(self, chat: ChatStream) -> None:
+        chat.drop()
+        error = server_error(f"The backend sent nothing for {self._settings.idle_timeout:g} seconds.", 504)
+        if self._waiting is None and self.translator.unheard and self._silence is None:
+            self._silence = error  # the read ends with that, and another backend may be asked
+        else:
+            self.fail(error)
+
+    def _keep_alive(self, now: float) -> None:
+        """Send a comment, which keeps proxies awake, or an event, which resets the idle timers of clients that count nothing
+        else (Codex).
+        """
+        comment = self._settings.keepalive_comment
+        event = self._settings.keepalive_event
+        if event and now - self.last_event >= event:
+            self.emit(self.translator.keep_alive())
+            self._log.kept_alive("event")
+        elif comment and now - max(self.last_event, self._last_comment) >= comment:
+            self._write(writer.COMMENT.encode())
+            self._last_comment = now
+            self._log.kept_alive("comment")
 
     def pause(self) -> None:
-        """Whoever takes the events is slower than the model."""
+        """Read no more from the backend: the client is slower than the model."""
         if self._chat is not None:
             self._chat.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Read on from the backend."""
         self._last_read = self._clock()
         if self._chat is not None:
             self._chat.resume()
 
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._log.phase = _LOG_PHASES[phase]
 
-def without_last(events: bytes, status: str) -> tuple[bytes, bytes]:
-    """Events up to the terminal one, and that one with `[DONE]`, of a response that has ended with this status."""
-    at = events.rfind(b"event: response.%b\n" % status.encode())
-    return events[:at], events[at:]
+
+def shutting_down() -> ApiError:
+    """Return the error for what cannot be finished, or begun, because the gateway is stopping."""
+    error = server_error("The gateway is shutting down. Please try again.", 503)
+    error.retry_after = 1
+    return error
+
+
+async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
+    try:
+        translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+    except ApiError as error:  # pictures, or no template: the usage stays unknown
+        fields = logs.fields(response_id=translator.response_id, reason=error.message)
+        logs.logger().debug("input not counted", extra=fields)

@@ -1,135 +1,142 @@
-"""From a translated request to what makes its response: the same for HTTP and for WebSockets."""
+"""From a Responses request to the chat request that is sent, and to what will read its answer."""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatPlan, Policy, translate
-from proxy.server.access.api_keys import forwards_authorization
-from proxy.server.generation.context import Footing
-from proxy.server.generation.encrypted_content import Kind
-from proxy.server.generation.gateway import Gateway
-from proxy.server.generation.stream_options import stream_options
-from proxy.server.recording.recorder import Recording
+from proxy.server.generation.context import Context
+from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.live_settings import InForce
+from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
-from proxy.stream.compactor import Compactor, SealText
-from proxy.stream.deferred_calls import JudgedTranslator
-from proxy.stream.translator import Translator
-from proxy.telemetry import logs
+from proxy.stream import clients
+from proxy.stream.clients import Client
+from proxy.stream.options import StreamOptions
 from proxy.telemetry.trace_context import trace_headers
-from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
 
 def translated(
-    gateway: Gateway,
-    tenant: str,
     request: ResponsesRequest,
-    footing: Footing,
+    context: Context,
     policy: Policy,
-    recording: Recording | None = None,
+    encryption: Encryption,
+    tenant: str,
+    recording: Recording,
+    served_as: str,
 ) -> ChatPlan:
-    """The chat request for a request and what it builds on, with our own sealed content opened. Raises `ApiError` 400."""
-    given, seal, replaced = request.input, gateway.seal, frozenset[int]()
-    history = list(footing.history)
+    """Return the chat request for a request and what it builds on, with our own encrypted content decrypted.
+
+    `served_as` is the backend's name of the model. Raise `ApiError` 400.
+    """
+    given = request.input
+    replaced: frozenset[int] = frozenset()
+    history = list(context.history)
     if history:
-        history = seal.open_items(seal.since_compaction(history), tenant, request.model, "history")
-    if isinstance(request.input, list):
-        opened = seal.open_items(request.input, tenant, request.model, "input")
-        if request.context_management:  # what was compacted need not be left out by the client
-            replaced = seal.replaced(request.input)
-        request = request.model_copy(update={"input": opened})
-    if recording is not None:
-        name, references = gateway.pool.members.own_name(request.model), dict(footing.references)
-        found = {
-            "input": request.input if request.input != given else None,
-            "history": history,
-            "references": references,
-            "replaced": sorted(replaced),
-        }
-        recording.stands_on(request, policy, name, **found)
-    plan = translate(request, policy, footing.references.get, history, replaced)
-    if gateway.asks_token_ids(request.model):
-        plan.body["return_token_ids"] = True
-    return plan
+        history = encryption.decrypt_items(encryption.since_compaction(history), tenant, request.model, "history")
+    if isinstance(given, list):
+        request = request.model_copy(update={"input": encryption.decrypt_items(given, tenant, request.model, "input")})
+        if request.context_management:  # clients need not leave out what was compacted
+            replaced = encryption.replaced(given)
+    recording.found(request, policy, served_as, given=given, history=history, references=context.references, replaced=replaced)
+    return translate(request, policy, context.references.get, history, replaced)
 
 
-class Prepared(NamedTuple):
-    """A request that is ready to be sent: the plan, its chat request as JSON, and what will read the answer."""
-
-    plan: ChatPlan
-    body: bytes
-    translator: Translator
-
-
-async def prepare(
-    gateway: Gateway,
-    tenant: str,
-    request: ResponsesRequest,
-    footing: Footing,
-    policy: Policy,
-    headers: Mapping[str, str],
-    recording: Recording | None = None,
-) -> Prepared:
-    """Translate a request and what it builds on. `headers` are the client's; `recording` takes down what the translator does.
-    Raises `ApiError` 400."""
-    plan = translated(gateway, tenant, request, footing, policy, recording)
-    thinking_open = await gateway.parsers.thinking_open(plan.body)
-    chat = msgspec.json.encode(plan.body)
-    return Prepared(plan, chat, _new_translator(gateway, tenant, request, plan, headers, thinking_open, recording, chat))
-
-
-def _new_translator(
-    gateway: Gateway,
-    tenant: str,
+def stream_options(
+    in_force: InForce,
     request: ResponsesRequest,
     plan: ChatPlan,
-    headers: Mapping[str, str],
+    client: Client,
+    response_id: str,
     thinking_open: bool | None,
-    recording: Recording | None,
-    chat: bytes,
-) -> Translator:
-    """The translator of the answer, with a new response id. `thinking_open`: whether the prompt ends inside reasoning, if that
-    is known."""
-    response_id = f"resp_{secrets.token_hex(16)}"
-    options = stream_options(gateway, request, plan, headers, response_id, thinking_open)
+    **more: Any,
+) -> StreamOptions:
+    """Return the options of the translator of the answer; `more` are further ones.
 
-    def sealing(kind: Kind) -> SealText:
-        seal = partial(gateway.seal.close, kind, tenant, request.model)
-        return seal if recording is None else recording.noted(seal)
+    `thinking_open` tells whether the prompt ends inside reasoning, if that is known.
+    """
+    settings = in_force.settings
+    return StreamOptions(
+        response_id=response_id,
+        model=request.model,
+        echo=plan.echo,
+        tools=plan.tools,
+        grammars=plan.grammars,
+        judged=settings.repair_custom_tools == "once",
+        allowed=plan.allowed,
+        max_calls=plan.max_calls,
+        call_ids=plan.call_ids,
+        summary=settings.reasoning_summary == "always" or (plan.summary and settings.reasoning_summary == "mirror"),
+        logprobs=plan.logprobs,
+        reasoning_event=reasoning_event(settings),
+        client=client,
+        markup=in_force.parsers.markup(plan.body, thinking_open),
+        **more,
+    )
 
+
+def encryption_options(plan: ChatPlan, encryption: Encryption, tenant: str, model: str, recording: Recording) -> dict[str, Any]:
+    """Return the options by which the translator encrypts what the request asks to be encrypted."""
+    options: dict[str, Any] = {}
     if plan.sealed_reasoning:
-        options = replace(options, seal=sealing("reasoning"))
-    compaction = sealing("compaction") if plan.compacting else None
-    if recording is not None:
-        return recording.translator(options, chat, thinking_open, compaction)
-    if compaction is not None:
-        return Compactor(options, time.time, compaction)
-    return JudgedTranslator(options, time.time)
+        options["seal"] = recording.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
+    if plan.compacting:
+        options["compaction"] = recording.sealing(partial(encryption.encrypt, "compaction", tenant, model))
+    return options
+
+
+def reasoning_event(settings: Settings) -> str:
+    """Return the name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
+
+
+def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
+    """Recognise the client behind a request; the settings take precedence over the table of clients."""
+    client = clients.recognise(headers)
+    if settings.cut_calls != "auto":
+        client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
+    if settings.refusal != "auto":
+        client = client._replace(drops_refusals=settings.refusal == "text")
+    return client
+
+
+def forwards_client_key(settings: Settings) -> bool:
+    """Tell whether a client's own `Authorization` goes on to the backend: never if it is a key for the gateway."""
+    return settings.forward_authorization and not settings.api_keys
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
-    """What of the client's headers goes to the backend (its key, its trace), and the name of the request."""
+    """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
     sent = {"X-Request-Id": request_id, **trace_headers(headers)}
     authorization = headers.get("Authorization")
-    if authorization is not None and forwards_authorization(settings):
+    if authorization is not None and forwards_client_key(settings):
         sent["Authorization"] = authorization
     return sent
 
 
-async def count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
-    """For a backend that may report no usage: count the tokens of a chat request while it works on it."""
-    try:
-        translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
-    except ApiError as error:  # pictures, no template: then the usage stays unknown
-        fields = logs.fields(response_id=translator.response_id, reason=error.message)
-        logs.logger().debug("input not counted", extra=fields)
+def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:
+    """Return what requests with the same beginning share: the client's own key, or the conversation, or how the chain of
+    responses begins. Empty where no other request will build on this one (not `continuable`).
+
+    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come.
+    """
+    if request.prompt_cache_key:
+        return f"key:{request.prompt_cache_key}"
+    if context.conversation is not None:
+        return f"conversation:{context.conversation}"
+    if not continuable and request.previous_response_id is None:
+        return ""
+    items = context.history or context.input
+    return f"chain:{_digest(items[0])}" if items else ""
+
+
+def _digest(item: Mapping[str, Any]) -> str:
+    """Hash what was said, without what is added on the way into the store (an id, a status)."""
+    said = item.get("content") or item.get("output") or item.get("id")
+    return blake2b(msgspec.json.encode(said), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The books of one exchange: what its metrics and its log line will say."""
+"""What the metrics, the log line and the trace of one request will say."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from yarl import URL
 
 from proxy.conformance.checker import check_stream
 from proxy.request import Loss
-from proxy.server.access.rate_limits import Claim
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -24,19 +23,34 @@ from proxy.wire.errors import ApiError
 
 Phase = Literal["request", "backend", "stream"]
 
-#: A sampled stream longer than this is not checked, in bytes.
+# A sampled stream longer than this is not checked, in bytes.
 _SAMPLE_LIMIT = 4 * 1024 * 1024
-#: In the place of a backend's own words.
+# Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; with log_backend_errors its words are here."
 
 
-class Books:
-    """Counts while an exchange runs (cheaply: plain numbers), and tells metrics and log when it ends."""
+class Reservation(Protocol):
+    """What a request holds of its client's limits, until it ends."""
+
+    # The name of the client's key, if it came with one.
+    key: str | None
+    # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
+    kept: bool
+
+    def charge(self, tokens: int) -> None:
+        """Count tokens that the request has used before its end."""
+
+    def end(self, tokens: int = 0) -> None:
+        """End the request, which has used so many tokens. Only the first call counts."""
+
+
+class RequestLog:
+    """Counts in plain numbers while a request runs, and reports to metrics, log and trace when it ends."""
 
     __slots__ = (
-        "_backend", "_began", "_called", "_claim", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_kinds", "_last",
-        "_log", "_metrics", "_model", "_quotes", "_request_id", "_sample", "_sample_size", "_streamed", "_trace", "detached",
-        "phase", "reads", "visible_at",
+        "_backend", "_backend_called", "_began", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_last", "_logs_line",
+        "_metrics", "_model", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_streamed",
+        "_tokens_by_kind", "_trace", "detached", "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -46,18 +60,24 @@ class Books:
         request_id: str,
         now: float,
         *,
-        claim: Claim | None,
+        reservation: Reservation | None,
         trace: Trace | None,
         sampled: bool = True,
     ) -> None:
-        """`now` is the loop's time in seconds; `claim` is what the request holds of its client's limits, and ends with the
-        books, as `trace` does. What is not `sampled` is never held against the laws of a stream."""
+        """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
+        never checked against the rules of a Responses stream.
+        """
         self.phase: Phase = "request"
-        self.detached = False  # nobody waits for the answer: who fetches it is not in these books
+        # The response goes on without its client: its delivery is logged by another request.
+        self.detached = False
+        # When reads of the backend brought events: appended to from outside, counted by `count_gaps`.
+        self.reads: list[float] = []
+        # When the first text, refusal or call began.
+        self.visible_at: float | None = None
         self._metrics = metrics
         self._request_id = request_id
-        self._log = settings.access_log
-        self._quotes = settings.log_backend_errors  # they may be logged in the backend's own words
+        self._logs_line = settings.access_log
+        self._quotes_backends = settings.log_backend_errors
         self._began = now
         self._model = ""
         self._streamed = False
@@ -65,33 +85,32 @@ class Books:
         self._client_left = False
         self._trace = trace
         self._backend: str | None = None
-        self._called: float | None = None
-        self._kinds: dict[str, int] = {}  # output tokens
-        self.reads: list[float] = []  # when reads of the backend brought events: appended to from outside, counted by `fold`
-        self.visible_at: float | None = None  # when the first text, refusal or call began
+        self._backend_called: float | None = None
+        self._tokens_by_kind: dict[str, int] = {}
         self._first: float | None = None
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
         self._sample: list[bytes] | None = [] if sampled and random.random() < settings.invariant_sampling else None
         self._sample_size = 0
-        self._claim = claim
-        if claim is not None:
-            claim.kept = True
+        self._reservation = reservation
+        if reservation is not None:
+            reservation.kept = True
         metrics.count(metrics.in_flight)
 
-    def request(self, model: str, *, streamed: bool) -> None:
-        """The request was understood."""
-        self._model, self._streamed = model, streamed
+    def understood(self, model: str, *, streamed: bool) -> None:
+        """Note what was asked for."""
+        self._model = model
+        self._streamed = streamed
 
-    def calls(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
-        """A backend is about to be asked (again, perhaps: the last one counts). Returns the headers to send."""
+    def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
+        """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
         self._backend = backend
-        self._called = now
+        self._backend_called = now
         return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
 
     def losses(self, losses: Iterable[Loss]) -> None:
-        """What of it could not be carried as it was."""
+        """Count what of the request could not be carried over as it was."""
         for loss in losses:
             if loss.outcome != "preserved":
                 self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
@@ -107,22 +126,23 @@ class Books:
                 )
 
     def charge(self, translator: Translator) -> None:
-        """Another answer was needed on the way, with books of its own: its tokens, too, are its client's."""
-        if self._claim is not None:
-            self._claim.charge(_tokens_of(translator))
+        """Charge the client for another answer that this one needed, such as a summary of the context."""
+        if self._reservation is not None:
+            self._reservation.charge(_tokens_of(translator))
 
     @property
     def sampling(self) -> bool:
-        """The stream will be checked against its laws: `sent` wants to see all of it."""
+        """The stream will be checked, so `sent` must get all of it."""
         return self._sample is not None
 
-    def fold(self) -> None:
-        """Count the gaps between the reads so far, all at once: a number noted is cheaper than a number counted."""
+    def count_gaps(self) -> None:
+        """Count the gaps between the reads so far. Counting them together is cheaper than one by one."""
         reads = self.reads
         if not reads:
             return
         if self._first is None:
-            self._first = self._last = reads.pop(0)
+            self._first = reads.pop(0)
+            self._last = self._first
         last = self._last
         for now in reads:
             self._gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
@@ -132,7 +152,7 @@ class Books:
         del reads[:]
 
     def sent(self, events: bytes) -> None:
-        """Events went to the client."""
+        """Take a copy of events for the client, if this stream is sampled."""
         if self._sample is None:
             return
         self._sample.append(events)
@@ -141,44 +161,44 @@ class Books:
             self._sample = None
 
     def kept_alive(self, kind: Literal["comment", "event"]) -> None:
-        """A keep-alive was sent."""
+        """Count a keep-alive."""
         self._metrics.count(self._metrics.keep_alives, kind)
 
     def refused(self, error: ApiError) -> None:
-        """The answer is an HTTP error."""
-        self._error = error
+        """Note the HTTP error that is the answer."""
+        self._error = error.copy()
 
     def client_left(self) -> None:
-        """The client closed the connection before the end."""
+        """Note that the client closed the connection before the end."""
         self._client_left = True
         self._metrics.count(self._metrics.disconnects, self.phase)
 
     def close(self, translator: Translator | None, now: float) -> str:
-        """The exchange is over; returns how it ended, in the word of the metrics, which hear of it a little later."""
-        if self._claim is not None:
-            self._claim.end(_tokens_of(translator))
+        """End the log; return the outcome as a label of the metrics, which are updated a little later."""
+        if self._reservation is not None:
+            self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self._error or (translator.error if translator is not None else None)
         outcome = self._outcome(translator)
-        self._metrics.put_off(partial(self._tell, translator, error, outcome, now))
+        self._metrics.put_off(partial(self._report, translator, error, outcome, now))
         return outcome
 
-    def _tell(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
-        """Metrics, log and trace, of a response that ended at `now`."""
-        self.fold()
+    def _report(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
+        """Report a response that ended at `now` to metrics, log and trace."""
+        self.count_gaps()
         metrics = self._metrics
         if error is not None and self.phase != "request":
             metrics.count(metrics.backend_errors, error.code or error.type)
-        # A name that no backend answered for is not worth a time series of its own: clients make names up.
+        # Clients make names up: one that no backend answered for gets no time series of its own.
         answered = translator is not None and translator.chunks > 0
         model = metrics.model(self._model) if answered else "unknown"
         metrics.count(metrics.requests, model, outcome, "true" if self._streamed else "false")
         metrics.observe(metrics.duration, now - self._began, model)
         if translator is not None:
-            self._book_stream(translator, model)
-        if self._log or self._trace is not None:
+            self._count_stream(translator, model)
+        if self._logs_line or self._trace is not None:
             line = logs.present(self._line(translator, error, now))
-            if self._log:
+            if self._logs_line:
                 logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
             if self._trace is not None:
                 self._trace.end(line, now, self._first, self.visible_at)
@@ -190,8 +210,9 @@ class Books:
             return "rejected" if self._error.status < 500 else "failed"
         return translator.status if translator is not None else "failed"
 
-    def _book_stream(self, translator: Translator, model: str) -> None:
-        metrics, lifecycle = self._metrics, translator.lifecycle
+    def _count_stream(self, translator: Translator, model: str) -> None:
+        metrics = self._metrics
+        lifecycle = translator.lifecycle
         if self._first is not None:
             metrics.observe(metrics.first_token, self._first - self._began, model)
             metrics.observe_gaps(model, self._gaps, self._gap_sum)
@@ -203,8 +224,8 @@ class Books:
         if lifecycle.usage is not None:
             for kind in ("input", "cached", "output"):
                 metrics.count(metrics.tokens, model, kind, amount=getattr(lifecycle.usage, kind) or 0)
-        self._kinds = translator.accounts.by_kind()
-        for kind, tokens in self._kinds.items():
+        self._tokens_by_kind = translator.accounts.by_kind()
+        for kind, tokens in self._tokens_by_kind.items():
             metrics.count(metrics.tokens, model, kind, amount=tokens)
         if translator.accounts.disagrees:
             metrics.count(metrics.disagreements, model)
@@ -216,8 +237,9 @@ class Books:
         if translator.defect is not None:
             metrics.defects.inc()
             logs.logger().error("defect", exc_info=translator.defect, extra=logs.fields(request_id=self._request_id))
+            translator.defect.__traceback__ = None  # its frames hold the request and this log
         if self._sample is not None and translator.ended:
-            # In a thread: judging takes longer than translating, and no other stream may wait for it.
+            # In a thread, since checking takes longer than translating and no other stream may wait for it.
             asyncio.get_running_loop().run_in_executor(None, self._check, b"".join(self._sample))
 
     def _check(self, stream: bytes) -> None:
@@ -230,13 +252,13 @@ class Books:
             )
 
     def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
-        """The fields of the log line, None for what there is not: docs/observability.md says what each of them means."""
+        """Return the fields of the log line, None for absent ones; docs/observability.md explains each of them."""
         lifecycle = translator.lifecycle if translator is not None else None
         usage = lifecycle.usage if lifecycle is not None else None
         return {
             "request_id": self._request_id,
             "response_id": translator.response_id if translator is not None else None,
-            "key": self._claim.key if self._claim is not None else None,
+            "key": self._reservation.key if self._reservation is not None else None,
             "model": self._model[:200] or None,  # clients make names up
             "backend": self._backend,
             "stream": self._streamed,
@@ -244,13 +266,13 @@ class Books:
             "delivery": "client_left" if self._client_left else "detached" if self.detached else "complete",
             "phase": self.phase if self._client_left else None,
             "seconds": round(now - self._began, 3),
-            "backend_called": self._moment(self._called),
+            "backend_called": self._moment(self._backend_called),
             "first_token": self._moment(self._first),
             "first_visible": self._moment(self.visible_at),
             "input_tokens": usage.input if usage is not None else None,
             "cached_tokens": usage.cached if usage is not None else None,
             "output_tokens": usage.output if usage is not None else None,
-            "reasoning_tokens": self._kinds.get("reasoning"),
+            "reasoning_tokens": self._tokens_by_kind.get("reasoning"),
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
             "items": sum(lifecycle.pen.items.values()) if lifecycle is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
@@ -261,11 +283,11 @@ class Books:
         }
 
     def _words(self, error: ApiError) -> str:
-        """What a log may have of an error: what a backend says may repeat the prompt."""
-        return error.message[:200] if self._quotes or not error.quoted else _UNQUOTED
+        """Return what the log may say of an error: the words of a backend may repeat the prompt."""
+        return error.message[:200] if self._quotes_backends or not error.quoted else _UNQUOTED
 
     def _executed(self, translator: Translator | None, error: ApiError | None) -> str:
-        """What became of the response, whether or not anybody was there to get it."""
+        """Tell what became of the response, whether or not it was delivered."""
         if self._error is not None:
             return "rejected" if self._error.status < 500 else "failed"
         if translator is None:
@@ -275,12 +297,12 @@ class Books:
         return translator.status
 
     def _moment(self, at: float | None) -> float | None:
-        """Seconds since the request came."""
+        """Return the seconds from the arrival of the request to a time."""
         return None if at is None else round(at - self._began, 3)
 
 
 def _tokens_of(translator: Translator | None) -> int:
-    """What a response took, input and output. Of one that was cut off, without a report, about what it had said."""
+    """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
     if translator is None:
         return 0
     usage = translator.lifecycle.usage

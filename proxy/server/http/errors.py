@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
-from proxy.server.generation.gateway import GATEWAY
 from proxy.state import EventsUnavailable, StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-#: The name of a request, on its answer, in the log, and at the backend.
+# The id of a request: on its answer, in the log, and at the backend.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 _NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (
@@ -27,44 +27,55 @@ _UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@web.middleware
-async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Name the request, run its handler, and turn whatever it raises into an answer."""
-    given = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
-    try:
-        return await handler(request)
-    except ApiError as error:
-        response = error_response(error)
-        if error.status == 408:  # the rest of the body may still come: nothing else can be asked on this connection
-            response.force_close()
-        return response
-    except StoreUnavailable as error:
-        logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
-        return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
-    except web.HTTPRequestEntityTooLarge as error:
-        return error_response(_too_large(error))
-    except web.HTTPNotFound:
-        return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
-    except web.HTTPMethodNotAllowed as error:
-        message = f"{request.method} is not possible on {request.path}."
-        response = error_response(ApiError(405, message, code="method_not_allowed"))
-        response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
-        return response
-    except web.HTTPException as error:
-        return error_response(ApiError(error.status, error.reason))
-    except ConnectionError:
-        return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
-    except _UNREADABLE:
-        return error_response(_unreadable())
-    except Exception:
-        request.app[GATEWAY].metrics.defects.inc()
-        logs.logger().exception("defect", extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
-        return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+def errors_as_json(count_defect: Callable[[], None]) -> Middleware:
+    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
+        try:
+            return await handler(request)
+        except Exception as error:
+            return _answer(request, error, count_defect)
+
+    return middleware
+
+
+def _answer(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
+    """Return the answer for what a handler raised."""
+    match error:
+        case ApiError():
+            response = error_response(error)
+            if error.status == 408:  # the rest of the body may still come: nothing else can be asked on this connection
+                response.force_close()
+            return response
+        case StoreUnavailable():
+            logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
+            return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
+        case web.HTTPRequestEntityTooLarge():
+            return error_response(_too_large(error))
+        case web.HTTPNotFound():
+            return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
+        case web.HTTPMethodNotAllowed():
+            message = f"{request.method} is not possible on {request.path}."
+            response = error_response(ApiError(405, message, code="method_not_allowed"))
+            response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+            return response
+        case web.HTTPException():
+            return error_response(ApiError(error.status, error.reason))
+        case ConnectionError():
+            return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
+        case web.RequestPayloadError() | UnicodeDecodeError():
+            return error_response(_unreadable())
+    count_defect()
+    fields = logs.fields(request_id=request[REQUEST_ID], path=request.path)
+    logs.logger().error("defect", exc_info=error, extra=fields)
+    return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The body, for those who keep books of what is wrong with it. Raises `ApiError` 400 and 413."""
+    """Return the body. Raise `ApiError` 400 and 413, for callers that log what is wrong with it."""
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -82,7 +93,7 @@ def _unreadable() -> ApiError:
 
 
 def error_response(error: ApiError) -> web.Response:
-    """The error as an HTTP answer."""
+    """Return the error as an HTTP answer."""
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
@@ -90,12 +101,12 @@ def error_response(error: ApiError) -> web.Response:
 
 
 def new_request_id() -> str:
-    """A name for a request whose client gave it none."""
+    """Return an id for a request whose client gave none."""
     return f"req_{secrets.token_hex(12)}"
 
 
 def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
-    """`x-request-id` on every answer: users quote it, operators grep for it."""
+    """Put the request id on an answer: users quote it, operators grep for it."""
     if request_id is not None:
         response.headers["X-Request-Id"] = request_id
     response.headers["Server"] = "responses-proxy"

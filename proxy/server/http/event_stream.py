@@ -37,6 +37,7 @@ class Downstream:
         "_request",
         "_transport",
         "_waiter",
+        "live",
         "response",
     )
 
@@ -47,6 +48,7 @@ class Downstream:
         self._chunked = request.version >= HttpVersion11
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Task[None] | None = None
+        self.live = False  # keep-alives are wanted
         self._held: list[bytes] | None = []  # what is written before `flush`
         self.response = _EventStream(headers=_HEADERS)
         if self._chunked:
@@ -61,6 +63,7 @@ class Downstream:
         """Make the head; nothing is sent yet."""
         await self.response.prepare(self._request)
         self._transport = self._request.transport
+        self.live = True
 
     async def flush(self) -> None:
         """Send the head and what was written so far; from now on events leave at once."""

@@ -12,7 +12,7 @@ _HIGH_WATER = 1024 * 1024
 
 
 class Outbox:
-    """`put` takes events, `run` sends them. `on_slow` is called when too much waits, `on_ready` when nothing does."""
+    """`write` takes events, `run` sends them. `on_slow` is called when too much waits, `on_ready` when nothing does."""
 
     def __init__(self, socket: web.WebSocketResponse, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._socket = socket
@@ -25,8 +25,15 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def put(self, events: bytes) -> None:
-        """Whole events, as server-sent events have them."""
+    live = False  # a WebSocket has pings of its own
+
+    @property
+    def slow(self) -> bool:
+        """Too much waits for the client."""
+        return self._slow
+
+    def write(self, events: bytes) -> None:
+        """Take whole events, in the form of server-sent events."""
         self._waiting.append(events)
         self._size += len(events)
         self._empty.clear()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
-from proxy.probing.autoconfigure import Examination
-from proxy.server.generation.gateway import Gateway
+from proxy.server.lifespan import Parts
 from proxy.server.process.notices import ADAPTED, ADDED, DRAINED, EXAMINED, LOOKED, REMOVED, RESUMED, Notice
+from proxy.server.setup.autoconfiguration import Autoconfiguration
 from proxy.server.setup.backends import spec_of
-from proxy.settings import BackendDetails, Settings
+from proxy.settings import BackendDetails
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError
 
@@ -19,30 +18,41 @@ from proxy.wire.errors import ApiError
 class Colleagues:
     """The other workers, for one gateway that serves. Create it inside the running event loop."""
 
-    def __init__(self, gateway: Gateway, post: Callable[[Notice], None], *, one_examines: bool) -> None:
-        """`post` tells the others. `one_examines`: the parent will say who asks the backends what they want; a parent of an
-        older version does not, and each asks for itself."""
-        self._gateway = gateway
+    _parts: Parts
+
+    def __init__(self, post: Callable[[Notice], None], *, one_examines: bool) -> None:
+        """`post` tells the others. `one_examines`: the parent will say who examines the backends."""
         self._post = post
         self._one_examines = one_examines
-        gateway.post = post
-        if one_examines and gateway.settings.adapt:
-            gateway.examination = Examination(gateway.settings, self._use, lambda: post(Notice(LOOKED)))
+
+    def join(self, parts: Parts, notices: Iterable[Notice]) -> None:
+        """Take part, knowing what the others know."""
+        self._parts = parts
+        for notice in notices:
+            self.hear(notice)
 
     def begin(self) -> None:
         """This worker is ready."""
         if not self._one_examines:
-            self._gateway.begin_adapting()
+            self._parts.autoconfiguration.begin()
 
     def examine(self) -> None:
         """Ask the backends, for all workers."""
-        gateway = self._gateway
-        if gateway.examination is None:
+        if self._parts.autoconfiguration.enabled:
+            self._parts.autoconfiguration.begin()
+        else:
             self._post(Notice(EXAMINED))
-        elif gateway.adapting is None:
-            gateway.examine()
-            assert gateway.adapting is not None
-            gateway.adapting.add_done_callback(self._examined)
+
+    def report(self, found: Autoconfiguration) -> None:
+        """Tell the others what was found out."""
+        if not self._one_examines:
+            return
+        if found.taken:
+            self._post(Notice(ADAPTED, fields=found.taken))
+        if found.looked.is_set():
+            self._post(Notice(LOOKED))
+        if found.finished:
+            self._post(Notice(EXAMINED))
 
     def hear(self, notice: Notice) -> None:
         """Do what another worker did, or what was done before this one was there."""
@@ -54,26 +64,14 @@ class Colleagues:
             logs.logger().warning("a change was not taken over", extra=fields)
 
     def _follow(self, notice: Notice) -> None:
-        gateway, members = self._gateway, self._gateway.pool.members
+        members = self._parts.pool.members
         if notice.about == ADDED:
-            members.add(spec_of(notice.name, BackendDetails.model_validate(notice.fields), gateway.settings))
+            members.add(spec_of(notice.name, BackendDetails.model_validate(notice.fields), self._parts.settings))
         elif notice.about == REMOVED:
             members.remove(notice.name)
         elif notice.about in (DRAINED, RESUMED):
             members.drain(notice.name, notice.about == DRAINED)
-        elif gateway.examination is None:
-            return
         elif notice.about == ADAPTED:
-            gateway.use_settings(gateway.examination.take_over(notice.fields))
+            self._parts.autoconfiguration.take_over(notice.fields)
         elif notice.about in (LOOKED, EXAMINED):
-            gateway.examination.looked.set()
-
-    def _use(self, settings: Settings) -> None:
-        examination = self._gateway.examination
-        assert examination is not None
-        self._gateway.use_settings(settings)
-        self._post(Notice(ADAPTED, fields=examination.taken))
-
-    def _examined(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():  # else this worker ends, and another one takes over
-            self._post(Notice(EXAMINED))
+            self._parts.autoconfiguration.looked.set()

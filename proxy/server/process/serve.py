@@ -8,19 +8,24 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
+from proxy.backend.member import ALL, Share
 from proxy.backend.tokenizer.tokenizers import TokenizerError
 from proxy.parsers.vllm import VllmMissing
 from proxy.server.app import create_app, create_operations_app
-from proxy.server.generation.gateway import GATEWAY, Gateway
+from proxy.server.generation.in_flight import State
 from proxy.server.http.body_timeout import body_limit
 from proxy.server.http.connections import Runner
+from proxy.server.lifespan import Parts, open_parts
 from proxy.server.process.colleagues import Colleagues
+from proxy.server.process.notices import Notice
 from proxy.server.process.signals import Reload, end_with_terminal, reload_on_hangup
 from proxy.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context, url_of
 from proxy.server.process.worker_link import Link, Orders
+from proxy.server.resources.admin import OnChange
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.state import StoreUnavailable
@@ -76,52 +81,60 @@ async def _serve(
     orders = _orders(link)
     if reload is None and link is None:
         end_with_terminal(lambda: orders.give("stop"))
-    app = create_app(settings) if link is None else create_app(settings, link.table(), int(link.briefing.place))
-    gateway = app[GATEWAY]
-    runners = [Runner(app)]
-    await runners[0].setup()
-    try:
-        if reload is not None:
-            reload_on_hangup(gateway, reload)
-        colleagues = None if link is None else _join(gateway, link)
-        sites = [await _listen(runners[0], listener, tls) for listener in listeners.clients]
-        if listeners.operators:
-            runners.append(Runner(create_operations_app(gateway)))
-            await runners[1].setup()
-            for listener in listeners.operators:
-                await _listen(runners[1], listener, tls)
-        gateway.metrics.workers.set(1)
-        # What lives now lives for ever: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
-        if link is None or colleagues is None:
-            announce(settings, listeners)
-            gateway.begin_adapting()
-        else:
-            await link.open(orders, colleagues.hear, colleagues.examine)
-            colleagues.begin()
-        assert runners[0].server is not None
-        async with body_limit(runners[0].server, settings.body_timeout):
-            await orders.signalled.wait()
-            if orders.retire.is_set() and not orders.stop.is_set():
-                await _retire(gateway, runners[0], sites, orders)
-        await _stop(gateway, runners[0], sites, orders)
-    finally:
-        for runner in reversed(runners):
-            await runner.cleanup()
-        if link is not None:
-            await link.close()
-        else:
-            logs.logger().info("stopped")
+    share = ALL if link is None else Share(int(link.briefing.place), settings.workers)
+    colleagues = None if link is None else Colleagues(link.post, one_examines=link.briefing.names_examiner)
+    async with open_parts(settings, share, None if colleagues is None else colleagues.report) as parts:
+        post = _no_change if link is None else _posting(link)
+        app = create_app(parts, None if link is None else link.table(), post)
+        runners = [Runner(app)]
+        await runners[0].setup()
+        try:
+            if reload is not None:
+                reload_on_hangup(parts, reload, None if link is None else link.post)
+            if link is not None and colleagues is not None:
+                colleagues.join(parts, link.briefing.notices)
+            sites = [await _listen(runners[0], listener, tls) for listener in listeners.clients]
+            if listeners.operators:
+                runners.append(Runner(create_operations_app(parts, post)))
+                await runners[1].setup()
+                for listener in listeners.operators:
+                    await _listen(runners[1], listener, tls)
+            parts.metrics.workers.set(1)
+            # What lives now lives for ever: the collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*_GC_THRESHOLDS)
+            if link is None or colleagues is None:
+                announce(settings, listeners)
+                parts.autoconfiguration.begin()
+            else:
+                await link.open(orders, colleagues.hear, colleagues.examine)
+                colleagues.begin()
+            assert runners[0].server is not None
+            async with body_limit(runners[0].server, settings.body_timeout):
+                await orders.signalled.wait()
+                if orders.retire.is_set() and not orders.stop.is_set():
+                    await _retire(parts, runners[0], sites, orders)
+            await _stop(parts, runners[0], sites, orders)
+        finally:
+            for runner in reversed(runners):
+                await runner.cleanup()
+            parts.in_flight.enter(State.STOPPED)
+    if link is not None:
+        await link.close()
+    else:
+        logs.logger().info("stopped")
 
 
-def _join(gateway: Gateway, link: Link) -> Colleagues:
-    """Be one of several, and know what the others know, before a request comes."""
-    colleagues = Colleagues(gateway, link.post, one_examines=link.briefing.names_examiner)
-    for notice in link.briefing.notices:
-        colleagues.hear(notice)
-    return colleagues
+def _posting(link: Link) -> OnChange:
+    def post(done: str, name: str, fields: dict[str, Any]) -> None:
+        link.post(Notice(done, name, fields))
+
+    return post
+
+
+def _no_change(_done: str, _name: str, _fields: dict[str, Any]) -> None:
+    """Tell nobody: there are no other workers."""
 
 
 def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
@@ -134,31 +147,31 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
     logs.logger().info("listening", extra=fields)
 
 
-async def _retire(gateway: Gateway, runner: web.AppRunner, sites: list[web.SockSite], orders: Orders) -> None:
+async def _retire(parts: Parts, runner: web.AppRunner, sites: list[web.SockSite], orders: Orders) -> None:
     """Leave new connections to the successors. Answer what comes on those that are there, each of which ends with its next
     answer, until there are none, or as long as `drain_timeout` says."""
-    gateway.closing = True
-    logs.logger().info("retiring", extra=logs.fields(in_flight=len(gateway.exchanges)))
+    parts.in_flight.enter(State.RETIRING)
+    logs.logger().info("retiring", extra=logs.fields(in_flight=len(parts.in_flight.activities)))
     while sites:
         await sites.pop().stop()
     await _either(orders.stop, _LAST_ACCEPTED)
     await _until(
-        lambda: orders.stop.is_set() or not (_connections(runner) or gateway.exchanges), gateway.settings.drain_timeout
+        lambda: orders.stop.is_set() or not (_connections(runner) or parts.in_flight.activities), parts.settings.drain_timeout
     )
     if not orders.stop.is_set():
         orders.hurry.set()  # they have had their time
 
 
-async def _stop(gateway: Gateway, runner: web.AppRunner, sites: list[web.SockSite], orders: Orders) -> None:
+async def _stop(parts: Parts, runner: web.AppRunner, sites: list[web.SockSite], orders: Orders) -> None:
     """Say that we are not ready, then stop listening, then let what is under way end."""
-    logs.logger().info("draining", extra=logs.fields(in_flight=len(gateway.exchanges)))
-    gateway.closing = gateway.leaving = True
+    logs.logger().info("draining", extra=logs.fields(in_flight=len(parts.in_flight.activities)))
+    parts.in_flight.enter(State.LEAVING)
     if not orders.retire.is_set() and not orders.hurry.is_set():
-        await _either(orders.hurry, gateway.settings.drain_delay)
+        await _either(orders.hurry, parts.settings.drain_delay)
     await _stop_listening(sites)
     stopped_at = asyncio.get_running_loop().time()
-    await gateway.drain(orders.hurry)
-    tls = gateway.settings.tls_cert is not None  # its handshakes are in no list of connections
+    await parts.in_flight.drain(orders.hurry, parts.settings.drain_timeout)
+    tls = parts.settings.tls_cert is not None  # its handshakes are in no list of connections
     left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
     await _until(lambda: not (tls or _connections(runner)), left)
 

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from proxy.server.generation.gateway import Gateway
+from proxy.server.lifespan import Parts
 from proxy.server.process.notices import RELOADED, Notice
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
@@ -17,7 +17,7 @@ from proxy.telemetry import logs
 Reload = Callable[[], Settings]
 
 
-def reload_on_hangup(gateway: Gateway, reload: Reload) -> None:
+def reload_on_hangup(parts: Parts, reload: Reload, post: Callable[[Notice], None] | None) -> None:
     """Take the backends from the settings at each SIGHUP. Settings that are wrong change nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
@@ -25,12 +25,13 @@ def reload_on_hangup(gateway: Gateway, reload: Reload) -> None:
     async def read() -> None:
         try:
             settings = await asyncio.to_thread(reload)
-            gateway.pool.members.apply(specs_of(settings))
-            gateway.post(Notice(RELOADED))
+            parts.pool.members.apply(specs_of(settings))
+            if post is not None:
+                post(Notice(RELOADED))
         except SettingsError as error:
             logs.logger().error("settings not read again: nothing is changed", extra=logs.fields(error=str(error)))
         else:
-            logs.logger().info("backends read again", extra=logs.fields(backends=len(gateway.pool.members.by_name)))
+            logs.logger().info("backends read again", extra=logs.fields(backends=len(parts.pool.members.by_name)))
 
     def hung_up() -> None:
         task = asyncio.create_task(read())

@@ -1,4 +1,4 @@
-"""`/v1/responses/compact`: a history in, one sealed item that stands for it out."""
+"""`/v1/responses/compact`: a history becomes one encrypted item that stands for it."""
 
 from __future__ import annotations
 
@@ -7,37 +7,35 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from proxy.server.access.rate_limits import CLAIM
-from proxy.server.access.tenants import tenant_of
-from proxy.server.generation.context import NOTHING, find_footing
-from proxy.server.generation.gateway import GATEWAY
-from proxy.server.generation.summarising import summarise
+from proxy.server.access.api_keys import tenant_of
+from proxy.server.access.needs import Needs, needs
+from proxy.server.access.rate_limits import RESERVATION
+from proxy.server.generation.compaction import with_trigger
+from proxy.server.generation.create import Caller, Responses
 from proxy.server.http.errors import REQUEST_ID
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
 
-
-async def compact(request: web.Request) -> web.StreamResponse:
-    """`POST`: the backend writes the summary. Takes what creating a response takes; nothing is stored."""
-    gateway, tenant = request.app[GATEWAY], tenant_of(request)
-    # In a thread, as a history may be long: no other stream waits for it.
-    question = await asyncio.to_thread(_question, await request.read())
-    given = question.input or []
-    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
-    question = question.model_copy(update={"input": [*items, {"type": "compaction_trigger"}]})
-    footing = await find_footing(gateway.store, tenant, question) if gateway.store is not None else NOTHING
-    claim, trace = request.get(CLAIM), gateway.trace("POST /v1/responses/compact", request.headers)
-    translator = await summarise(gateway, tenant, question, footing, request.headers, request[REQUEST_ID], claim, trace)
-    response = msgspec.json.decode(translator.response_json)
-    shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
-    return web.json_response(
-        {**shown, "object": "response.compaction"}, dumps=lambda value: msgspec.json.encode(value).decode()
-    )
+_OPERATION = "POST /v1/responses/compact"
 
 
-async def refuse_method(request: web.Request) -> web.StreamResponse:
-    """Any other method."""
-    raise web.HTTPMethodNotAllowed(request.method, ["POST"])
+class Compact:
+    """Serves the path."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def compact(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST`: the backend writes the summary. It takes what creating a response takes; nothing is stored."""
+        # In a thread, so that no other stream waits for a long history.
+        asked = await asyncio.to_thread(_parse, await request.read())
+        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        translator = await self._responses.summarise(with_trigger(asked), caller)
+        response = msgspec.json.decode(translator.response())
+        shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
+        body = msgspec.json.encode({**shown, "object": "response.compaction"})
+        return web.Response(body=body, content_type="application/json")
 
 
-def _question(body: bytes) -> ResponsesRequest:
+def _parse(body: bytes) -> ResponsesRequest:
     return parse_request({**read_object(body), "store": False})

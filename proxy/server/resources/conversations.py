@@ -8,100 +8,105 @@ import msgspec
 from aiohttp import web
 
 from proxy.request import check_kept_items
-from proxy.server.access.tenants import tenant_of
-from proxy.server.generation.gateway import GATEWAY
+from proxy.server.access.api_keys import tenant_of
+from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.resources.pagination import page_response, read_include, read_page
-from proxy.server.resources.stored_responses import store_of
-from proxy.state import Conversation, Cursor, Page, Span
+from proxy.state import Conversation, Cursor, Page, Span, Store
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
-#: Items that one request may bring (OpenAI's limit).
+# Items that one request may bring (OpenAI's limit).
 _MAX_ITEMS = 20
 _MAX_METADATA = 16
-#: What there is, by path.
-METHODS = {
-    "/v1/conversations": ("POST",),
-    "/v1/conversations/{id}": ("GET", "POST", "DELETE"),
-    "/v1/conversations/{id}/items": ("GET", "POST"),
-    "/v1/conversations/{id}/items/{item}": ("GET", "DELETE"),
-}
 
 
-async def create(request: web.Request) -> web.StreamResponse:
-    """`POST /v1/conversations`, with `items` and `metadata` if wanted."""
-    body = read_object(await request.read(), optional=True)
-    items = _items(request, body) if body.get("items") is not None else []
-    conversation = await store_of(request).create_conversation(tenant_of(request), _metadata(body), items)
-    return web.json_response(_shown(conversation))
+class Conversations:
+    """Serves the paths of conversations."""
 
+    def __init__(self, store: Store, encryption: Encryption, live: LiveSettings) -> None:
+        self._store = store
+        self._encryption = encryption
+        self._live = live
 
-async def read(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/conversations/{id}`."""
-    return web.json_response(_shown(await _find(request)))
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST /v1/conversations`, with `items` and `metadata` if given."""
+        body = read_object(await request.read(), optional=True)
+        items = self._new_items(request, body) if body.get("items") is not None else []
+        conversation = await self._store.create_conversation(tenant_of(request), _metadata(body), items)
+        return web.json_response(_shown(conversation))
 
+    async def read(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET /v1/conversations/{id}`."""
+        return web.json_response(_shown(await self._find(request)))
 
-async def update(request: web.Request) -> web.StreamResponse:
-    """`POST /v1/conversations/{id}`: other metadata."""
-    body = read_object(await request.read())
-    if "metadata" not in body:
-        raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
-    metadata = _metadata(body)
-    found = await store_of(request).update_conversation(tenant_of(request), request.match_info["id"], metadata)
-    if found is None:
-        raise _not_found(request)
-    return web.json_response(_shown(found))
+    async def update(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST /v1/conversations/{id}`: replace the metadata."""
+        body = read_object(await request.read())
+        if "metadata" not in body:
+            raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
+        metadata = _metadata(body)
+        found = await self._store.update_conversation(tenant_of(request), request.match_info["id"], metadata)
+        if found is None:
+            raise _not_found(request)
+        return web.json_response(_shown(found))
 
+    async def delete(self, request: web.Request) -> web.StreamResponse:
+        """Answer `DELETE /v1/conversations/{id}`: the responses in it stay."""
+        conversation_id = request.match_info["id"]
+        if not await self._store.delete_conversation(tenant_of(request), conversation_id):
+            raise _not_found(request)
+        return web.json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
-async def delete(request: web.Request) -> web.StreamResponse:
-    """`DELETE /v1/conversations/{id}`: the responses in it stay."""
-    conversation_id = request.match_info["id"]
-    if not await store_of(request).delete_conversation(tenant_of(request), conversation_id):
-        raise _not_found(request)
-    return web.json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+    async def items(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET …/items`, page by page, the latest first by default."""
+        conversation = await self._find(request)
+        return page_response(await read_page(request, self._store, Span(0, conversation.end)))
 
+    async def add(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST …/items`: append items, and return them as they are kept."""
+        read_include(request)
+        new = self._new_items(request, read_object(await request.read()))
+        end = await self._store.add_items(tenant_of(request), request.match_info["id"], new)
+        if end is None:
+            raise _not_found(request)
+        page = await self._store.page(Span(0, end), "desc", len(new), Cursor()) if new else None
+        return page_response(Page(page.items[::-1] if page else [], False))
 
-async def items(request: web.Request) -> web.StreamResponse:
-    """`GET …/items`: page by page, the latest first unless asked otherwise."""
-    return page_response(await read_page(request, store_of(request), Span(0, (await _find(request)).end)))
+    async def item(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET …/items/{item}`."""
+        read_include(request)
+        conversation = await self._find(request)
+        found = await self._store.item(conversation.end, request.match_info["item"])
+        if found is None:
+            raise _item_not_found(request)
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
+    async def remove(self, request: web.Request) -> web.StreamResponse:
+        """Answer `DELETE …/items/{item}`."""
+        await self._find(request)
+        match = request.match_info
+        conversation = await self._store.remove_item(tenant_of(request), match["id"], match["item"])
+        if conversation is None:
+            raise _item_not_found(request)
+        return web.json_response(_shown(conversation))
 
-async def add(request: web.Request) -> web.StreamResponse:
-    """`POST …/items`: at the end. Answers with the items as they are kept."""
-    read_include(request)
-    store, new = store_of(request), _items(request, read_object(await request.read()))
-    end = await store.add_items(tenant_of(request), request.match_info["id"], new)
-    if end is None:
-        raise _not_found(request)
-    page = await store.page(Span(0, end), "desc", len(new), Cursor()) if new else None
-    return page_response(Page(page.items[::-1] if page else [], False))
+    async def _find(self, request: web.Request) -> Conversation:
+        found = await self._store.conversation(tenant_of(request), request.match_info["id"])
+        if found is None:
+            raise _not_found(request)
+        return found
 
-
-async def item(request: web.Request) -> web.StreamResponse:
-    """`GET …/items/{item}`."""
-    read_include(request)
-    conversation = await _find(request)
-    found = await store_of(request).item(conversation.end, request.match_info["item"])
-    if found is None:
-        raise _item_not_found(request)
-    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
-
-
-async def remove(request: web.Request) -> web.StreamResponse:
-    """`DELETE …/items/{item}`."""
-    await _find(request)
-    tenant, match = tenant_of(request), request.match_info
-    conversation = await store_of(request).remove_item(tenant, match["id"], match["item"])
-    if conversation is None:
-        raise _item_not_found(request)
-    return web.json_response(_shown(conversation))
-
-
-async def refuse_method(request: web.Request) -> web.StreamResponse:
-    """Any other method."""
-    resource = request.match_info.route.resource
-    assert resource is not None
-    raise web.HTTPMethodNotAllowed(request.method, METHODS[resource.canonical])
+    def _new_items(self, request: web.Request, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the items of a body, after checking that a response can build on all of them."""
+        given = body.get("items")
+        if not isinstance(given, list):
+            raise invalid_request("Invalid type for 'items': a list is expected.", "items", "invalid_type")
+        if len(given) > _MAX_ITEMS:
+            raise invalid_request(f"Invalid 'items': at most {_MAX_ITEMS} at a time.", "items", "array_above_max_length")
+        check_kept_items(given, "items", self._live.current.parsers.policy(""))
+        self._encryption.decrypt_items(given, tenant_of(request), "", "items")  # refused if it was changed
+        return given
 
 
 def _shown(conversation: Conversation) -> dict[str, Any]:
@@ -113,13 +118,6 @@ def _shown(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-async def _find(request: web.Request) -> Conversation:
-    found = await store_of(request).conversation(tenant_of(request), request.match_info["id"])
-    if found is None:
-        raise _not_found(request)
-    return found
-
-
 def _not_found(request: web.Request) -> ApiError:
     name = request.match_info["id"][:100]
     return ApiError(404, f"Conversation with id '{name}' not found.", code="conversation_not_found")
@@ -127,19 +125,6 @@ def _not_found(request: web.Request) -> ApiError:
 
 def _item_not_found(request: web.Request) -> ApiError:
     return ApiError(404, f"Item with id '{request.match_info['item'][:100]}' not found.", code="item_not_found")
-
-
-def _items(request: web.Request, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The items of a body, all of which a response can build on."""
-    given = body.get("items")
-    if not isinstance(given, list):
-        raise invalid_request("Invalid type for 'items': a list is expected.", "items", "invalid_type")
-    if len(given) > _MAX_ITEMS:
-        raise invalid_request(f"Invalid 'items': at most {_MAX_ITEMS} at a time.", "items", "array_above_max_length")
-    gateway = request.app[GATEWAY]
-    check_kept_items(given, "items", gateway.parsers.policy(""))
-    gateway.seal.open_items(given, tenant_of(request), "", "items")  # nobody may have changed what was sealed
-    return given
 
 
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:

@@ -6,55 +6,61 @@ import asyncio
 
 from aiohttp import web
 
-from proxy.server.generation.gateway import GATEWAY
-from proxy.telemetry.metrics import CONTENT_TYPE
+from proxy.backend.pool import Pool
+from proxy.server.access.needs import Needs, needs
+from proxy.server.generation.in_flight import InFlight, State
+from proxy.server.setup.autoconfiguration import Autoconfiguration
+from proxy.settings import Settings
+from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.wire.errors import ApiError
 
 
-def add_probes(router: web.UrlDispatcher) -> None:
-    """What machines ask that send us requests: on every port."""
-    router.add_get("/health", health)
-    router.add_get("/ready", ready)
+class Health:
+    """Serves the paths."""
 
+    def __init__(
+        self, pool: Pool, in_flight: InFlight, autoconfiguration: Autoconfiguration, metrics: Metrics, settings: Settings
+    ) -> None:
+        self._pool = pool
+        self._in_flight = in_flight
+        self._autoconfiguration = autoconfiguration
+        self._metrics = metrics
+        self._settings = settings
 
-def add_operations(router: web.UrlDispatcher) -> None:
-    """What operators alone need to see: on their port, if they have one."""
-    router.add_get("/metrics", metrics)
+    @needs(Needs.NOTHING)
+    async def health(self, request: web.Request) -> web.Response:
+        """Answer that the process lives. `examining`: it is finding out what its backend wants, so answers may get better."""
+        status: dict[str, object] = {"status": "ok"}
+        if self._autoconfiguration.pending:
+            status["examining"] = True
+        return web.json_response(status)
 
+    @needs(Needs.NOTHING)
+    async def ready(self, request: web.Request) -> web.Response:
+        """Tell whether requests are taken and a backend is healthy. A single backend is asked now: below 500 will do."""
+        if self._in_flight.state >= State.LEAVING:
+            return web.json_response({"status": "draining"}, status=503)
+        only = self._pool.members.only
+        if only is None:
+            healthy = self._pool.any_well
+            return web.json_response({"status": "ok" if healthy else "no healthy backend"}, status=200 if healthy else 503)
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout), await only.backend.request("GET", "models") as answer:
+                reachable = answer.status < 500
+        except TimeoutError:
+            return web.json_response({"status": "backend silent"}, status=503)
+        except ApiError as error:
+            return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
+        if not reachable:
+            return web.json_response({"status": "backend unhealthy"}, status=503)
+        return web.json_response({"status": "ok"})
 
-async def health(request: web.Request) -> web.Response:
-    """The process lives. `examining`: it is about to find out what its backend wants; an answer now may not be the best."""
-    gateway = request.app[GATEWAY]
-    examining = gateway.examination is not None and not gateway.examination.looked.is_set()
-    return web.json_response({"status": "ok", "examining": True} if examining else {"status": "ok"})
-
-
-async def ready(request: web.Request) -> web.Response:
-    """The gateway takes requests, and one of its backends is well. A single one is asked now (any answer below 500 will do)."""
-    gateway = request.app[GATEWAY]
-    if gateway.leaving or gateway.draining:
-        return web.json_response({"status": "draining"}, status=503)
-    only = gateway.pool.members.only
-    if only is None:
-        well = gateway.pool.any_well
-        return web.json_response({"status": "ok" if well else "no healthy backend"}, status=200 if well else 503)
-    try:
-        async with asyncio.timeout(gateway.settings.connect_timeout), await only.backend.request("GET", "models") as answer:
-            reachable = answer.status < 500
-    except TimeoutError:
-        return web.json_response({"status": "backend silent"}, status=503)
-    except ApiError as error:
-        return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
-    if not reachable:
-        return web.json_response({"status": "backend unhealthy"}, status=503)
-    return web.json_response({"status": "ok"})
-
-
-async def metrics(request: web.Request) -> web.Response:
-    """The Prometheus text format."""
-    gateway = request.app[GATEWAY]
-    if not gateway.settings.metrics:
-        raise web.HTTPNotFound
-    gateway.metrics.settle()
-    body = await asyncio.to_thread(gateway.metrics.text)  # with several workers it reads files: streams need not wait
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+    @needs(Needs.KEY_IF_METRICS_DO)
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Answer in the Prometheus text format."""
+        if not self._settings.metrics:
+            raise web.HTTPNotFound
+        self._metrics.settle()
+        # In a thread: with several workers it reads files, which streams need not wait for.
+        body = await asyncio.to_thread(self._metrics.text)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -12,18 +11,18 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.served_models import Route
-from proxy.backend.tokenizer.tokenizers import Tokenizers
-from proxy.server.access.api_keys import forwards_authorization
-from proxy.server.access.tenants import tenant_of
-from proxy.server.generation.context import NOTHING, find_footing
-from proxy.server.generation.gateway import GATEWAY
-from proxy.server.generation.prepare import translated
+from proxy.server.access.api_keys import tenant_of
+from proxy.server.access.needs import Needs, needs
+from proxy.server.generation.context import find_context
+from proxy.server.generation.create import Responses
+from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.errors import REQUEST_ID
+from proxy.settings import Settings
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import invalid_request, server_error
 from proxy.wire.requests import parse_request
 
-#: Fields of a chat request that vLLM's `/tokenize` has as well.
+# Fields of a chat request that vLLM's `/tokenize` has as well.
 _FIELDS = (
     "model",
     "messages",
@@ -34,7 +33,7 @@ _FIELDS = (
     "chat_template_kwargs",
     "mm_processor_kwargs",
 )
-#: Answers of servers without such an endpoint, or with one that takes no messages.
+# Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
 
@@ -44,81 +43,76 @@ class _Counted(msgspec.Struct):
     count: int | None = None
 
 
-async def load_tokenizer(app: web.Application) -> AsyncIterator[None]:
-    """At start-up, before anything is opened that would have to be closed again: the tokenizer of the settings. Raises
-    `TokenizerError`."""
-    source = app[GATEWAY].settings.tokenizer
-    app[GATEWAY].tokenizer = await Tokenizers(os.environ).get(source) if source else None
-    yield
+class InputTokens:
+    """Serves the path."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def count(self, request: web.Request) -> web.Response:
+        """Answer `POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
+        responses = self._responses
+        in_force = responses.live.current
+        tenant = tenant_of(request)
+        asked = await asyncio.to_thread(parse_request, await request.read())
+        context = await find_context(responses.store, tenant, asked)
+        plan = responses.chat_plan(asked, context, in_force.parsers.policy(asked.model), in_force, tenant)
+        tokens = await self._ask_backend(plan.body, _headers(request, in_force.settings), in_force.settings.idle_timeout)
+        if tokens is None and responses.tokenizer is not None:
+            tokens = await asyncio.to_thread(responses.tokenizer.count_input, plan.body)
+        if tokens is None:
+            raise invalid_request(
+                "The backend has no /tokenize endpoint that takes messages, and this gateway has no tokenizer of its own: "
+                "name the model's in the setting `tokenizer`.",
+                code="input_tokens_unavailable",
+            )
+        return web.json_response({"object": "response.input_tokens", "input_tokens": tokens})
+
+    async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
+        """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
+        pool = self._responses.pool
+        body = msgspec.json.encode(_question(chat))
+        route = Route(chat["model"])
+        try:
+            async with (
+                asyncio.timeout(within),
+                pool.request("POST", "tokenize", route, below_root=True, body=body, headers=headers) as answer,
+            ):
+                status = answer.status
+                data = await answer.read()
+        except TimeoutError:
+            raise server_error("The backend did not count the tokens in time.", 504) from None
+        except aiohttp.ClientError:
+            raise server_error("The connection to the backend broke in the middle of the answer.") from None
+        if status == 200:
+            return _count_of(data)
+        error = read_error(status, data)
+        known = status not in _NO_ENDPOINT or error.code == "model_not_found"
+        if known and (status != 400 or self._responses.tokenizer is None):
+            raise error
+        return None
 
 
-async def count(request: web.Request) -> web.Response:
-    """`POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
-    data = await request.read()
-    asked = await asyncio.to_thread(parse_request, data)
-    gateway = request.app[GATEWAY]
-    footing = await find_footing(gateway.store, tenant_of(request), asked) if gateway.store is not None else NOTHING
-    plan = translated(gateway, tenant_of(request), asked, footing, gateway.parsers.policy(asked.model))
-    tokens = await _ask_backend(request, plan.body)
-    tokenizer = request.app[GATEWAY].tokenizer
-    if tokens is None and tokenizer is not None:
-        tokens = await asyncio.to_thread(tokenizer.count_input, plan.body)
-    if tokens is None:
-        raise invalid_request(
-            "The backend has no /tokenize endpoint that takes messages, and this gateway has no tokenizer of its own: "
-            "name the model's in the setting `tokenizer`.",
-            code="input_tokens_unavailable",
-        )
-    return web.json_response({"object": "response.input_tokens", "input_tokens": tokens})
-
-
-async def refuse_method(request: web.Request) -> web.StreamResponse:
-    """Any other method."""
-    raise web.HTTPMethodNotAllowed(request.method, ["POST"])
-
-
-async def _ask_backend(request: web.Request, chat: dict[str, Any]) -> int | None:
-    """The backend's own count; None if it cannot say. Raises `ApiError` if it refuses the request or fails."""
-    gateway = request.app[GATEWAY]
-    body, route = msgspec.json.encode(_question(chat)), Route(chat["model"])
-    try:
-        async with (
-            asyncio.timeout(gateway.settings.idle_timeout),
-            gateway.pool.request("POST", "tokenize", route, below_root=True, body=body, headers=_headers(request)) as answer,
-        ):
-            status, data = answer.status, await answer.read()
-    except TimeoutError:
-        raise server_error("The backend did not count the tokens in time.", 504) from None
-    except aiohttp.ClientError:
-        raise server_error("The connection to the backend broke in the middle of the answer.") from None
-    if status == 200:
-        return _count_of(data)
-    error = read_error(status, data)
-    known = status not in _NO_ENDPOINT or error.code == "model_not_found"
-    if known and (status != 400 or request.app[GATEWAY].tokenizer is None):
-        raise error
-    return None
-
-
-def _question(chat: dict[str, Any]) -> dict[str, Any]:
+def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
     question: dict[str, Any] = {"add_generation_prompt": True}
     question |= {name: chat[name] for name in _FIELDS if chat.get(name) is not None}
-    if chat.get("reasoning_effort") is not None:  # a variable of the template, which this endpoint has no field for
+    if chat.get("reasoning_effort") is not None:  # a variable of the template: this endpoint has no field for it
         variables = {"reasoning_effort": chat["reasoning_effort"], **question.get("chat_template_kwargs", {})}
         question["chat_template_kwargs"] = variables
     return question
 
 
-def _headers(request: web.Request) -> list[tuple[str, str]]:
+def _headers(request: web.Request, settings: Settings) -> list[tuple[str, str]]:
     headers = [("Content-Type", "application/json"), ("X-Request-Id", request[REQUEST_ID])]
     authorization = request.headers.get("Authorization")
-    if authorization is not None and forwards_authorization(request.app[GATEWAY].settings):
+    if authorization is not None and forwards_client_key(settings):
         headers.append(("Authorization", authorization))
     return headers
 
 
 def _count_of(data: bytes) -> int | None:
-    """llama.cpp has the endpoint too: it ignores messages and answers without a count."""
+    """Return the count of an answer; llama.cpp ignores messages and answers without one."""
     try:
         return msgspec.json.decode(data, type=_Counted).count
     except msgspec.MsgspecError:

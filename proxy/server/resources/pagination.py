@@ -1,4 +1,4 @@
-"""Lists of items, page by page, and what a client wants included in them."""
+"""Lists of items, page by page, and the `include` of a query."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from proxy.server.access.tenants import tenant_of
-from proxy.server.generation.gateway import GATEWAY
 from proxy.state import Cursor, Page, PageOrder, Span, Store
 from proxy.wire.errors import invalid_request
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
-#: What a stored item can be asked for with. Those that are no use here ask for what is there anyway, or for what only hosted
-#: tools have.
-_SEALED_REASONING = "reasoning.encrypted_content"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+# The others ask for what items have anyway, or for what only hosted tools have.
 _INCLUDABLE = frozenset(
     {
-        _SEALED_REASONING,
+        ENCRYPTED_REASONING,
         "message.output_text.logprobs",
         "message.input_image.image_url",
         "computer_call_output.output.image_url",
@@ -32,8 +29,10 @@ _INCLUDABLE = frozenset(
 
 
 async def read_page(request: web.Request, store: Store, span: Span) -> Page:
-    """The page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`). Raises
-    `ApiError` 400."""
+    """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`).
+
+    Raise `ApiError` 400.
+    """
     order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")
@@ -41,7 +40,7 @@ async def read_page(request: web.Request, store: Store, span: Span) -> Page:
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_LIMIT:
         message = f"Invalid value for 'limit': a number from 1 to {_MAX_LIMIT} is expected."
         raise invalid_request(message, "limit", "invalid_value")
-    read_include(request)  # items are shown with all they have: nothing is to be added
+    read_include(request)  # checked only: items are shown with all they have
     cursor = Cursor(request.query.get("after"), request.query.get("before"))
     page = await store.page(span, cast("PageOrder", order), int(limit), cursor)
     if page is None:
@@ -51,7 +50,7 @@ async def read_page(request: web.Request, store: Store, span: Span) -> Page:
 
 
 def page_response(page: Page) -> web.Response:
-    """A list object of the API."""
+    """Return a list object of the API."""
     items = page.items
     body: dict[str, Any] = {
         "object": "list",
@@ -64,7 +63,7 @@ def page_response(page: Page) -> web.Response:
 
 
 def read_include(request: web.Request) -> frozenset[str]:
-    """`include` of the query, once or several times, as the SDKs write lists. Raises `ApiError` 400."""
+    """Return `include` of the query, once or several times, as the SDKs write lists. Raise `ApiError` 400."""
     given = [
         word
         for name, value in request.query.items()
@@ -77,14 +76,3 @@ def read_include(request: web.Request) -> frozenset[str]:
             message = f"Invalid value for 'include': '{word[:64]}' is not one of {', '.join(sorted(_INCLUDABLE))}."
             raise invalid_request(message, "include", "invalid_value")
     return frozenset(given)
-
-
-def with_included(request: web.Request, item: dict[str, Any], included: frozenset[str], model: str) -> dict[str, Any]:
-    """An item of a stored output with what was asked for. It has all that was asked for when it was made; only reasoning can be
-    sealed later, as that of `model`."""
-    if _SEALED_REASONING not in included or item.get("type") != "reasoning" or item.get("encrypted_content"):
-        return item
-    parts = [part for part in item.get("content") or () if isinstance(part, dict)]
-    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-    seal = request.app[GATEWAY].seal
-    return {**item, "encrypted_content": seal.close("reasoning", tenant_of(request), model, text)} if text else item

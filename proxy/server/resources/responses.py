@@ -1,37 +1,157 @@
-"""`/v1/responses`."""
+"""`/v1/responses`: a response over HTTP, streamed or whole."""
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
-from proxy.server.generation.gateway import GATEWAY
-from proxy.server.resources import websocket
-from proxy.server.resources.exchange import Exchange
+from proxy.request import header_value
+from proxy.server.access.api_keys import tenant_of
+from proxy.server.access.needs import Needs, needs
+from proxy.server.access.rate_limits import RESERVATION
+from proxy.server.generation.background import Background, new_run
+from proxy.server.generation.create import Caller, Creation, Responses
+from proxy.server.generation.generation import Generation, Unread, shutting_down
+from proxy.server.generation.in_flight import State
+from proxy.server.generation.prepare import client_of
+from proxy.server.http.errors import REQUEST_ID, read_body
+from proxy.server.http.event_stream import Downstream
+from proxy.server.resources.resume import follow
+from proxy.server.resources.websocket import WebSockets
 from proxy.wire.errors import ApiError
+from proxy.wire.requests import ResponsesRequest, parse_request
+
+# Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
+_LARGE_BODY = 256 * 1024
+# The codes of a 400 that say more to a client than `invalid_prompt`.
+_KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
+_LOSS_HEADER = "x-responses-proxy-losses"
+_OPERATION = "POST /v1/responses"
 
 
-async def create(request: web.Request) -> web.StreamResponse:
-    """`POST /v1/responses`: a response, streamed or whole."""
-    gateway = request.app[GATEWAY]
-    if gateway.draining:
-        raise ApiError(
-            503,
-            "The gateway is shutting down. Please try again.",
-            type="server_error",
-            code="server_error",
-            retry_after=1,
-        )
-    return await Exchange(gateway, request).run()
+class ResponsesResource:
+    """Serves the path with the parts that it needs."""
+
+    def __init__(self, responses: Responses, background: Background | None, websockets: WebSockets) -> None:
+        self._responses = responses
+        self._background = background
+        self._websockets = websockets
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST` with a response, streamed or whole."""
+        if self._responses.in_flight.state >= State.DRAINING:
+            raise shutting_down()
+        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        creation = self._responses.open(caller, lambda: _abort(request))
+        try:
+            with creation:
+                return await self._answer(request, creation)
+        except ApiError as error:
+            client = client_of(creation.in_force.settings, request.headers)
+            if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
+                error.code = "invalid_prompt"
+            raise
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def upgrade(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET` with a WebSocket. Where there is none, a 426 makes Codex go on over HTTP without a word."""
+        wanted = request.headers.get("Upgrade", "").lower() == "websocket"
+        if wanted and self._responses.live.current.settings.websocket:
+            return await self._websockets.serve(request)
+        raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
+
+    async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
+        body = await read_body(request)
+        creation.recording.received(body)
+        asked = parse_request(body) if len(body) < _LARGE_BODY else await asyncio.to_thread(parse_request, body)
+        creation.recording.parsed()
+        await creation.prepare(asked)
+        losses = header_value(creation.losses)
+        headers = {_LOSS_HEADER: losses} if losses else {}
+        continues = creation.record is not None and creation.in_force.settings.on_disconnect == "continue"
+        if asked.background or (asked.stream and continues):
+            return await self._detach(request, creation, asked, headers)
+        if asked.stream:
+            return await self._stream(request, creation, headers)
+        return await self._collect(creation, headers)
+
+    async def _stream(self, request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
+        """Answer with events. An error of the backend within the grace time is an HTTP error."""
+        stream = Downstream(request, creation.pause, creation.resume)
+        stream.response.headers.update(headers)
+        generation = creation.start(stream)
+        beginning: asyncio.Task[None] | None = None
+
+        def begin_early() -> None:
+            """Show the client that there is life, though the backend takes its time."""
+            nonlocal beginning
+            beginning = asyncio.create_task(_begin(stream, generation))
+
+        grace = asyncio.get_running_loop().call_later(creation.in_force.settings.header_grace, begin_early)
+        try:
+            try:
+                await generation.open()
+            except ApiError as error:
+                if beginning is None:
+                    raise
+                await beginning
+                generation.fail(error)
+            finally:
+                grace.cancel()
+            await (beginning or _begin(stream, generation))
+            stored = await creation.finish()
+            await stream.finish(creation.terminal(stored=stored))
+        finally:
+            if beginning is not None:
+                beginning.cancel()
+            stream.close()
+        return stream.response
+
+    async def _collect(self, creation: Creation, headers: dict[str, str]) -> web.Response:
+        """Answer with the final response; the events are made in the same way, and not sent."""
+        creation.start(Unread())
+        stored = await creation.finish()
+        translator = creation.translator
+        if translator.error is not None:
+            raise translator.error.copy()
+        creation.terminal(stored=stored)
+        text = translator.response(stored=None if stored else False)
+        return web.Response(text=text, content_type="application/json", headers=headers)
+
+    async def _detach(
+        self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        """Let the response run without this request; answer with how it stands, or with its stream."""
+        run = new_run(self._responses.store, creation)
+        assert self._background is not None
+        assert self._responses.store is not None
+        generation = creation.start(run)
+        if not asked.background:
+            await generation.open_within(creation.in_force.settings.header_grace)
+        snapshot = await asyncio.shield(self._background.start(run, creation, generation))
+        if asked.stream:
+            keep_alive = creation.in_force.settings.keepalive_comment
+            return await follow(
+                request,
+                self._responses.store,
+                tenant_of(request),
+                run.record.id,
+                run=run,
+                keep_alive=keep_alive,
+                headers=headers,
+            )
+        return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 
-async def upgrade(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/responses`: a WebSocket. Where there is none, 426 makes Codex go on over HTTP without a word."""
-    wanted = request.headers.get("Upgrade", "").lower() == "websocket"
-    if wanted and request.app[GATEWAY].settings.websocket:
-        return await websocket.serve(request.app[GATEWAY], request)
-    raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
+async def _begin(stream: Downstream, generation: Generation) -> None:
+    await stream.prepare()
+    generation.begin()
+    if not generation.translator.ended:  # else everything leaves in one write
+        await stream.flush()
 
 
-async def refuse_method(request: web.Request) -> web.StreamResponse:
-    """Any other method."""
-    raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST"])
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()

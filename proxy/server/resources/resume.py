@@ -8,54 +8,64 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from proxy.server.generation.background import Run
-from proxy.server.generation.gateway import Gateway
 from proxy.state import EventRow, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.wire.errors import ApiError
 
-#: How often the log of a response that runs in another process is looked at, in seconds.
+# How often the log of a response that runs in another process is looked at, in seconds.
 _LOOK = 0.25
-#: How long one look lasts where a log says by itself that there is more.
+# How long one look lasts where a log notifies of more by itself.
 _WAIT = 1.0
 
 _TERMINALS = tuple(b"event: response.%b\n" % status for status in (b"completed", b"incomplete", b"failed"))
 
 
 async def follow(
-    request: web.Request, gateway: Gateway, tenant: str, response_id: str, after: int, headers: Mapping[str, str] | None = None
+    request: web.Request,
+    store: Store,
+    tenant: str,
+    response_id: str,
+    after: int = -1,
+    *,
+    run: Run | None,
+    keep_alive: float,
+    headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the events behind number `after`, up to the terminal one. Raises `ApiError` 404."""
-    store, background = gateway.store, gateway.background
-    assert store is not None
-    assert background is not None
-    loop_time, keepalive = asyncio.get_running_loop().time, gateway.settings.keepalive_comment
+    """Send the events after number `after`, up to the terminal one. Raise `ApiError` 404.
+
+    `run` is what makes them, if it is in this process; `keep_alive` is the time between two comments in seconds, or 0.
+    """
+    clock = asyncio.get_running_loop().time
     response = web.StreamResponse(headers={**(headers or {}), "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-    response.content_type, response.charset = "text/event-stream", "utf-8"
-    sent_at, active = loop_time(), await store.is_active(tenant, response_id)
+    response.content_type = "text/event-stream"
+    response.charset = "utf-8"
+    sent_at = clock()
+    active = await store.is_active(tenant, response_id)
     if active is None:
         raise ApiError(404, f"Response with id '{response_id[:100]}' not found.", code="response_not_found")
-    run = background.runs.get(response_id)
     while True:
         try:
             rows, active = await _news(store, run, tenant, response_id, after, active)
         except StoreUnavailable:  # the response goes on, and so does its stream when the store is back
             if not response.prepared:
                 raise
-            rows, active = [], True
+            rows = []
+            active = True
             await asyncio.sleep(_LOOK)
         if run is not None and run.finished and active and not rows:
-            run = None  # its end could not be written: another process will see to that
+            run = None  # its end could not be stored: another process will see to that
         if not response.prepared:
             await response.prepare(request)
         if rows:
             await response.write(b"".join(_rest(row, after) for row in rows))
-            after, sent_at = max(after, rows[-1].next - 1), loop_time()
+            after = max(after, rows[-1].next - 1)
+            sent_at = clock()
         elif not active:
             break
-        elif keepalive and loop_time() - sent_at > keepalive:
+        elif keep_alive and clock() - sent_at > keep_alive:
             await response.write(writer.COMMENT.encode())
-            sent_at = loop_time()
-    if active is not None:  # one that was deleted has no end
+            sent_at = clock()
+    if active is not None:  # a response that was deleted has no end
         await response.write(writer.DONE.encode())
     await response.write_eof()
     return response
@@ -64,7 +74,7 @@ async def follow(
 async def _news(
     store: Store, run: Run | None, tenant: str, response_id: str, after: int, active: bool | None
 ) -> tuple[list[EventRow], bool | None]:
-    """The next events, waiting a little for them, and whether the response still runs. `active`: it did so far."""
+    """Wait a little for the next events; return them, and whether the response still runs (`active`: it did so far)."""
     elsewhere = _WAIT if store.signals else _LOOK
     rows = await store.events(response_id, after, elsewhere if run is None and active else 0.0)
     if rows and active and _is_terminal(rows[-1]):
@@ -74,15 +84,15 @@ async def _news(
     if run is not None:
         await run.wait(after + 1, _LOOK)
     active = await store.is_active(tenant, response_id)
-    return [] if active else await store.events(response_id, after), active  # when it has ended, they are all there
+    return [] if active else await store.events(response_id, after), active  # once it has ended, they are all there
 
 
 def _is_terminal(row: EventRow) -> bool:
-    """The last event of a piece is the last of its stream."""
+    """Tell whether the last event of a piece is the last of its stream."""
     return row.data.rstrip(b"\n").rpartition(b"\n\n")[2].startswith(_TERMINALS)
 
 
 def _rest(row: EventRow, after: int) -> bytes:
-    """The events of a piece behind number `after`."""
+    """Return the events of a piece after number `after`."""
     skipped = max(0, after + 1 - row.first)
     return row.data if not skipped else row.data.split(b"\n\n", skipped)[-1]

@@ -1,7 +1,7 @@
 """`GET /v1/responses` as a WebSocket: one connection for a session, one response after the other, one event per frame.
 
-A client sends `{"type": "response.create", …}` with the body of a request; what it continues may be the last response of
-this very connection, which needs no store. Errors before a response has begun are frames of type `error`.
+A client sends `{"type": "response.create", …}` with the body of a request; it may continue the last response of this very
+connection, which needs no store. Errors before a response has begun are frames of type `error`.
 """
 
 from __future__ import annotations
@@ -9,105 +9,97 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from proxy.backend.served_models import Route
+from proxy.server.access.api_keys import tenant_of
 from proxy.server.access.cors import check_socket
-from proxy.server.access.rate_limits import ACCOUNT, Claim
-from proxy.server.access.tenants import tenant_of
-from proxy.server.generation.compaction import AutomaticCompaction, compaction_due
-from proxy.server.generation.context import NOTHING, Footing, find_footing, own_items
-from proxy.server.generation.gateway import Gateway
-from proxy.server.generation.generation import Generation, without_last
-from proxy.server.generation.prepare import Prepared, backend_headers, prepare
-from proxy.server.generation.records import kept, new_record, not_stored
-from proxy.server.generation.request_log import Books
-from proxy.server.generation.routes import route_of
+from proxy.server.access.rate_limits import LIMITS
+from proxy.server.generation.create import Caller, Creation, Previous, Responses
+from proxy.server.generation.generation import shutting_down
+from proxy.server.generation.in_flight import State
 from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.websocket_sender import Outbox
-from proxy.server.recording.recorder import Recording
 from proxy.state import StoreUnavailable
-from proxy.stream.writer import quoted
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
 
-#: Seconds between two pings; a client that answers none is gone.
+# Seconds between two pings; a client that does not answer one is gone.
 _PING = 30.0
-#: How long a connection may last, in seconds (as OpenAI's).
+# How long a connection may last, in seconds (as OpenAI's).
 _LIFETIME = 3600.0
-#: How long the other side may take to say goodbye, in seconds.
+# How long the other side may take to close the connection, in seconds.
 _GOODBYE = 2.0
-#: Messages that may wait for their turn.
+# Messages that may wait for their turn.
 _WAITING = 16
-
-_NOTHING_SAID = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-
-#: Messages larger than this are parsed in a thread, so that no other stream waits for them.
+# Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
-#: How many of these one connection may have here: the one that is answered, and the next.
+# How many of these one connection may have here: the one that is answered, and the next.
 _LARGE_WAITING = 2
-#: A cancellation is no longer than this, in bytes.
+# A cancellation is no longer than this, in bytes.
 _SHORT = 512
+_OPERATION = "WS /v1/responses"
 
-#: The open sockets of an application, to be closed when it stops.
-SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("sockets")
-
-
-async def serve(gateway: Gateway, request: web.Request) -> web.WebSocketResponse:
-    """Hold the conversation until either side ends it."""
-    check_socket(request, gateway.settings)
-    # Not compressed: zlib would cost more for a frame than the whole translation.
-    limit = gateway.settings.max_body_bytes
-    socket = web.WebSocketResponse(heartbeat=_PING, timeout=_GOODBYE, max_msg_size=limit, compress=False)
-    await socket.prepare(request)
-    sockets = request.app[SOCKETS]
-    sockets.add(socket)
-    try:
-        await Session(gateway, request, socket).run()
-    finally:
-        sockets.discard(socket)
-    return socket
+_EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
-async def close_all(app: web.Application) -> None:
-    """The application stops: say so to all."""
-    sockets = app[SOCKETS]
-    going = (socket.close(code=WSCloseCode.GOING_AWAY, message=b"The gateway is shutting down.") for socket in tuple(sockets))
-    await asyncio.gather(*going)
+class WebSockets:
+    """Holds the open sockets of an application."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        """Hold a session until either side ends it."""
+        settings = self._responses.live.current.settings
+        check_socket(request, settings)
+        # Not compressed: zlib would cost more for a frame than the whole translation.
+        socket = web.WebSocketResponse(heartbeat=_PING, timeout=_GOODBYE, max_msg_size=settings.max_body_bytes, compress=False)
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            await _Session(self._responses, request, socket).run()
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    async def close_all(self, _app: web.Application) -> None:
+        """Close all sockets, because the application stops."""
+        message = b"The gateway is shutting down."
+        await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY, message=message) for socket in self._sockets))
 
 
-class Session:
+class _Session:
     """One connection."""
 
-    def __init__(self, gateway: Gateway, request: web.Request, socket: web.WebSocketResponse) -> None:
-        self._gateway = gateway
+    def __init__(self, responses: Responses, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._responses = responses
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
-        self._account = request.get(ACCOUNT)  # absent without limits
+        self._limits = request.get(LIMITS)  # absent without limits
         self._socket = socket
+        self._transport = request.transport
         self._outbox = Outbox(socket, self._pause, self._resume)
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
         self._large = asyncio.Semaphore(_LARGE_WAITING)
         self._unanswered = 0  # messages
-        self._cancelled = False  # the response that has not begun
-        self._stream_id: str | None = None  # what the client calls the message that is being answered
-        self._generation: Generation | None = None
-        self._books_open: Books | None = None  # of a response that has not begun
-        self._last: tuple[str, list[Any]] | None = None  # the last response if it was not stored, and the items up to it
+        self._cancelled = False  # the response that has not begun yet
+        self._stream_id: str | None = None  # the client's name of the message that is being answered
+        self._creation: Creation | None = None  # of the response that has begun
+        self._previous: Previous | None = None  # the last response, if it was not stored
 
     async def run(self) -> None:
-        """Until the client leaves, or the connection has lasted too long."""
+        """Work until the client leaves, or the connection has lasted too long."""
         tasks = [asyncio.create_task(work) for work in (self._read(), self._work(), self._outbox.run())]
         try:
             await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
                 message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open another one."
-                await self._tell_last(ApiError(400, message, code="websocket_connection_limit_reached"))
+                await self._send_last_error(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
                 task.cancel()
@@ -123,8 +115,8 @@ class Session:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
             data = message.data.encode() if isinstance(message.data, str) else message.data
-            if b"response.cancel" in data[:_SHORT] and (order := _cancellation(data)):
-                self._cancel(order.get("response_id"))
+            if b"response.cancel" in data[:_SHORT] and (cancellation := _cancellation(data)):
+                self._cancel(cancellation.get("response_id"))
             else:
                 self._unanswered += 1
                 if len(data) > _LARGE:
@@ -134,137 +126,74 @@ class Session:
     async def _work(self) -> None:
         while True:
             data = await self._messages.get()
-            recording = self._gateway.recording(self._headers, websocket=True)
             try:
-                await self._answer(data, recording)
+                await self._answer(data)
             except ApiError as error:
-                if recording is not None:
-                    recording.failed(error)
-                await self._tell(error)
+                await self._send_error(error)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
-                await self._tell(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+                await self._send_error(server_error("The store of this gateway cannot be reached. Please try again.", 503))
             finally:
-                if recording is not None:
-                    recording.end(recording.outcome)
-                self._unanswered, self._cancelled, self._stream_id = self._unanswered - 1, False, None
+                self._unanswered -= 1
+                self._cancelled = False
+                self._stream_id = None
                 if len(data) > _LARGE:
                     self._large.release()
 
-    async def _answer(self, data: bytes, recording: Recording | None) -> None:
-        if recording is not None:
-            recording.asked(data)
-        request = parse_message(data) if len(data) < _LARGE else await asyncio.to_thread(parse_message, data)
-        self._stream_id = request.stream_id
-        if recording is not None:
-            recording.parsed()
-        if self._gateway.draining:
-            raise server_error("The gateway is shutting down. Please try again.", 503)
-        claim = self._account.admit() if self._account is not None else None
-        last, self._last = self._last, None  # what is continued without success is forgotten
-        books = self._books(request, claim)
-        self._books_open = books
+    async def _answer(self, data: bytes) -> None:
+        settings = self._responses.live.current.settings
+        recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
         try:
-            self._last = await self._respond(request, books, last, recording)
+            recording.received(data)
+            request = parse_message(data) if len(data) < _LARGE else await asyncio.to_thread(parse_message, data)
+            self._stream_id = request.stream_id
+            recording.parsed()
+            if self._responses.in_flight.state >= State.DRAINING:
+                raise shutting_down()
+            reservation = self._limits.reserve() if self._limits is not None else None
         except ApiError as error:
-            if self._books_open is not None:
-                books.refused(error)
+            recording.failed(error)
+            recording.end("rejected")
             raise
-        finally:
-            if self._books_open is not None:
-                books.close(None, asyncio.get_running_loop().time())
+        caller = Caller(self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True)
+        previous = self._previous
+        self._previous = None  # a response that is continued without success is forgotten
+        creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
+        with creation:
+            self._previous = await self._respond(creation, request)
 
-    async def _respond(
-        self, request: ResponsesRequest, books: Books, last: tuple[str, list[Any]] | None, recording: Recording | None
-    ) -> Any:
-        """Answer one request; returns what the next one may build on, if it is not in the store."""
-        gateway, store = self._gateway, self._gateway.store
-        policy = gateway.parsers.policy(request.model)
-        if last is not None and last[0] == request.previous_response_id:
-            footing = Footing(history=last[1])
-            policy = replace(policy, stores_responses=True)  # what is continued is here
-            if store is None:
-                request = request.model_copy(update={"store": False})
-        else:
-            footing = await find_footing(store, self._tenant, request) if store is not None else NOTHING
-        plan, body, translator = await prepare(gateway, self._tenant, request, footing, policy, self._headers, recording)
-        books.losses(plan.losses)
-        compaction = await compaction_due(
-            gateway, self._tenant, request, footing, policy, plan, self._headers, self._request_id
-        )
-        record = None
-        if store is not None and request.store is not False:
-            record = new_record(translator, request, footing, self._tenant)
-            if footing.history and not footing.place:
-                record = replace(record, input=[*footing.history, *record.input])
+    async def _respond(self, creation: Creation, request: ResponsesRequest) -> Previous | None:
+        """Answer one request; return what the next one may build on, if it is not in the store."""
         if request.generate is False:
-            events = translator.start() + translator.feed(_NOTHING_SAID)
-            books.sent(events)
-            outcome = books.close(translator, asyncio.get_running_loop().time())
-            if recording is not None:
-                recording.end(outcome)
-            self._books_open = None
-            begun, final = without_last(events, translator.status)
-            self._put(begun)
+            translator = creation.translator
+            creation.answer_without_backend(self._outbox, translator.start() + translator.feed(_EMPTY_ANSWER))
+            stored = await creation.finish()
         else:
-            route = route_of(gateway, request, footing, may_go_on=True)
-            final = await self._generate(Prepared(plan, body, translator), route, books, recording, compaction)
-        if not await kept(store, record, translator):
-            record, final = None, not_stored(final.decode()).encode()
-        self._put(final)
-        if record is not None or translator.status == "failed":
-            return None
-        return translator.response_id, [*footing.history, *own_items(request, footing), *map(json.loads, translator.output)]
-
-    async def _generate(
-        self,
-        prepared: Prepared,
-        route: Route,
-        books: Books,
-        recording: Recording | None,
-        compaction: AutomaticCompaction | None,
-    ) -> bytes:
-        headers = backend_headers(self._gateway.settings, self._headers, self._request_id)
-        plan, body, translator = prepared
-        put = self._put
-        with Generation(self._gateway, translator, body, headers, route, books, put, recording, compaction) as generation:
-            generation.count_input(plan.body)
-            self._generation, self._books_open = generation, None
-            if self._cancelled:
-                self._cancel()
+            self._creation = creation
             try:
-                if compaction is None:  # else the client is told at once that its response has begun
-                    await generation.open()
-            except ApiError as error:
-                if not translator.ended:
-                    generation.refused(error)
-                    raise
-            try:
-                return await generation.run()
+                await self._open(creation)
+                stored = await creation.finish()
             finally:
-                self._generation = None
+                self._creation = None
+        self._outbox.write(creation.terminal(stored=stored))
+        return creation.continued_by(stored=stored)
 
-    def _put(self, events: bytes) -> None:
-        """Whole events, each marked with the client's name of its message."""
-        if self._stream_id is not None:
-            events = events.replace(b"}\n\n", b',"stream_id":%b}\n\n' % quoted(self._stream_id))
-        self._outbox.put(events)
-
-    def _books(self, request: ResponsesRequest, claim: Claim | None) -> Books:
-        books = Books(
-            self._gateway.metrics,
-            self._gateway.settings,
-            self._request_id,
-            asyncio.get_running_loop().time(),
-            claim=claim,
-            trace=self._gateway.trace("WS /v1/responses", self._headers),
-        )
-        books.request(request.model, streamed=True)
-        return books
+    async def _open(self, creation: Creation) -> None:
+        """Wait for the backend, so that its refusal is an error frame. Raise `ApiError`."""
+        generation = creation.start(self._outbox)
+        if self._cancelled:
+            creation.cancel()
+        if creation.compacts_first:  # then the client is told at once that its response has begun
+            return
+        try:
+            await generation.open()
+        except ApiError:
+            if not creation.translator.ended:
+                raise
 
     def _cancel(self, response_id: object = None) -> None:
-        """End the response that is being made, or the one that is about to be. One of another id is over already."""
-        running = self._generation
+        """End the response that is being made, or the next one. One with another id has ended already."""
+        running = self._creation
         if response_id is not None and (running is None or running.translator.response_id != response_id):
             return
         if running is None:
@@ -272,7 +201,7 @@ class Session:
         else:
             running.cancel()
 
-    async def _tell(self, error: ApiError) -> None:
+    async def _send_error(self, error: ApiError) -> None:
         frame = {"type": "error", "status": error.status, **error.body()}
         if self._stream_id is not None:
             frame["stream_id"] = self._stream_id
@@ -280,23 +209,27 @@ class Session:
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
 
-    async def _tell_last(self, error: ApiError) -> None:
-        """The same to a client that may not read any more."""
+    async def _send_last_error(self, error: ApiError) -> None:
+        """Send an error to a client that may not read any more."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE):
-                await self._tell(error)
+                await self._send_error(error)
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def _pause(self) -> None:
-        if self._generation is not None:
-            self._generation.pause()
+        if self._creation is not None:
+            self._creation.pause()
 
     def _resume(self) -> None:
-        if self._generation is not None:
-            self._generation.resume()
+        if self._creation is not None:
+            self._creation.resume()
 
 
 def parse_message(data: bytes) -> ResponsesRequest:
-    """The request in a message. Raises `ApiError` 400."""
+    """Return the request in a message. Raise `ApiError` 400."""
     body = read_object(data)
     if body.pop("type", None) != "response.create":
         raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
@@ -306,9 +239,9 @@ def parse_message(data: bytes) -> ResponsesRequest:
 
 
 def _cancellation(data: bytes) -> dict[str, Any] | None:
-    """The message, if it is one that ends a response."""
+    """Return the message if it is a `response.cancel`."""
     try:
-        order = read_object(data)
+        message = read_object(data)
     except ApiError:
         return None
-    return order if order.get("type") == "response.cancel" else None
+    return message if message.get("type") == "response.cancel" else None

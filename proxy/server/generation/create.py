@@ -1,0 +1,418 @@
+"""The one way in which a response comes to be, whoever asks for it: HTTP, a WebSocket, a compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import msgspec
+
+from proxy.backend.pool import Pool
+from proxy.backend.served_models import Route
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer
+from proxy.request import ChatPlan, Loss, Policy
+from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.compaction import AutomaticCompaction, is_due
+from proxy.server.generation.context import Context, find_context
+from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
+from proxy.server.generation.in_flight import InFlight
+from proxy.server.generation.live_settings import InForce, LiveSettings
+from proxy.server.generation.prepare import (
+    affinity_key,
+    backend_headers,
+    client_of,
+    encryption_options,
+    stream_options,
+    translated,
+)
+from proxy.server.generation.records import new_record, save
+from proxy.server.generation.request_log import RequestLog, Reservation
+from proxy.server.recording.recorder import NoRecorder, Recorder
+from proxy.server.recording.recording import NO_RECORDING, Recording
+from proxy.state import Record, Store
+from proxy.stream.translator import Translator
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.tracing import Tracing
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import ResponsesRequest
+
+# Called for a client that does not take what is there for it.
+DropClient = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks for a response, without HTTP.
+
+    `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
+    """
+
+    tenant: str
+    request_id: str
+    headers: Mapping[str, str]
+    operation: str | None = None
+    reservation: Reservation | None = None
+    over_websocket: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it."""
+
+    response_id: str
+    items: Sequence[dict[str, object]]
+
+
+class Responses:
+    """Makes responses, with the parts that all of them share."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        store: Store | None,
+        encryption: Encryption,
+        live: LiveSettings,
+        metrics: Metrics,
+        tracing: Tracing | None,
+        recorder: Recorder | NoRecorder,
+        in_flight: InFlight,
+        repair: InputRepair,
+        tokenizer: ModelTokenizer | None,
+    ) -> None:
+        self.pool = pool
+        self.store = store
+        self.encryption = encryption
+        self.live = live
+        self.metrics = metrics
+        self.tracing = tracing
+        self.recorder = recorder
+        self.in_flight = in_flight
+        self.repair = repair
+        self.tokenizer = tokenizer
+
+    def open(self, caller: Caller, drop_client: DropClient) -> Creation:
+        """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
+        return Creation(self, caller, drop_client)
+
+    async def create(
+        self,
+        request: ResponsesRequest,
+        caller: Caller,
+        previous: Previous | None = None,
+        *,
+        recording: Recording | None = None,
+        drop_client: DropClient,
+    ) -> Creation:
+        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already.
+
+        Raise `ApiError` and `StoreUnavailable`.
+        """
+        creation = Creation(self, caller, drop_client, recording=recording)
+        try:
+            await creation.prepare(request, previous)
+        except BaseException as error:
+            creation.end(error)
+            raise
+        return creation
+
+    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
+        """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
+        has one `compaction` item. Raise `ApiError`.
+        """
+        with Creation(self, caller, _nothing, is_summary=True) as creation:
+            creation.recording.received(request.model_dump_json(exclude_none=True).encode())
+            creation.recording.parsed()
+            await creation.prepare(request, context=context)
+            generation = creation.start(Unread())
+            await generation.open()
+            await generation.run()
+        translator = creation.translator
+        if translator.error is not None:
+            raise translator.error.copy()
+        return translator
+
+    def chat_plan(
+        self,
+        request: ResponsesRequest,
+        context: Context,
+        policy: Policy,
+        in_force: InForce,
+        tenant: str,
+        recording: Recording = NO_RECORDING,
+    ) -> ChatPlan:
+        """Return the chat request for a request and what it builds on. Raise `ApiError` 400."""
+        served_as = self.pool.members.own_name(request.model)
+        plan = translated(request, context, policy, self.encryption, tenant, recording, served_as)
+        if self.asks_for_token_ids(request.model, in_force):
+            plan.body["return_token_ids"] = True
+        return plan
+
+    def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
+        """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
+        wanted = in_force.settings.token_ids
+        if wanted == "auto":
+            return in_force.parsers.raw(model) and self.pool.members.all_vllm(model)
+        return wanted == "on"
+
+
+class Creation:
+    """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
+
+    __slots__ = (
+        "_answered", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client", "_generation", "_is_summary",
+        "_options", "_plan", "_question", "_responses", "_stopping", "ended", "in_force", "log", "losses", "record",
+        "recording", "translator",
+    )  # fmt: skip
+
+    # There once it is prepared.
+    translator: Translator
+    record: Record | None
+    losses: Sequence[Loss]
+
+    def __init__(
+        self,
+        responses: Responses,
+        caller: Caller,
+        drop_client: DropClient,
+        *,
+        recording: Recording | None = None,
+        is_summary: bool = False,
+    ) -> None:
+        """`is_summary`: the response is needed to make another one, which reports the losses. It is never sampled."""
+        loop = asyncio.get_running_loop()
+        self.in_force = responses.live.current
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._responses = responses
+        self._caller = caller
+        self._drop_client = drop_client
+        self._clock = loop.time
+        self._generation: Generation | None = None
+        self._compaction: AutomaticCompaction | None = None
+        self._is_summary = is_summary
+        self._answered = False  # some of the response was made
+        self._detached = False
+        self._stopping = False
+        settings = self.in_force.settings
+        now = self._clock()
+        trace = None
+        if responses.tracing is not None and caller.operation is not None:
+            trace = responses.tracing.begin(caller.operation, caller.headers, now)
+        self.log = RequestLog(
+            responses.metrics,
+            settings,
+            caller.request_id,
+            now,
+            reservation=caller.reservation,
+            trace=trace,
+            sampled=not is_summary,
+        )
+        self.recording = recording or responses.recorder.begin(caller.headers, settings)
+        responses.in_flight.activities.add(self)
+
+    # ---- making it ready ---------------------------------------------------------------------------------------------
+
+    async def prepare(
+        self, request: ResponsesRequest, previous: Previous | None = None, context: Context | None = None
+    ) -> None:
+        """Find what the request builds on, unless `context` has it, and translate it. Raise `ApiError`, `StoreUnavailable`."""
+        responses = self._responses
+        caller = self._caller
+        in_force = self.in_force
+        store = responses.store
+        self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
+        policy = in_force.parsers.policy(request.model)
+        if previous is not None and previous.response_id == request.previous_response_id:
+            policy = replace(policy, stores_responses=True)  # what is continued is here
+            if store is None:
+                request = request.model_copy(update={"store": False})
+            context = Context(request, previous.items)
+        elif context is None:
+            context = await find_context(store, caller.tenant, request)
+        plan = responses.chat_plan(request, context, policy, in_force, caller.tenant, self.recording)
+        thinking_open = await in_force.parsers.thinking_open(plan.body)
+        chat = msgspec.json.encode(plan.body)
+        self._options = stream_options(
+            in_force,
+            request,
+            plan,
+            client_of(in_force.settings, caller.headers),
+            f"resp_{secrets.token_hex(16)}",
+            thinking_open,
+            encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
+            stream_id=request.stream_id if caller.over_websocket else None,
+            **encryption_options(plan, responses.encryption, caller.tenant, request.model, self.recording),
+        )
+        self.recording.translated(self._options, chat, thinking_open)
+        self.translator = Translator(self._options, self.recording.clock, self.recording.note)
+        self.losses = plan.losses
+        if not self._is_summary:
+            self.log.losses(plan.losses)
+        if await is_due(request, context, plan, responses.encryption, responses.tokenizer):
+            self._compaction = self._automatic_compaction(request, context, policy)
+        self.record = None
+        if store is not None and request.store is not False:
+            self.record = new_record(self.translator, request, context, caller.tenant)
+        headers = backend_headers(in_force.settings, caller.headers, caller.request_id)
+        self._question = Question(chat, headers, self._route(request, context))
+        self._plan = plan
+        self._context = context
+        if self._stopping:
+            raise shutting_down()
+
+    def _route(self, request: ResponsesRequest, context: Context) -> Route:
+        if not self._responses.pool.chooses:  # then nothing needs to be looked at
+            return Route(request.model)
+        continuable = self.record is not None or self._caller.over_websocket or self._is_summary
+        return Route(request.model, affinity_key(request, context, continuable=continuable))
+
+    def _automatic_compaction(self, request: ResponsesRequest, context: Context, policy: Policy) -> AutomaticCompaction:
+        responses = self._responses
+        caller = self._caller
+        in_force = self.in_force
+        own = Caller(caller.tenant, caller.request_id, caller.headers)
+
+        async def summarise(question: ResponsesRequest, said: Context) -> Translator:
+            return await responses.summarise(question, own, said)
+
+        def translate(answer: ResponsesRequest, shortened: Context) -> ChatPlan:
+            return responses.chat_plan(answer, shortened, policy, in_force, caller.tenant)
+
+        return AutomaticCompaction(request, context, responses.encryption, caller.tenant, summarise, translate)
+
+    # ---- sending it --------------------------------------------------------------------------------------------------
+
+    @property
+    def compacts_first(self) -> bool:
+        """The context is summarised before the backend is asked, which takes as long as an answer."""
+        return self._compaction is not None
+
+    def start(self, sink: Sink) -> Generation:
+        """Return the generation of the answer, whose events the sink gets."""
+        responses = self._responses
+        self._answered = True
+        self._generation = Generation(
+            responses.pool,
+            responses.repair,
+            self.in_force.settings,
+            self.translator,
+            self._options,
+            self._question,
+            self.log,
+            self.recording,
+            sink,
+            tokenizer=responses.tokenizer,
+            compaction=self._compaction,
+            drop_client=self._drop_client,
+        )
+        self._generation.count_input(self._plan.body)
+        return self._generation
+
+    async def finish(self) -> bool:
+        """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
+        if self._generation is not None:
+            await self._generation.run()
+        store = self._responses.store
+        if store is None or self.record is None:
+            return True
+        return await save(store, self.record, self.translator)
+
+    def terminal(self, *, stored: bool) -> bytes:
+        """Return the terminal event; a response that could not be `stored` does not say that it is."""
+        events = self.translator.terminal(stored=None if stored else False)
+        self.log.sent(events)
+        return events
+
+    def answer_without_backend(self, sink: Sink, events: bytes) -> None:
+        """Send the events of a response for which no backend is asked."""
+        self._answered = True
+        self.log.sent(events)
+        sink.write(events)
+
+    def continued_by(self, *, stored: bool) -> Previous | None:
+        """Return what the next request on the same connection may build on, unless the store has it."""
+        if (stored and self.record is not None) or self.translator.status == "failed":
+            return None
+        output = [msgspec.json.decode(item) for item in self.translator.output]
+        return Previous(self.translator.response_id, [*self._context.history, *self._context.input, *output])
+
+    @property
+    def slow(self) -> bool:
+        """The client has more to read than is to be kept for it."""
+        return self._generation is not None and self._generation.sink.slow
+
+    def pause(self) -> None:
+        """Read no more from the backend: the client is slower than the model."""
+        if self._generation is not None:
+            self._generation.pause()
+
+    def resume(self) -> None:
+        """Read on from the backend."""
+        if self._generation is not None:
+            self._generation.resume()
+
+    # ---- ending it ---------------------------------------------------------------------------------------------------
+
+    def detach(self) -> None:
+        """Let the response go on without the request that asked for it: whoever runs it calls `end`."""
+        self._detached = True
+        self.log.detached = True
+
+    def __enter__(self) -> Creation:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if not self._detached:
+            self.end(error)
+
+    def refuse(self, error: ApiError) -> None:
+        """Note the error that is the answer instead of a response."""
+        self.recording.failed(error)
+        self.log.refused(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
+        if self.ended.done():
+            return
+        if isinstance(error, ApiError):
+            self.refuse(error)
+        elif isinstance(error, asyncio.CancelledError | ConnectionError):
+            self.log.client_left()
+        if self._generation is not None:
+            self._generation.close()
+        outcome = self.log.close(self.translator if self._answered else None, self._clock())
+        self.recording.end(outcome)
+        self._responses.in_flight.activities.discard(self)
+        self.ended.set_result(None)
+        # The generation refers to its sink, which refers to this: free them without the garbage collector.
+        self._generation = None
+
+    # ---- an activity -------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Apply time limits and send keep-alives."""
+        if self._generation is not None:
+            self._generation.tick(now)
+
+    def cancel(self) -> None:
+        """End the response because its client asked for that."""
+        if self._generation is not None:
+            self._generation.cancel()
+
+    def shut_down(self) -> None:
+        """End the response truthfully, because the gateway is stopping."""
+        self._stopping = True
+        if self._generation is not None:
+            self._generation.shut_down()
+
+    def abandon(self) -> None:
+        """Drop a client that does not take what is there for it."""
+        self._drop_client()
+
+
+def _nothing() -> None:
+    """Do nothing: there is no client to drop."""

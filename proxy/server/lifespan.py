@@ -1,0 +1,142 @@
+"""The parts of a gateway: opened in order, closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from proxy import __version__
+from proxy.backend.member import ALL, Share
+from proxy.backend.pool import Pool
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
+from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.background import Background
+from proxy.server.generation.create import Responses
+from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.in_flight import InFlight
+from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
+from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
+from proxy.server.recording.recorder import NoRecorder, Recorder
+from proxy.server.setup.autoconfiguration import Autoconfiguration, Report
+from proxy.server.setup.backends import PoolJournal, pool_options, specs_of
+from proxy.server.setup.storage import open_store
+from proxy.settings import Settings
+from proxy.state import Store
+from proxy.telemetry import logs
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.tracing import Tracing
+from proxy.version import commit
+
+_TICKS_PER_LIMIT = 4
+_LONGEST_TICK = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the requests of one process share. `settings` are those at the start; `live` has those in force."""
+
+    settings: Settings
+    metrics: Metrics
+    pool: Pool
+    store: Store | None
+    background: Background | None
+    encryption: Encryption
+    tokenizer: ModelTokenizer | None
+    live: LiveSettings
+    autoconfiguration: Autoconfiguration
+    in_flight: InFlight
+    responses: Responses
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings, share: Share = ALL, report: Report | None = None) -> AsyncIterator[Parts]:
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers; `report` is called
+    whenever autoconfiguration has found out something.
+
+    Raise `ValueError` and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store.
+    """
+    async with AsyncExitStack() as stack:
+        metrics = Metrics()
+        metrics.build_info.labels(__version__, commit()).set(1)
+        stack.callback(logs.flush)
+        tracing = None
+        if settings.otel_endpoint is not None:
+            tracing = Tracing(settings.otel_endpoint, __version__)
+            stack.push_async_callback(tracing.close)
+        stack.callback(metrics.settle)  # the metrics of a worker are read after its end
+        vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
+        tokenizer = await Tokenizers(os.environ).get(settings.tokenizer) if settings.tokenizer else None
+        policy = translation_policy(settings)
+        choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers)
+        recorder = _recorder(settings)
+        stack.push_async_callback(asyncio.to_thread, recorder.close)
+        store = await open_store(settings)
+        if store is not None:
+            stack.push_async_callback(store.close)
+        encryption = Encryption(await _encryption_key(settings, store))
+        options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
+        pool = Pool(specs_of(settings), options, PoolJournal(metrics))
+        stack.push_async_callback(pool.close)
+        live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
+        await pool.start()
+        background = None
+        if store is not None:
+            background = Background(store)
+            stack.push_async_callback(background.close)
+        repair = InputRepair(pool, metrics)
+        stack.callback(repair.close)
+        autoconfiguration = Autoconfiguration(settings, pool, live.use, report or _nobody)
+        stack.push_async_callback(autoconfiguration.close)
+        in_flight = InFlight()
+        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), lambda: _housekeeping(metrics)))
+        stack.push_async_callback(_cancel, timer)
+        responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer)
+        yield Parts(
+            settings=settings,
+            metrics=metrics,
+            pool=pool,
+            store=store,
+            background=background,
+            encryption=encryption,
+            tokenizer=tokenizer,
+            live=live,
+            autoconfiguration=autoconfiguration,
+            in_flight=in_flight,
+            responses=responses,
+        )
+
+
+def _recorder(settings: Settings) -> Recorder | NoRecorder:
+    return NoRecorder() if settings.record is None else Recorder(settings.record, settings.record_limit, settings)
+
+
+async def _encryption_key(settings: Settings, store: Store | None) -> bytes:
+    """Return the key of the settings, or one that is made once and kept in the store; without either, one for this process."""
+    if settings.seal_key is not None:
+        return settings.seal_key.get_secret_value().encode()
+    return await store.secret("seal") if store is not None else secrets.token_bytes(32)
+
+
+def _tick_interval(settings: Settings) -> float:
+    """Return the seconds between two ticks, by which keep-alives and time limits are exact enough."""
+    limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
+    return min(_LONGEST_TICK, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
+
+
+def _housekeeping(metrics: Metrics) -> None:
+    metrics.settle()
+    logs.flush()
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _nobody(found: Autoconfiguration) -> None:
+    """Report to nobody: there are no other workers."""

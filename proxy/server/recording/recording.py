@@ -1,0 +1,206 @@
+"""One recorded exchange: what a bug report needs, and what `responses-proxy replay` runs again.
+
+The translator does no I/O, so the request and the translator's calls (with the bytes of each read, and when they came) are the
+whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from proxy.request import Policy
+from proxy.server.recording.redaction import as_text
+from proxy.stream.options import StreamOptions
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import ResponsesRequest
+
+# What one exchange may hold in memory while it runs, in bytes; the rest of a longer one is not recorded.
+EXCHANGE_LIMIT = 16 * 1024 * 1024
+# About what a call costs besides its bytes.
+_CALL_COST = 100
+
+SealText = Callable[[str], str]
+Note = Callable[[str, "bytes | ApiError | None", bytes], None]
+
+
+class Recording:
+    """Records nothing, at no cost; `FileRecording` does."""
+
+    @property
+    def note(self) -> Note | None:
+        """What the translator calls at the end of each of its calls, if anything."""
+        return None
+
+    def received(self, body: bytes) -> None:
+        """Take the body of the client's request."""
+
+    def parsed(self) -> None:
+        """Note that the request is valid."""
+
+    def found(
+        self,
+        request: ResponsesRequest,
+        policy: Policy,
+        served_as: str,
+        *,
+        given: object,
+        history: Sequence[Any],
+        references: Mapping[str, Any],
+        replaced: frozenset[int],
+    ) -> None:
+        """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
+        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model.
+        """
+
+    def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
+        """Take the chat request, and what the translator of its answer begins with."""
+
+    def clock(self) -> float:
+        """Return the Unix time in seconds, for the translator."""
+        return time.time()
+
+    def sealing(self, seal: SealText) -> SealText:
+        """Return the same function, with its results recorded."""
+        return seal
+
+    def compacted(self, chat: bytes) -> None:
+        """Take the chat request that is sent instead, after the context was summarised."""
+
+    def backend_refused(self, status: int, body: bytes, retry_after: float | None) -> None:
+        """Take the backend's refusal."""
+
+    def failed(self, error: ApiError) -> None:
+        """Take the error that is the answer instead of a response."""
+
+    def end(self, outcome: str) -> None:
+        """Write the exchange down. Only the first call counts."""
+
+
+NO_RECORDING = Recording()
+
+
+@dataclass
+class FileRecording(Recording):
+    """Keeps one exchange while it runs, bytes as they are; `keep` writes it down when it is over."""
+
+    keep: Callable[[FileRecording], None]
+    # Texts that may not be written down.
+    secrets: tuple[str, ...]
+    settings: Mapping[str, Any]
+    headers: dict[str, str]
+    websocket: bool
+    began: float = field(default_factory=time.time)
+    size: int = 0
+    truncated: bool = False
+    request: bytes | None = None
+    context: bytes | None = None
+    chat: bytes | None = None
+    response_id: str | None = None
+    created: float = 0.0
+    thinking_open: bool | None = None
+    sealed: list[str] = field(default_factory=list)
+    compacted_chat: bytes | None = None
+    refusal: dict[str, Any] | None = None
+    calls: list[tuple[str, float, bytes | ApiError | None, bytes]] = field(default_factory=list)
+    outcome: str = "failed"
+    error: ApiError | None = None
+    # The request was refused for something that is not in the record: the store, a limit.
+    beyond: bool = False
+    _parsed: bool = False
+    _ended: bool = False
+    _moment: float | None = None
+
+    def received(self, body: bytes) -> None:
+        if self._fits(len(body)):
+            self.request = body
+
+    def parsed(self) -> None:
+        self._parsed = True
+
+    def found(
+        self,
+        request: ResponsesRequest,
+        policy: Policy,
+        served_as: str,
+        *,
+        given: object,
+        history: Sequence[Any],
+        references: Mapping[str, Any],
+        replaced: frozenset[int],
+    ) -> None:
+        values: dict[str, Any] = {
+            "input": request.input if request.input != given else None,
+            "history": history,
+            "references": dict(references),
+            "replaced": sorted(replaced),
+        }
+        context = {name: value for name, value in values.items() if value}
+        context |= {"store": request.store, "stores_responses": policy.stores_responses, "served_as": served_as}
+        data = msgspec.json.encode(context)
+        if self._fits(len(data)):
+            self.context = data
+
+    def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
+        if self._fits(len(chat)):
+            self.chat = chat
+        self.response_id = options.response_id
+        self.thinking_open = thinking_open
+        self.created = time.time()
+        self._moment = self.created
+
+    def clock(self) -> float:
+        """Return the Unix time in seconds. It stands still during a call of the translator, so that a replay reads the same."""
+        if self._moment is None:
+            self._moment = self.created + round(time.time() - self.created, 6)
+        return self._moment
+
+    @property
+    def note(self) -> Note:
+        """What takes a call of the translator: its name, its argument and the events that came of it."""
+        return self._note
+
+    def _note(self, call: str, data: bytes | ApiError | None, sent: bytes) -> None:
+        at = round(self.clock() - self.created, 6)
+        self._moment = None
+        if self._fits(_CALL_COST + len(sent) + (len(data) if isinstance(data, bytes) else 0)):
+            self.calls.append((call, at, data.copy() if isinstance(data, ApiError) else data, sent))
+
+    def sealing(self, seal: SealText) -> SealText:
+        def recorded(text: str) -> str:
+            sealed = seal(text)
+            self.sealed.append(sealed)
+            return sealed
+
+        return recorded
+
+    def compacted(self, chat: bytes) -> None:
+        if self._fits(len(chat)):
+            self.compacted_chat = chat
+
+    def backend_refused(self, status: int, body: bytes, retry_after: float | None) -> None:
+        if self._fits(len(body)):
+            self.refusal = {"status": status, "body": as_text(body), "retry_after": retry_after}
+
+    def failed(self, error: ApiError) -> None:
+        if self._ended:
+            return
+        self.outcome = "rejected" if error.status < 500 else "failed"
+        self.beyond = self._parsed and self.context is None and not self.truncated
+        self.error = error.copy()
+
+    def end(self, outcome: str) -> None:
+        if not self._ended:
+            self._ended = True
+            self.outcome = outcome
+            self.keep(self)
+
+    def _fits(self, size: int) -> bool:
+        """Count bytes. Once there are too many nothing more is taken, so that a record never has gaps."""
+        self.size += size
+        self.truncated = self.truncated or self.size > EXCHANGE_LIMIT
+        return not self.truncated
