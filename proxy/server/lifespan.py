@@ -20,7 +20,8 @@ from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
-from proxy.server.recording.recorder import NoRecorder, Recorder
+from proxy.server.recording.recorder import FileRecorder
+from proxy.server.recording.recording import Recorder
 from proxy.server.setup.autoconfiguration import Autoconfiguration, Report
 from proxy.server.setup.backends import PoolJournal, pool_options, specs_of
 from proxy.server.setup.storage import open_store
@@ -110,8 +111,8 @@ async def open_parts(settings: Settings, share: Share = ALL, report: Report | No
         )
 
 
-def _recorder(settings: Settings) -> Recorder | NoRecorder:
-    return NoRecorder() if settings.record is None else Recorder(settings.record, settings.record_limit, settings)
+def _recorder(settings: Settings) -> Recorder:
+    return Recorder() if settings.record is None else FileRecorder(settings.record, settings.record_limit, settings)
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.server.recording import recorder
-from proxy.server.recording.recorder import PATTERN, NoRecorder
+from proxy.server.recording.recorder import PATTERN, FileRecorder
 from proxy.server.recording.redaction import REDACTED
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions
@@ -135,7 +135,7 @@ def test_a_client_that_leaves_is_kept_too(tmp_path: Path) -> None:
 def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            assert isinstance(served.parts.responses.recorder, NoRecorder)
+            assert not isinstance(served.parts.responses.recorder, FileRecorder)
             await post(served)
 
     run(test())
@@ -231,7 +231,7 @@ def test_only_the_owner_can_read_a_record(tmp_path: Path) -> None:
 
 
 def test_a_long_exchange_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "EXCHANGE_LIMIT", 20_000)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 20_000)
 
     async def test() -> None:
         async with simulated(SimulatorOptions(tokens_per_second=5000), record=tmp_path) as served:
@@ -246,7 +246,7 @@ def test_a_long_exchange_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_request_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "EXCHANGE_LIMIT", 1000)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 1000)
 
     async def test() -> None:
         async with simulated(record=tmp_path) as served:
@@ -285,18 +285,19 @@ def test_a_record_larger_than_all_may_be_is_not_written(tmp_path: Path) -> None:
 
 def test_a_slow_disk_does_not_fill_the_memory(tmp_path: Path) -> None:
     settings = Settings(record=tmp_path)
-    keeper = recorder.Recorder(tmp_path, 10**9, settings)
+    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
     for _ in range(recorder._WAITING):
         keeper._room.acquire(blocking=False)
-    keeper.keep(keeper.begin({}))
+    keeper.keep(keeper.begin({}, settings))
     keeper.close()
     assert records(tmp_path) == []
 
 
 def test_an_exchange_that_ends_after_the_gateway_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keeper = recorder.Recorder(tmp_path, 10**9, Settings(record=tmp_path))
+    settings = Settings(record=tmp_path)
+    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
     keeper.close()
-    keeper.keep(keeper.begin({}))
+    keeper.keep(keeper.begin({}, settings))
     assert "the gateway has stopped" in caplog.text
 
 
@@ -306,12 +307,12 @@ def test_a_full_disk_does_not_harm_the_client(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recorder.Recorder, "_make_room", full)
+    monkeypatch.setattr(recorder.FileRecorder, "_make_room", full)
 
     async def test() -> None:
         settings = Settings(backend=["http://unused.test"], record=tmp_path)
-        keeper = recorder.Recorder(tmp_path, 10**9, settings)
-        keeper.keep(keeper.begin({}))
+        keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+        keeper.keep(keeper.begin({}, settings))
         await asyncio.to_thread(keeper.close)
 
     run(test())

@@ -69,7 +69,7 @@ class InputRepair:
     ) -> None:
         """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend.
 
-        To be called when the backend's answer is complete. Does nothing if no call waits.
+        To be called when the backend's answer is complete.
         """
         while (waiting := translator.awaiting) is not None:
             correcting = asyncio.create_task(self._corrected(options, settings, waiting, headers))
@@ -85,7 +85,7 @@ class InputRepair:
 
     def count_later(self, translator: Translator, options: StreamOptions) -> None:
         """Check the inputs of a response that has ended, for the metrics alone, unless its calls have waited for that."""
-        if not options.grammars or options.judged or len(self._counting) >= _MOST_COUNTING:
+        if options.judged or len(self._counting) >= _MOST_COUNTING:
             return
         task = asyncio.create_task(self._count_inputs(translator.output, options))
         self._counting.add(task)

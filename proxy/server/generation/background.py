@@ -83,6 +83,7 @@ class Run:
         """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""
         translator = self._creation.translator
         events = translator.queue() if self.record.background else translator.start()
+        self._creation.log.sent(events)
         record = started_record(self.record, translator)
         row = EventRow(0, translator.next_number, events)
         await self._store.save(record, Running(worker, time.time() + SILENCE), row)

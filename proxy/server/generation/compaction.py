@@ -58,15 +58,18 @@ def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
 
 
 async def is_due(
+    threshold: int,
     request: ResponsesRequest,
     context: Context,
     plan: ChatPlan,
     encryption: Encryption,
     tokenizer: ModelTokenizer | None,
 ) -> bool:
-    """Tell whether the context has to be compacted before the answer. `plan` is that of the request as it came."""
-    threshold = plan.compact_threshold
-    if threshold is None or request.generate is False:
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer.
+
+    `plan` is that of the request as it came.
+    """
+    if request.generate is False:
         return False
     items = encryption.since_compaction([*context.history, *context.input])
     said = [item for item in items if not is_instruction(item) and not is_compaction(item)]

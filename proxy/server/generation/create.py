@@ -31,8 +31,7 @@ from proxy.server.generation.prepare import (
 )
 from proxy.server.generation.records import new_record, save
 from proxy.server.generation.request_log import RequestLog, Reservation
-from proxy.server.recording.recorder import NoRecorder, Recorder
-from proxy.server.recording.recording import NO_RECORDING, Recording
+from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
@@ -79,7 +78,7 @@ class Responses:
         live: LiveSettings,
         metrics: Metrics,
         tracing: Tracing | None,
-        recorder: Recorder | NoRecorder,
+        recorder: Recorder,
         in_flight: InFlight,
         repair: InputRepair,
         tokenizer: ModelTokenizer | None,
@@ -252,7 +251,8 @@ class Creation:
         self.losses = plan.losses
         if not self._is_summary:
             self.log.losses(plan.losses)
-        if await is_due(request, context, plan, responses.encryption, responses.tokenizer):
+        threshold = plan.compact_threshold
+        if threshold is not None and await is_due(threshold, request, context, plan, responses.encryption, responses.tokenizer):
             self._compaction = self._automatic_compaction(request, context, policy)
         self.record = None
         if store is not None and request.store is not False:
@@ -323,9 +323,7 @@ class Creation:
 
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""
-        events = self.translator.terminal(stored=None if stored else False)
-        self.log.sent(events)
-        return events
+        return self.translator.terminal(stored=None if stored else False)
 
     def answer_without_backend(self, sink: Sink, events: bytes) -> None:
         """Send the events of a response for which no backend is asked."""

@@ -252,7 +252,8 @@ class Generation:
         translator = self.translator
         self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
         self.phase = Phase.DECIDING
-        await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
+        if translator.awaiting is not None:
+            await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
 
     async def _read_to_end(self) -> bytes | None:
         """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
@@ -359,7 +360,8 @@ class Generation:
             self._chat.close()
         if self.translator.lifecycle.usage is not None:
             self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
-        self._repair.count_later(self.translator, self._options)
+        if self._options.grammars:
+            self._repair.count_later(self.translator, self._options)
 
     def _leave_backend(self) -> None:
         """Give the connection back if the answer was complete; nothing more is wanted of it."""

@@ -240,7 +240,7 @@ class RequestLog:
             translator.defect.__traceback__ = None  # its frames hold the request and this log
         if self._sample is not None and translator.ended:
             # In a thread, since checking takes longer than translating and no other stream may wait for it.
-            asyncio.get_running_loop().run_in_executor(None, self._check, b"".join(self._sample))
+            asyncio.get_running_loop().run_in_executor(None, self._check, b"".join([*self._sample, translator.terminal()]))
 
     def _check(self, stream: bytes) -> None:
         self._metrics.sampled.inc()

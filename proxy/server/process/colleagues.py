@@ -28,6 +28,8 @@ class Colleagues:
     def join(self, parts: Parts, notices: Iterable[Notice]) -> None:
         """Take part, knowing what the others know."""
         self._parts = parts
+        if self._one_examines:
+            parts.autoconfiguration.expect()
         for notice in notices:
             self.hear(notice)
 

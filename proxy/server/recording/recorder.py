@@ -35,7 +35,7 @@ import aiohttp
 import msgspec
 
 from proxy import __version__
-from proxy.server.recording.recording import NO_RECORDING, FileRecording, Recording
+from proxy.server.recording.recording import FileRecording, Recorder
 from proxy.server.recording.redaction import SHORTEST_SECRET, Redaction, as_text
 from proxy.settings import Settings
 from proxy.telemetry import logs
@@ -68,18 +68,7 @@ _PRIVATE = frozenset(
 )
 
 
-class NoRecorder:
-    """Records nothing."""
-
-    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
-        """Return a recording that does nothing."""
-        return NO_RECORDING
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class Recorder:
+class FileRecorder(Recorder):
     """Keeps recordings in a folder. Files are written by a thread, and can be read by their owner alone."""
 
     def __init__(self, folder: Path, limit: int, settings: Settings) -> None:
@@ -94,7 +83,7 @@ class Recorder:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(_WAITING)
 
-    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
+    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> FileRecording:
         """Begin to record a request with these headers, or a message of a connection that began with them."""
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}

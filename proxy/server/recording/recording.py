@@ -15,6 +15,7 @@ import msgspec
 
 from proxy.request import Policy
 from proxy.server.recording.redaction import as_text
+from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
@@ -82,6 +83,17 @@ class Recording:
 
 
 NO_RECORDING = Recording()
+
+
+class Recorder:
+    """Records nothing; `FileRecorder` does."""
+
+    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
+        """Return a recording that does nothing."""
+        return NO_RECORDING
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 @dataclass

@@ -116,7 +116,6 @@ class ResponsesResource:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        creation.terminal(stored=stored)
         text = translator.response(stored=None if stored else False)
         return web.Response(text=text, content_type="application/json", headers=headers)
 

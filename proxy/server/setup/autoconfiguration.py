@@ -24,6 +24,7 @@ class Autoconfiguration:
         """`use` is called with settings that fit; `report` whenever something was found out."""
         self.enabled = settings.adapt
         self.finished = False
+        self._expected = False  # this process or another one probes
         self.task: asyncio.Task[None] | None = None  # under way, or done
         self._pool = pool
         self._use_settings = use
@@ -43,12 +44,17 @@ class Autoconfiguration:
     @property
     def pending(self) -> bool:
         """Settings may still be found: an answer now may not be the best one."""
-        return self.enabled and not self.looked.is_set()
+        return self._expected and not self.looked.is_set()
+
+    def expect(self) -> None:
+        """Note that another process probes, unless that is switched off."""
+        self._expected = self.enabled
 
     def begin(self) -> None:
         """Probe the backends, unless that is switched off or has begun."""
         if not self.enabled or self.task is not None:
             return
+        self._expected = True
         backends = [member.backend for member in self._pool.members.by_name.values()]
         self.task = asyncio.create_task(self._examination.run(backends))
         self.task.add_done_callback(self._done)
