@@ -13,14 +13,14 @@ from prometheus_client.metrics import MetricWrapperBase
 from proxy.conformance.rules import SHAPES
 from proxy.parsers import REASONING, TOOLS
 from proxy.parsers.format import (
-    Elements,
     JsonArguments,
     JsonEnvelope,
-    Literal,
-    Parameters,
+    NestedElements,
     PythonCalls,
-    Reasoning,
-    Tools,
+    ReasoningFormat,
+    RelaxedObject,
+    TaggedParameters,
+    ToolFormat,
 )
 from proxy.request.loss_report import Loss
 from proxy.request.parameters.parameters import SAMPLING
@@ -30,7 +30,7 @@ from proxy.settings.reference import Knob, reference
 from proxy.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
-BEGIN = "<!-- names: written by `make docs` from proxy/parsers/registry.py -->"
+BEGIN = "<!-- names: written by `make docs` from proxy/parsers/families/ -->"
 END = "<!-- /names -->"
 OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/telemetry/metrics.py -->"
@@ -39,13 +39,13 @@ TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
 TRANSLATION = Path(__file__).parents[1] / "docs" / "translation.md"
 
-#: How the arguments of a call are written.
+# How the arguments of a call are written.
 _NOTATIONS: dict[type, str] = {
     JsonArguments: "JSON",
     JsonEnvelope: "JSON",
-    Parameters: "tags",
-    Elements: "elements",
-    Literal: "a notation of its own",
+    TaggedParameters: "tags",
+    NestedElements: "elements",
+    RelaxedObject: "a notation of its own",
     PythonCalls: "Python",
 }
 
@@ -104,7 +104,7 @@ def with_new_settings(released: str) -> str:
 
 
 def with_names(document: str) -> str:
-    """`docs/parsers.md` with the table of names as it should be. Raises `ValueError` where a marker comment is missing."""
+    """Return `docs/parsers.md` with its table of names up to date. Raises `ValueError` where a marker comment is missing."""
     before, rest = document.split(BEGIN)
     _, after = rest.split(END)
     return before + "\n".join([BEGIN, "", *_names(), "", END]) + after
@@ -131,12 +131,13 @@ def _metrics() -> list[str]:
 def _names() -> list[str]:
     lines = ["| name | as `reasoning_parser` | as `tool_call_parser` |", "|---|---|---|"]
     for name in sorted(REASONING.keys() | TOOLS.keys()):
-        reasoning, tools = REASONING.get(name), TOOLS.get(name)
+        reasoning = REASONING.get(name)
+        tools = TOOLS.get(name)
         lines.append(f"| `{name}` | {_reasoning(reasoning) if reasoning else ''} | {_tools(tools) if tools else ''} |")
     return lines
 
 
-def _reasoning(part: Reasoning) -> str:
+def _reasoning(part: ReasoningFormat) -> str:
     if part.channels is not None:
         return _codes(part.channels.opens)
     if not part.opens:
@@ -144,7 +145,7 @@ def _reasoning(part: Reasoning) -> str:
     return f"{_codes((part.opens[0], part.closes[0]))}{', opened' if part.implicit else ''}"
 
 
-def _tools(part: Tools) -> str:
+def _tools(part: ToolFormat) -> str:
     if part.channels is not None:
         return f"{_codes(part.channels.opens)}, JSON"
     opens = [*(block.opens[0] for block in part.blocks), *(call.opens[0] for call in part.calls)]
@@ -155,7 +156,7 @@ def _tools(part: Tools) -> str:
 
 
 def _codes(markers: Iterable[str]) -> str:
-    """Markers as inline code; a backtick among them wants longer fences around it."""
+    """Write markers as inline code, with longer fences around one that has a backtick."""
     shown = (f"```` {marker.strip()} ````" if "`" in marker else f"`{marker}`" for marker in dict.fromkeys(markers))
     return " ".join(shown).replace("|", "\\|")
 

@@ -1,6 +1,6 @@
-"""Raw model markup becomes deltas: reasoning tags, tool calls, channels, of every model family.
+"""Turn raw model markup into deltas: reasoning tags, tool calls and channels of every model family.
 
-For servers that run without parsers of their own. `parser` gives a `MarkupParser` for two names, which are those of vLLM's
+For servers that run without parsers of their own. `parser` makes a `MarkupParser` for two names, which are those of vLLM's
 `--reasoning-parser` and `--tool-call-parser`; `detect` finds the names for a model; `markers` lists the markers of a format,
 so that a caller can look up which of them are single tokens.
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.parsers.detection import detect
+from proxy.parsers.delta_buffer import REPAIRS, Repair
 from proxy.parsers.engine import MarkupParser
-from proxy.parsers.output import REPAIRS, Repair
-from proxy.parsers.registry import REASONING, TOOLS, format_of
+from proxy.parsers.registry import REASONING, TOOLS, detect, format_of
 
 __all__ = ["REASONING", "REPAIRS", "TOOLS", "MarkupParser", "Repair", "detect", "markers", "parser"]
 
@@ -26,7 +25,7 @@ def parser(
     thinking_open: bool | None = None,
     marker_ids: Mapping[str, int] | None = None,
 ) -> MarkupParser:
-    """A parser for one response.
+    """Make a parser for one response.
 
     `reasoning`, `tools`: names of formats; None or "none" for no parser, "auto" for whatever markers come first.
     `schemas`: the tools of the request, by their name in the chat request, with the JSON schema of their parameters.
@@ -41,5 +40,5 @@ def parser(
 
 
 def markers(reasoning: str | None, tools: str | None) -> frozenset[str]:
-    """The literal markers of a format. Raises `ValueError` for an unknown name."""
+    """Return the literal markers of a format. Raises `ValueError` for an unknown name."""
     return format_of(reasoning, tools).markers()

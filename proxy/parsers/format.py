@@ -1,6 +1,6 @@
 """The markup of model families as data.
 
-A format is made of a reasoning part and a tool part, chosen by two names as in vLLM. One engine runs them all. A call is
+A format has a reasoning part and a tool part, each chosen by a name, as in vLLM. One engine reads them all. A call is
 
     [block opens]  call opens  header  arguments  call closes  [block closes]
 
@@ -9,7 +9,8 @@ where the header carries the name (or the arguments do, in the JSON and Python f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 
@@ -22,7 +23,7 @@ class JsonArguments:
 class JsonEnvelope:
     """One object that carries name and arguments, or an array of such objects.
 
-    `strict`: without a marker in front, an object is a call only if it has nothing but the known keys and has arguments.
+    `strict`: an object without a marker before it is a call only if it has no other keys than these, and has arguments.
     `name_is_key`: the object is `{"NAME": {arguments}}`.
     """
 
@@ -34,19 +35,19 @@ class JsonEnvelope:
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Tagged parameters: `opens` header `heads` [`values`] value `closes`.
+class TaggedParameters:
+    """Parameters in tags: `opens` header `heads` [`values`] value `closes`.
 
-    `header` is a regular expression with the group `key`, and the group `text` or `json` matched where the tag itself says
-    how to read its value. `values` is a second marker before the value (key and value tags). `trim`: one newline on each
-    side of a value belongs to the markup. `wrappers`: a lone parameter of that name holds all arguments as an object.
-    `escaped`: keys are written with the entities `&amp;` and `&quot;`.
+    `header` is a regular expression with the group `key`. It may have the groups `text` and `json`: the one that matches says
+    how to read the value. `values` is a second marker before the value, where key and value have tags of their own. `trim`:
+    one newline on each side of a value belongs to the markup. `wrappers`: a lone parameter of such a name holds all arguments
+    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`.
     """
 
     opens: tuple[str, ...]
     heads: tuple[str, ...]
     closes: tuple[str, ...]
-    header: str
+    header: str = r"""["']?(?P<key>[^"'<>]+)["']?"""
     values: tuple[str, ...] = ()
     trim: bool = False
     wrappers: tuple[str, ...] = ()
@@ -54,74 +55,74 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Elements:
-    """Parameters as elements named after the argument, nested for objects and arrays; every tag has `prefix` in front."""
+class NestedElements:
+    """Parameters as elements named after them, nested for objects and arrays. `prefix` precedes every tag."""
 
     prefix: str
     item: str = "item"
 
 
 @dataclass(frozen=True)
-class Literal:
-    """An object in a model's own notation: bare keys, strings between `quotes` without escapes."""
+class RelaxedObject:
+    """An object with bare keys, and with strings without escapes between the model's own `quotes`."""
 
     quotes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class PythonCalls:
-    """Calls in Python: `[f(a=1), g(b='x')]`, or without the brackets, one after the other."""
+    """Calls in Python: `[f(a=1), g(b='x')]`, or one after the other without the brackets."""
 
 
-Arguments: TypeAlias = JsonArguments | JsonEnvelope | Parameters | Elements | Literal | PythonCalls
+ArgumentsFormat: TypeAlias = JsonArguments | JsonEnvelope | TaggedParameters | NestedElements | RelaxedObject | PythonCalls
 
 
 @dataclass(frozen=True)
-class Header:
-    """Text between the opening of a call and its arguments.
+class CallHeader:
+    """The text between the opening of a call and its arguments.
 
     `ends` are consumed, `stops` are left to the arguments. `pattern` must match the whole header; its groups are `name` and,
     where the family has call ids of its own, `id`. `partial` must match whatever has arrived of it, so that prose that
-    only mentions a marker is let go at once.
+    only mentions a marker is released at once.
     """
 
-    pattern: str
+    pattern: str = r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*"""
     ends: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     partial: str = r"""\s{0,8}["']?[\w.\-:/]{0,128}["']?\s{0,8}"""
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call. `first` is the set of characters (regular expression) with which it may go on after its opening.
+class CallFormat:
+    """One call. `first`: a regular expression for the first visible character after the opening.
 
-    `declared_only`: a name that was not offered makes it text. `fillers` may stand between arguments and end.
+    `declared_only`: a call of a tool that was not offered is text. `fillers` may stand between the arguments and the end.
     """
 
     opens: tuple[str, ...]
-    arguments: Arguments
+    arguments: ArgumentsFormat
     first: str = r"."
-    header: Header | None = None
+    header: CallHeader | None = None
     closes: tuple[str, ...] = ()
     fillers: tuple[str, ...] = ()
     declared_only: bool = False
 
 
 @dataclass(frozen=True)
-class Block:
+class CallBlock:
     """Calls inside a common pair of markers."""
 
     opens: tuple[str, ...]
     closes: tuple[str, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[CallFormat, ...]
     first: str = r"<"
 
 
 @dataclass(frozen=True)
-class Channels:
+class ChannelFormat:
     """Messages with a header (harmony): `opens` header `message` body `ends`. The channel decides what the body is.
 
-    `header` must match whatever has arrived of a header, so that prose that only mentions a marker is let go at once.
+    `header` must match whatever has arrived of a header, so that prose that only mentions a marker is released at once.
     """
 
     opens: tuple[str, ...]
@@ -134,10 +135,10 @@ class Channels:
 
 
 @dataclass(frozen=True)
-class Reasoning:
-    """How a family marks its reasoning.
+class ReasoningFormat:
+    """How a model marks its reasoning.
 
-    `implicit`: generation starts inside reasoning unless the prompt says otherwise. `at_start`: it is opened only at the
+    `implicit`: generation starts inside reasoning unless the prompt says otherwise. `at_start`: reasoning opens only at the
     beginning of the output (families that mark it with prose). `wrappers`: pairs of markers around the answer.
     """
 
@@ -146,57 +147,98 @@ class Reasoning:
     implicit: bool = False
     at_start: bool = False
     wrappers: tuple[tuple[str, str], ...] = ()
-    channels: Channels | None = None
+    channels: ChannelFormat | None = None
+
+    def markers(self) -> Iterator[str]:
+        """List the literal markers."""
+        yield from (*self.opens, *self.closes)
+        for pair in self.wrappers:
+            yield from pair
+        if self.channels is not None:
+            yield from (*self.channels.opens, *self.channels.ends, self.channels.message)
 
 
 @dataclass(frozen=True)
-class Tools:
-    """How a family marks its calls. `bare` calls have no marker: they may begin where the answer begins."""
+class ToolFormat:
+    """How a model marks its calls. `bare` calls have no marker: they may begin where the answer begins."""
 
-    calls: tuple[Call, ...] = ()
-    blocks: tuple[Block, ...] = ()
-    bare: tuple[Call, ...] = ()
-    channels: Channels | None = None
+    calls: tuple[CallFormat, ...] = ()
+    blocks: tuple[CallBlock, ...] = ()
+    bare: tuple[CallFormat, ...] = ()
+    channels: ChannelFormat | None = None
+
+    def markers(self) -> Iterator[str]:
+        """List the literal markers. Bare calls have none."""
+        for block in self.blocks:
+            yield from (*block.opens, *block.closes)
+        for call in (*self.calls, *(call for block in self.blocks for call in block.calls)):
+            yield from (*call.opens, *call.closes, *_argument_markers(call.arguments))
+            if call.header is not None:
+                yield from (*call.header.ends, *call.header.stops)
+        if self.channels is not None:
+            yield from (*self.channels.opens, *self.channels.ends, self.channels.message)
 
 
 @dataclass(frozen=True)
 class Format:
     """A reasoning part and a tool part."""
 
-    reasoning: Reasoning | None
-    tools: Tools | None
+    reasoning: ReasoningFormat
+    tools: ToolFormat
 
     @property
-    def channels(self) -> Channels | None:
-        for part in (self.reasoning, self.tools):
-            if part is not None and part.channels is not None:
-                return part.channels
-        return None
+    def channels(self) -> ChannelFormat | None:
+        """The channels of whichever part has some."""
+        return self.reasoning.channels or self.tools.channels
 
     def markers(self) -> frozenset[str]:
-        """All literal markers, for looking up which of them are single tokens of a model."""
-        found: set[str] = set()
-        if self.reasoning is not None:
-            found.update(self.reasoning.opens, self.reasoning.closes, *self.reasoning.wrappers)
-        if self.tools is not None:
-            calls = [*self.tools.calls, *(call for block in self.tools.blocks for call in block.calls)]
-            for block in self.tools.blocks:
-                found.update(block.opens, block.closes)
-            for call in calls:
-                found.update(call.opens, call.closes, *_argument_markers(call.arguments))
-                if call.header is not None:
-                    found.update(call.header.ends, call.header.stops)
-        if self.channels is not None:
-            found.update(self.channels.opens, self.channels.ends, (self.channels.message,))
-        return frozenset(marker for marker in found if len(marker) > 1)
+        """Return all literal markers, for looking up which of them are single tokens of a model."""
+        return frozenset(marker for part in (self.reasoning, self.tools) for marker in part.markers() if len(marker) > 1)
 
 
-def _argument_markers(arguments: Arguments) -> tuple[tuple[str, ...], ...]:
+def _argument_markers(arguments: ArgumentsFormat) -> tuple[str, ...]:
     match arguments:
-        case Parameters():
-            return arguments.opens, arguments.heads, arguments.values, arguments.closes
-        case Literal():
-            return (arguments.quotes,)
-        case Elements():
-            return ((arguments.prefix,),)
+        case TaggedParameters():
+            return (*arguments.opens, *arguments.heads, *arguments.values, *arguments.closes)
+        case RelaxedObject():
+            return arguments.quotes
+        case NestedElements():
+            return (arguments.prefix,)
     return ()
+
+
+@dataclass(frozen=True)
+class NameSign:
+    """A part of a model's name (lower case, hyphens) that tells its parsers, for models whose template is not known."""
+
+    text: str
+    reasoning: str | None
+    tools: str
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class TemplateSign:
+    """A part of a chat template that tells a parser."""
+
+    text: str
+    parser: str
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that is known of a model family: its formats by their names, and the signs by which it is detected.
+
+    `reasoning`, `tools`: names as in vLLM's `--reasoning-parser` and `--tool-call-parser`. Of the signs found for a model the
+    one with the highest priority counts, then the longest. `think_tags`: for a tool parser, the reasoning parser of models
+    whose template shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original.
+    """
+
+    reasoning: Mapping[str, ReasoningFormat] = field(default_factory=dict)
+    tools: Mapping[str, ToolFormat] = field(default_factory=dict)
+    names: tuple[NameSign, ...] = ()
+    reasoning_signs: tuple[TemplateSign, ...] = ()
+    tool_signs: tuple[TemplateSign, ...] = ()
+    think_tags: Mapping[str, str] = field(default_factory=dict)
+    original: bool = False

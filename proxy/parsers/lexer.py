@@ -1,10 +1,12 @@
-"""Finding literal markers in text that arrives in pieces.
+"""Find literal markers in text that arrives in pieces.
 
 A `Lexer` looks for a fixed set of markers. It never looks at a character more often than the longest marker is long, and
 it holds text back only while its tail is the beginning of a marker.
 
-`TokenGate` adds what token ids tell: a marker that is one token of the model's vocabulary is a marker only where that
-token stands. The same characters spelled with ordinary tokens are text.
+`TokenGate` uses token ids: a marker that is one token of the model's vocabulary counts as a marker only where that token
+stands. The same characters spelled with ordinary tokens are text.
+
+`SourceText` is the text that has arrived and has not been consumed yet.
 """
 
 from __future__ import annotations
@@ -16,6 +18,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 UNDECIDED = ""  # answer of Lexer.at: more text is needed to tell
+_SPACES = re.compile(r"\s*")
+
+
+@lru_cache(maxsize=256)
+def compiled(expression: str) -> re.Pattern[str]:
+    """Compile a regular expression of a format."""
+    return re.compile(expression, re.DOTALL)
+
+
+def skip_spaces(text: str, at: int) -> int:
+    """Return the index of the first character from `at` on that is no white space."""
+    found = _SPACES.match(text, at)
+    return found.end() if found else at
 
 
 class Hit(NamedTuple):
@@ -46,7 +61,7 @@ class Terminals:
         return self._pattern.match(text, start)
 
     def held(self, text: str, start: int) -> int:
-        """The index from which the end of `text` may be the beginning of a marker (its length if it is not)."""
+        """Return the index from which the end of `text` may be the beginning of a marker (its length if it is not)."""
         end = len(text)
         place = self._first.search(text, max(start, end - self._longest + 1))
         while place is not None:
@@ -56,26 +71,27 @@ class Terminals:
         return end
 
     def absent(self, text: str) -> bool:
-        """No marker is in `text`, nor the beginning of one at its end."""
+        """Tell whether no marker is in `text`, nor the beginning of one at its end."""
         if self._first.search(text) is None:  # nearly always
             return True
         return self._pattern.search(text) is None and self.held(text, 0) == len(text)
 
     def begins(self, text: str, start: int) -> bool:
-        """True if all of `text[start:]` is the beginning of a marker (an empty rest is)."""
+        """Tell whether all of `text[start:]` is the beginning of a marker (an empty rest is)."""
         return start >= len(text) or (len(text) - start < self._longest and text[start:] in self._prefixes)
 
 
 @lru_cache(maxsize=1024)
 def terminals(literals: frozenset[str]) -> Terminals:
+    """Compile a set of literals, or return the one compiled before."""
     return Terminals(literals)
 
 
 class TokenGate:
-    """Which markers the token ids vouch for.
+    """Tells by the token ids which markers in the text are markers.
 
-    `marker_ids` names the markers that are single tokens. Without ids (or without this knowledge) every marker is admitted
-    by its text. Ids may run ahead of the text (a server holds text back for stop strings), so they wait here in order.
+    `marker_ids` names the markers that are single tokens. Without ids, or without these names, every marker is admitted by
+    its text. Ids may run ahead of the text (a server holds text back for stop strings), so they wait here in order.
     """
 
     def __init__(self, marker_ids: Mapping[str, int] | None) -> None:
@@ -85,7 +101,7 @@ class TokenGate:
         self.strict = False
 
     def see(self, token_ids: Sequence[int] | None) -> int:
-        """Take the ids of a piece of text; returns how many of them are markers."""
+        """Take the ids of a piece of text; return how many of them are markers."""
         self.strict = token_ids is not None and bool(self._special)
         seen = [self._marker_of[token] for token in token_ids or () if token in self._marker_of]
         self._waiting.extend(seen)
@@ -97,10 +113,11 @@ class TokenGate:
         return self.strict and not self._waiting
 
     def special(self, marker: str) -> bool:
+        """Tell whether the marker is a single token."""
         return marker in self._special
 
     def passes(self, token_ids: Sequence[int] | None) -> bool:
-        """Whether no marker is among these ids, and none is due; if so they have been taken, as by `see`."""
+        """Take the ids, as `see` does, if no marker is among them and none is due; tell whether they were taken."""
         if not self._special:
             return True
         if self._waiting or not self._marker_of.keys().isdisjoint(token_ids or ()):
@@ -109,17 +126,18 @@ class TokenGate:
         return True
 
     def admits(self, marker: str) -> bool:
+        """Tell whether the marker, found in the text, is one."""
         return not self.strict or marker not in self._special or marker in self._waiting
 
     def take(self, marker: str) -> None:
-        """The marker has been consumed. Ids of markers before it were passed over by a state that does not know them."""
+        """Note that the marker was consumed. Ids of markers before it belong to text in which they do not count."""
         if marker in self._special and marker in self._waiting:
             while self._waiting.popleft() != marker:
                 pass
 
 
 class Lexer:
-    """The markers of one state of a parser."""
+    """Finds the markers that count at one place of a format."""
 
     __slots__ = ("_all", "_gate", "_plain")
 
@@ -130,11 +148,11 @@ class Lexer:
         self._plain = terminals(frozenset(literal for literal in known if not gate.special(literal)))
 
     def absent(self, text: str) -> bool:
-        """No marker is in `text`, nor the beginning of one at its end."""
+        """Tell whether no marker is in `text`, nor the beginning of one at its end."""
         return (self._plain if self._gate.quiet else self._all).absent(text)
 
     def find(self, text: str, start: int) -> Hit | None:
-        """The first marker in `text` at or after `start`."""
+        """Find the first marker in `text` at or after `start`."""
         active = self._plain if self._gate.quiet else self._all
         found = active.search(text, start)
         while found is not None:
@@ -144,11 +162,11 @@ class Lexer:
         return None
 
     def held(self, text: str, start: int) -> int:
-        """How far `text` can be given away: what follows may be the beginning of a marker."""
+        """Return how far `text` can be given out: what follows may be the beginning of a marker."""
         return (self._plain if self._gate.quiet else self._all).held(text, start)
 
     def at(self, text: str, start: int) -> str | None:
-        """The marker that stands exactly at `start`; UNDECIDED if more text is needed to tell; None if there is none."""
+        """Return the marker exactly at `start`; UNDECIDED if more text is needed to tell; None if there is none."""
         active = self._plain if self._gate.quiet else self._all
         found = active.match(text, start)
         if found is not None and self._gate.admits(found.group()):
@@ -156,5 +174,52 @@ class Lexer:
         return UNDECIDED if active.begins(text, start) else None
 
     def take(self, marker: str) -> None:
-        """The marker has been consumed."""
+        """Note that the marker was consumed."""
         self._gate.take(marker)
+
+
+class SourceText:
+    """Holds what is left to read, `text[at:]`. Consumed text is dropped by the next `extend`."""
+
+    def __init__(self, gate: TokenGate) -> None:
+        self.text = ""
+        self.at = 0
+        self.gate = gate
+        self._lexers: dict[tuple[str, ...], Lexer] = {}
+
+    def extend(self, piece: str) -> None:
+        """Append a piece that has arrived."""
+        self.text = self.text[self.at :] + piece if self.at < len(self.text) else piece
+        self.at = 0
+
+    def put_back(self, piece: str) -> None:
+        """Put text in front, to be read again."""
+        self.text = piece + self.text[self.at :]
+        self.at = 0
+
+    def advance(self, end: int) -> str:
+        """Consume up to `end`; return the text that was consumed."""
+        piece = self.text[self.at : end]
+        self.at = end
+        return piece
+
+    def spaces(self) -> str:
+        """Consume white space; return it."""
+        return self.advance(skip_spaces(self.text, self.at))
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether nothing is left."""
+        return self.at >= len(self.text)
+
+    @property
+    def rest(self) -> str:
+        """Return what is left, without consuming it."""
+        return self.text[self.at :]
+
+    def markers(self, *literals: str) -> Lexer:
+        """Return a lexer for these markers; the same one each time."""
+        lexer = self._lexers.get(literals)
+        if lexer is None:
+            lexer = self._lexers[literals] = Lexer(literals, self.gate)
+        return lexer

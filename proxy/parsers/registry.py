@@ -1,176 +1,135 @@
-"""The names of formats: those of vLLM's `--reasoning-parser` and `--tool-call-parser`."""
+"""All model families: formats by their names, and detection of the names for a model.
+
+Each file of `families/` has a `FAMILY`; they are found by listing that package, so that a new file is a new family.
+"""
 
 from __future__ import annotations
 
-from proxy.parsers.families import (
-    cohere_command,
-    deepseek_v3,
-    deepseek_v32,
-    ernie45,
-    gemma4,
-    glm45,
-    granite,
-    hermes,
-    hunyuan_a13b,
-    json_calls,
-    kimi_k2,
-    kimi_k3,
-    llama3_json,
-    mimo,
-    minicpm5,
-    minimax_m2,
-    minimax_m3,
-    mistral,
-    nemotron_v3,
-    openai,
-    pythonic,
-    qwen3_coder,
-    seed_oss,
-    step3,
-)
-from proxy.parsers.format import Block, Call, Format, Reasoning, Tools
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import TypeVar
 
-REASONING: dict[str, Reasoning] = {
-    "apertus": json_calls.APERTUS_REASONING,
-    "cohere_command3": cohere_command.REASONING,
-    "cohere_command4": cohere_command.REASONING,
-    "deepseek_r1": deepseek_v3.R1_REASONING,
-    "deepseek_v3": deepseek_v3.REASONING,
-    "deepseek_v4": deepseek_v32.V4_REASONING,
-    "deepseek_v41": deepseek_v32.V4_REASONING,
-    "ernie45": ernie45.REASONING,
-    "gemma4": gemma4.REASONING,
-    "glm45": glm45.REASONING,
-    "glm47": glm45.REASONING,
-    "granite": granite.REASONING,
-    "granite_thinking_parser": nemotron_v3.REASONING,
-    "holo2": hermes.REASONING,
-    "hunyuan_a13b": hunyuan_a13b.REASONING,
-    "kimi_k2": kimi_k2.REASONING,
-    "kimi_k3": kimi_k3.REASONING,
-    "ling3": glm45.REASONING,
-    "longcat": json_calls.LONGCAT_REASONING,
-    "mimo": mimo.REASONING,
-    "minicpmv": minicpm5.REASONING,
-    "minimax_m2": minimax_m2.REASONING,
-    "minimax_m2_append_think": Reasoning(),  # its reasoning stays in the answer, as it does in vLLM
-    "minimax_m3": minimax_m3.REASONING,
-    "mistral": mistral.REASONING,
-    "nemotron_v3": nemotron_v3.REASONING,
-    "olmo3": pythonic.OLMO3_REASONING,
-    "openai_gptoss": openai.REASONING,
-    "qwen3": hermes.REASONING,
-    "seed_oss": seed_oss.REASONING,
-    "step3": step3.REASONING,
-    "step3p5": hermes.REASONING,
-}
+from proxy.parsers import families
+from proxy.parsers.format import CallBlock, CallFormat, Family, Format, NameSign, ReasoningFormat, TemplateSign, ToolFormat
 
-TOOLS: dict[str, Tools] = {
-    "apertus": json_calls.APERTUS_TOOLS,
-    "cohere_command3": cohere_command.TOOLS,
-    "cohere_command4": cohere_command.TOOLS,
-    "deepseek_v3": deepseek_v3.TOOLS,
-    "deepseek_v31": deepseek_v3.TOOLS,
-    "deepseek_v32": deepseek_v32.V32_TOOLS,
-    "deepseek_v4": deepseek_v32.V4_TOOLS,
-    "deepseek_v41": deepseek_v32.V41_TOOLS,
-    "dots": minimax_m2.DOTS_TOOLS,
-    "ernie45": ernie45.TOOLS,
-    "functiongemma": gemma4.FUNCTIONGEMMA_TOOLS,
-    "gemma4": gemma4.TOOLS,
-    "gigachat3": json_calls.GIGACHAT3_TOOLS,
-    "glm45": glm45.TOOLS,
-    "glm47": glm45.TOOLS,
-    "granite": granite.TOOLS,
-    "granite-20b-fc": granite.FUNCTION_CALLING_TOOLS,
-    "granite4": hermes.TOOLS,
-    "hermes": hermes.TOOLS,
-    "hunyuan_a13b": hunyuan_a13b.TOOLS,
-    "internlm": json_calls.INTERNLM_TOOLS,
-    "jamba": hunyuan_a13b.TOOLS,
-    "kimi_k2": kimi_k2.TOOLS,
-    "kimi_k3": kimi_k3.TOOLS,
-    "lfm2": pythonic.LFM2_TOOLS,
-    "ling3": glm45.TOOLS,
-    "llama3_json": llama3_json.TOOLS,
-    "llama4_json": llama3_json.TOOLS,
-    "llama4_pythonic": pythonic.LLAMA4_TOOLS,
-    "longcat": json_calls.LONGCAT_TOOLS,
-    "mimo": mimo.TOOLS,
-    "minicpm5": minicpm5.TOOLS,
-    "minimax_m2": minimax_m2.TOOLS,
-    "minimax_m3": minimax_m3.TOOLS,
-    "mistral": mistral.TOOLS,
-    "muse_glimmer": minimax_m2.MUSE_GLIMMER_TOOLS,
-    "olmo3": pythonic.OLMO3_TOOLS,
-    "openai": openai.TOOLS,
-    "phi4_mini_json": json_calls.PHI4_MINI_TOOLS,
-    "pythonic": pythonic.TOOLS,
-    "qwen3_coder": qwen3_coder.TOOLS,
-    "qwen3_json": hermes.TOOLS,
-    "qwen3_xml": qwen3_coder.TOOLS,
-    "seed_oss": seed_oss.TOOLS,
-    "step3": step3.TOOLS,
-    "step3p5": qwen3_coder.TOOLS,
-    "xlam": json_calls.XLAM_TOOLS,
-}
+_NO_PARSER = ("none", "")
+_AUTO = "auto"
+_THINK_TAGS = "qwen3"  # the reasoning of a model that shows only `<think>`, unless its tool parser's family has another
 
-NONE = ("none", "")
-AUTO = "auto"
+Named = TypeVar("Named", ReasoningFormat, ToolFormat)
+Sign = TypeVar("Sign", NameSign, TemplateSign)
+Part = TypeVar("Part", CallFormat, CallBlock)
 
 
+def _load() -> Iterator[Family]:
+    """Import every family, in the order of the file names."""
+    for name in sorted(module.name for module in pkgutil.iter_modules(families.__path__)):
+        yield import_module(f"{families.__name__}.{name}").FAMILY
+
+
+def _ranked(signs: Iterable[Sign]) -> list[Sign]:
+    """Sort signs so that the first one found counts: by priority, then the longest."""
+    return sorted(signs, key=lambda sign: (-sign.priority, -len(sign.text), sign.text))
+
+
+def _joined(formats: Iterable[Mapping[str, Named]]) -> dict[str, Named]:
+    """Join the formats of all families, sorted by name. Raises `ValueError` for a name that two families have."""
+    found: dict[str, Named] = {}
+    for own in formats:
+        if known := found.keys() & own.keys():
+            raise ValueError(f"two model families have the parser names {', '.join(sorted(known))}")
+        found.update(own)
+    return dict(sorted(found.items()))
+
+
+_FAMILIES = tuple(_load())
+REASONING = _joined(family.reasoning for family in _FAMILIES)
+TOOLS = _joined(family.tools for family in _FAMILIES)
+_THINKING = {tools: reasoning for family in _FAMILIES for tools, reasoning in family.think_tags.items()}
+_REASONING_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.reasoning_signs)
+_TOOL_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.tool_signs)
+_NAME_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.names)
+
+
+@lru_cache(maxsize=256)
 def format_of(reasoning: str | None, tools: str | None) -> Format:
-    """The format of two parser names; "none" or None for no parser, "auto" for the family of the first markers seen.
+    """Return the format of two parser names; "none" or None for no parser, "auto" for the family of the first markers seen.
 
     Raises `ValueError` for an unknown name.
     """
     return Format(_reasoning(reasoning), _tools(tools))
 
 
-def _reasoning(name: str | None) -> Reasoning | None:
-    if name is None or name in NONE:
-        return None
-    if name == AUTO:
+def detect(model_name: str, chat_template: str | None) -> tuple[str | None, str | None]:
+    """Find the names of a model's reasoning parser and tool parser; None where nothing tells.
+
+    The template decides where it shows markup, else the model's name does.
+    """
+    by_name = _by_name(model_name)
+    if chat_template is None:
+        return by_name
+    tools = next((sign.parser for sign in _TOOL_SIGNS if sign.text in chat_template), by_name[1])
+    reasoning = next((sign.parser for sign in _REASONING_SIGNS if sign.text in chat_template), None)
+    if reasoning is None and "think>" in chat_template:
+        reasoning = by_name[0] or _THINKING.get(tools or "", _THINK_TAGS)
+    return reasoning or by_name[0], tools
+
+
+def _by_name(model_name: str) -> tuple[str | None, str | None]:
+    name = model_name.lower().replace("_", "-")
+    for sign in _NAME_SIGNS:
+        if sign.text in name:
+            return sign.reasoning, sign.tools
+    return None, None
+
+
+def _reasoning(name: str | None) -> ReasoningFormat:
+    if name is None or name in _NO_PARSER:
+        return ReasoningFormat()
+    if name == _AUTO:
         return _any_reasoning()
     if name not in REASONING:
-        raise ValueError(f"unknown reasoning parser {name!r}; known: {', '.join(sorted(REASONING))}")
+        raise ValueError(f"unknown reasoning parser {name!r}; known: {', '.join(REASONING)}")
     return REASONING[name]
 
 
-def _tools(name: str | None) -> Tools | None:
-    if name is None or name in NONE:
-        return None
-    if name == AUTO:
+def _tools(name: str | None) -> ToolFormat:
+    if name is None or name in _NO_PARSER:
+        return ToolFormat()
+    if name == _AUTO:
         return _any_tools()
     if name not in TOOLS:
-        raise ValueError(f"unknown tool parser {name!r}; known: {', '.join(sorted(TOOLS))}")
+        raise ValueError(f"unknown tool parser {name!r}; known: {', '.join(TOOLS)}")
     return TOOLS[name]
 
 
-def _any_reasoning() -> Reasoning:
-    """Every family's markers at once. Prose markers (`at_start`) and answer wrappings need their family's name."""
+def _any_reasoning() -> ReasoningFormat:
+    """Combine every family's markers. Prose markers (`at_start`) and answer wrappers need their family's name."""
     parts = [part for part in dict.fromkeys(REASONING.values()) if not part.at_start]
-    return Reasoning(
+    return ReasoningFormat(
         opens=tuple(dict.fromkeys(marker for part in parts for marker in part.opens)),
         closes=tuple(dict.fromkeys(marker for part in parts for marker in part.closes)),
-        channels=openai.CHANNELS,
+        channels=next((part.channels for part in parts if part.channels), None),
     )
 
 
-def _any_tools() -> Tools:
-    """Every family's calls at once. Families that share an opening are told apart by the character that follows it."""
-    first = (qwen3_coder.TOOLS, hermes.TOOLS)  # MiMo and others vary these; the original is the better guess
-    parts = dict.fromkeys((*first, *TOOLS.values()))
-    calls: dict[tuple[str, str], Call] = {}
-    blocks: dict[tuple[str, str], Block] = {}
+def _any_tools() -> ToolFormat:
+    """Combine every family's calls. Families that share an opening are told apart by the character that follows it."""
+    originals = [part for family in _FAMILIES if family.original for part in family.tools.values()]
+    parts = list(dict.fromkeys((*originals, *TOOLS.values())))
+    return ToolFormat(
+        calls=_distinct(call for part in parts for call in part.calls),
+        blocks=_distinct(block for part in parts for block in part.blocks),
+        bare=_distinct(call for part in parts for call in part.bare),
+        channels=next((part.channels for part in parts if part.channels), None),
+    )
+
+
+def _distinct(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Keep the first of those that begin alike."""
+    found: dict[tuple[str, str], Part] = {}
     for part in parts:
-        for call in part.calls:
-            calls.setdefault((call.opens[0], call.first), call)
-        for block in part.blocks:
-            blocks.setdefault((block.opens[0], block.first), block)
-    return Tools(
-        calls=tuple(calls.values()),
-        blocks=tuple(blocks.values()),
-        bare=(*llama3_json.TOOLS.bare, *pythonic.TOOLS.bare),
-        channels=openai.CHANNELS,
-    )
+        found.setdefault((part.opens[0], part.first), part)
+    return tuple(found.values())

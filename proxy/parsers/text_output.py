@@ -2,61 +2,112 @@
 
 from __future__ import annotations
 
-from proxy.parsers.arguments.fence import Fence
-from proxy.parsers.output import Output
-from proxy.parsers.transitions import State
+from enum import Enum, auto
+
+from proxy.parsers.delta_buffer import DeltaBuffer
+
+_HEAD = 8  # characters of a line that tell whether it opens or closes a code block
 
 
-class Speech:
-    """Text of one state after the other. Line breaks next to the markers of reasoning belong to the markup."""
+class TextKind(Enum):
+    """What free text is part of."""
 
-    def __init__(self, output: Output, state: State) -> None:
+    ANSWER = auto()
+    REASONING = auto()
+
+
+class TextOutput:
+    """Gives out free text, of one kind after the other. Line breaks next to the markers of reasoning belong to the markup."""
+
+    def __init__(self, deltas: DeltaBuffer, kind: TextKind) -> None:
         self.anything = False  # some text has been given out
-        self._output = output
-        self.enter(state)
-        self.leading = state is State.REASONING
+        self._deltas = deltas
+        self.enter(kind)
+        self.leading = kind is TextKind.REASONING
 
-    def enter(self, state: State) -> None:
-        """What follows belongs to `state`."""
-        self.state = state
+    def enter(self, kind: TextKind) -> None:
+        """Begin text of this kind."""
+        self.kind = kind
         self.leading = True  # line breaks that come now belong to the markup
-        self.spoken = False  # visible text has come since
+        self.visible = False  # visible text has come since
         self._gap = ""  # line breaks that belong to the markup if the reasoning ends here
-        self._fence = Fence()
+        self._code = _CodeBlocks()
 
     @property
     def last(self) -> str:
-        """The last character of this state's text."""
-        return "\n" if self._gap else self._fence.last
+        """The last character of the text since `enter`."""
+        return "\n" if self._gap else self._code.last
 
     @property
     def in_code(self) -> bool:
         """A Markdown code block is open."""
-        return self._fence.open
+        return self._code.open
 
-    def goes_on(self, piece: str) -> bool:
-        """Whether a piece is more of what was said last, to be given out as it is; it counts as said then."""
-        if not self.spoken or self.leading or self._gap or (self.state is State.REASONING and piece[-1] == "\n"):
+    def follow(self, piece: str) -> bool:
+        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged.
+
+        If so, it counts as written.
+        """
+        if not self.visible or self.leading or self._gap or (self.kind is TextKind.REASONING and piece[-1] == "\n"):
             return False
-        self._fence.follow(piece)
+        self._code.follow(piece)
         return True
 
-    def say(self, piece: str) -> None:
+    def write(self, piece: str) -> None:
+        """Give out a piece, without line breaks of the markup."""
         if self.leading:
             piece = piece.lstrip("\n")
             self.leading = not piece
         if not piece:
             return
-        self._fence.follow(piece)
+        self._code.follow(piece)
         self.anything = True
-        if not self.spoken and not piece.isspace():
-            self.spoken = True
-        if self.state is State.TEXT:
-            self._output.text(piece)
+        if not self.visible and not piece.isspace():
+            self.visible = True
+        if self.kind is TextKind.ANSWER:
+            self._deltas.text(piece)
             return
         body = piece.rstrip("\n")
         if body:
-            self._output.reasoning(self._gap + body)
+            self._deltas.reasoning(self._gap + body)
             self._gap = piece[len(body) :]
         else:
             self._gap += piece
+
+
+class _CodeBlocks:
+    """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant."""
+
+    __slots__ = ("_head", "_marked", "last", "open")
+
+    def __init__(self) -> None:
+        self.open = False
+        self.last = ""  # the last character
+        self._head = ""  # the beginning of the current line
+        self._marked = False  # the current line has opened or closed a block
+
+    def follow(self, piece: str) -> None:
+        """Take the next piece of the text; it must not be empty."""
+        self.last = piece[-1]
+        if "`" not in piece:  # nearly always
+            cut = piece.rfind("\n")
+            if cut >= 0:
+                self._head = ""
+                self._marked = False
+                piece = piece[cut + 1 :]
+            if len(self._head) < _HEAD:
+                self._head += piece[:_HEAD]
+            return
+        first, *others = piece.split("\n")
+        self._line(first)
+        for line in others:
+            self._head = ""
+            self._marked = False
+            self._line(line)
+
+    def _line(self, piece: str) -> None:
+        if len(self._head) < _HEAD:
+            self._head += piece[:_HEAD]
+        if not self._marked and self._head.lstrip().startswith("```"):
+            self._marked = True
+            self.open = not self.open

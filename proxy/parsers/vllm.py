@@ -1,12 +1,12 @@
-"""vLLM's own parsers in the place of `formats.MarkupParser`, where vLLM is installed (`responses-proxy[vllm]`).
+"""Use vLLM's own parsers in place of `MarkupParser`, where vLLM is installed (`responses-proxy[vllm]`).
 
     parsers = load("vllm:qwen3", "vllm:hermes", "path/to/the/model")  # takes seconds: in a thread, at start-up
     parser = parsers.parser(schemas=schemas, prompt_ids=prompt_ids)  # one per choice of a response
     deltas = parser.feed(text, token_ids)
     deltas = parser.finish("stop")
 
-They are fed one token at a time: what they make of a piece with several tokens depends on where it was cut, and their
-answer to it names reasoning, text and calls without an order.
+They are fed one token at a time: their result for a piece with several tokens depends on where it was cut, and lists
+reasoning, text and calls without an order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArgument
 
 PREFIX = "vllm:"
 
-_THINKING = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled"}  # as different families have it
+_THINKING = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled"}  # the names that different families use
 _HARMONY = frozenset({"openai", "openai_gptoss"})
 _HALF_CHARACTER = "\ufffd"
 
@@ -36,7 +36,7 @@ class VllmMissing(ImportError):
 
 
 class Tokenizer(Protocol):
-    """What is used here of a `transformers` tokenizer. vLLM's parsers use more of it."""
+    """The part of a `transformers` tokenizer that is used here. vLLM's parsers use more of it."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
@@ -46,15 +46,15 @@ class Tokenizer(Protocol):
 
 
 def is_vllm(name: str | None) -> bool:
-    """Whether a parser's name asks for one of vLLM's."""
+    """Tell whether a parser's name asks for one of vLLM's."""
     return name is not None and name.startswith(PREFIX)
 
 
 def load(reasoning: str | None, tools: str | None, tokenizer: str | Tokenizer) -> VllmParsers:
     """Import vLLM and compose two of its parsers, by their names with the prefix `vllm:`; None for no parser.
 
-    Families whose parser is a unified one are asked for by the same name twice. `tokenizer` is a `transformers` tokenizer,
-    or the folder or name of a model. Blocks for many seconds the first time: not for an event loop.
+    A family with one parser for both is named twice. `tokenizer` is a `transformers` tokenizer,
+    or the folder or name of a model. Blocks for many seconds the first time: do not call it on an event loop.
 
     Raises `VllmMissing`, and `ValueError` for a name that vLLM does not know or a tokenizer that does not fit.
     """
@@ -91,7 +91,7 @@ def _bare_name(name: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class VllmParsers:
-    """A composed class of vLLM's and what it takes to make parsers of it."""
+    """A composed class of vLLM's, and what is needed to make parsers of it."""
 
     composed: Any
     request: Any
@@ -105,10 +105,10 @@ class VllmParsers:
         prompt_ids: Sequence[int] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> VllmParser:
-        """A parser for one response.
+        """Make a parser for one response.
 
-        `schemas`, `thinking_open`: as for `formats.parser`. `prompt_ids`: the token ids of the prompt; the better way to
-        tell whether it ends inside reasoning. `template_kwargs`: the request's `chat_template_kwargs`, by which some
+        `schemas`, `thinking_open`: as for `proxy.parsers.parser`. `prompt_ids`: the token ids of the prompt; the better way
+        to tell whether it ends inside reasoning. `template_kwargs`: the request's `chat_template_kwargs`, by which some
         families know whether the model thinks.
         """
         thinking = _THINKING if thinking_open else {}
@@ -118,7 +118,7 @@ class VllmParsers:
         return VllmParser(machine, request, self.tokenizer, prompt_ids)
 
     def compose(self, schemas: Mapping[str, Mapping[str, Any]], template_kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """A `vllm.parser.Parser` and the `ChatCompletionRequest` that its methods want."""
+        """Make a `vllm.parser.Parser` and the `ChatCompletionRequest` that its methods take."""
         tools = [{"type": "function", "function": {"name": name, "parameters": schemas[name]}} for name in schemas]
         request = self.request(
             model="", messages=[{"role": "user", "content": ""}], tools=tools or None, stream=True, skip_special_tokens=False
@@ -127,7 +127,7 @@ class VllmParsers:
         return machine, machine.adjust_request(request)
 
     def _stand_in(self, machine: Any, thinking_open: bool | None) -> list[int] | None:
-        """Ids in the place of an unknown prompt: vLLM looks for calls only where a prompt has told that reasoning is over."""
+        """Return ids in place of an unknown prompt: vLLM looks for calls only if the prompt shows that reasoning is over."""
         if machine.reasoning_parser is None:
             return []
         marker = machine.reasoning_parser.reasoning_start_str if thinking_open else None
@@ -135,9 +135,9 @@ class VllmParsers:
 
 
 class VllmParser:
-    """The interface of `MarkupParser` over a parser of vLLM's, which may raise whatever it likes.
+    """Gives a parser of vLLM's the interface of `MarkupParser`. vLLM may raise any exception.
 
-    Given no token ids, `feed` makes them from the text: right as long as its pieces are those of the server.
+    Without token ids, `feed` makes them from the text: this is right as long as its pieces are those of the server.
     """
 
     def __init__(self, machine: Any, request: Any, tokenizer: Tokenizer, prompt_ids: Sequence[int] | None) -> None:
@@ -147,17 +147,17 @@ class VllmParser:
         self._prompt_ids = None if prompt_ids is None else list(prompt_ids)
         self._markers = frozenset(tokenizer.get_added_vocab().values())
         self._calls: dict[int, int] = {}  # vLLM's index -> ours
-        self._waiting = 0  # tokens of which nothing has come out so far
+        self._waiting = 0  # tokens that no delta has counted yet
         self._counted = False
         self._finished = False
 
     @property
     def repairs(self) -> dict[str, int]:
-        """vLLM does not tell what it forgives."""
+        """Always empty: vLLM does not report its repairs."""
         return {}
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
-        """The deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
+        """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
         self._counted = token_ids is not None
         ids = list(token_ids) if token_ids is not None else self._tokenizer.encode(text, add_special_tokens=False)
         deltas: list[Delta] = []
@@ -166,7 +166,7 @@ class VllmParser:
         return deltas
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """The deltas that were held back. vLLM makes no difference between the reasons to stop."""
+        """Return the deltas that were held back. vLLM does not distinguish the reasons to stop."""
         if self._finished:
             return []
         self._finished = True
@@ -180,7 +180,7 @@ class VllmParser:
         return deltas
 
     def _deltas(self, message: Any) -> list[Delta]:
-        """In the order in which a model may have written it: the rest of a call, reasoning, text, further calls."""
+        """List deltas in the order in which a model may have written them: rest of a call, reasoning, text, further calls."""
         calls = message.tool_calls or []
         begun = [call for call in calls if call.index in self._calls]
         deltas: list[Delta] = [delta for call in begun for delta in self._arguments(call)]
@@ -205,16 +205,17 @@ class VllmParser:
         return [ToolArguments(self._calls[call.index], text)] if text else []
 
     def _count(self, deltas: list[Delta], tokens: int) -> None:
-        """The tokens belong to the last of the deltas; with none they wait for the next."""
+        """Give the tokens to the last of the deltas; without one they wait for the next."""
         self._waiting += tokens
         if deltas and isinstance(last := deltas[-1], Reasoning | Text | ToolArguments):
-            last.tokens, self._waiting = self._waiting, 0
+            last.tokens = self._waiting
+            self._waiting = 0
 
 
 def _token_by_token(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
-    """The text of each token; of several together where they make one character, of all where they do not spell the text.
+    """Yield the text of each token; of several together if they make one character, of all if they do not spell the text.
 
-    Ids behind the text are passed on without any: an end token, or a token whose text the server still holds back.
+    Ids behind the text come with an empty text: an end token, or a token whose text the server still holds back.
     """
     pieces: list[tuple[str, list[int]]] = []
     group: list[int] = []

@@ -114,7 +114,7 @@ class Markup:
         if not self._fed:
             return ("reasoning", None) if kind == "reasoning" else None
         parser = self._parser
-        if isinstance(parser, MarkupParser) and parser.speaking == kind:
+        if isinstance(parser, MarkupParser) and parser.text_kind == kind:
             return "text", parser.plain
         return None
 

@@ -17,14 +17,14 @@ from transformers import PreTrainedTokenizerFast
 
 from proxy.parsers import REASONING, TOOLS
 from proxy.wire.deltas import FinishReason
-from tests.formats import markup_rendering
+from tests.oracle.comparison import Piece
 from tests.oracle.families import FAMILIES, RECORDED, Family
 from tests.oracle.turns import turn
-from tests.oracle.verdicts import Piece
+from tests.parsers import markup_rendering
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT / ".." / "shared"
-FORMATS = ROOT / "tests" / "formats"
+PARSERS = ROOT / "tests" / "parsers"
 GENERATED = 12  # random turns for each family
 _LEARNT = [" </think> </think></think>"] * 20  # Olmo 3 has no token for it: vLLM looks for these three ordinary ones
 Schemas = dict[str, dict[str, Any]]
@@ -50,19 +50,19 @@ class Case:
 
 @cache
 def vectors(family: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((FORMATS / "vectors" / f"{family}.yaml").read_text(encoding="utf-8"))
+    loaded: dict[str, Any] = yaml.safe_load((PARSERS / "vectors" / f"{family}.yaml").read_text(encoding="utf-8"))
     return loaded
 
 
 @cache
 def schemas() -> Schemas:
-    loaded: Schemas = yaml.safe_load((FORMATS / "tools.yaml").read_text(encoding="utf-8"))
+    loaded: Schemas = yaml.safe_load((PARSERS / "tools.yaml").read_text(encoding="utf-8"))
     return loaded
 
 
 @cache
 def tokenizer(family: str) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with the family's markers as single tokens, and words learnt from its vectors."""
+    """Train a byte-level tokenizer with the family's markers as single tokens, and words learnt from its vectors."""
     tokens = Tokenizer(models.BPE())
     tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokens.decoder = decoders.ByteLevel()
@@ -81,7 +81,7 @@ def recorded_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def pieces_of(text: str, tokens: PreTrainedTokenizerFast) -> tuple[Piece, ...]:
-    """The text as a server would stream it: a piece for each token, or for the tokens that make up one character."""
+    """Cut the text as a server would stream it: a piece for each token, or for the tokens that make up one character."""
     pieces: list[Piece] = []
     group: list[int] = []
     for token in tokens.encode(text, add_special_tokens=False):
@@ -136,12 +136,12 @@ def generated_cases(family: str) -> Iterator[Case]:
 
 
 def _cut_inside_a_token(markup: str, tokens: tuple[str, ...]) -> bool:
-    """No model does that. A single character may be what it is."""
+    """Tell whether the markup ends inside a token, as no model does. A single character counts as whole."""
     return any(markup.endswith(token[:size]) for token in tokens for size in range(2, len(token)))
 
 
 def _opens(family: Family, text: str) -> bool:
-    """Does the output begin with reasoning?"""
+    """Tell whether the output begins with reasoning."""
     if family.reasoning is None:
         return False
     form = REASONING[family.reasoning]
@@ -149,7 +149,7 @@ def _opens(family: Family, text: str) -> bool:
 
 
 def recordings() -> Iterator[Case]:
-    """Nothing where the shared recordings are absent."""
+    """Read the recordings; none if they are absent."""
     for setting in ("raw", "raw_interval"):
         folder = SHARED / "streams" / setting
         if not folder.exists():
@@ -174,12 +174,13 @@ def _recording(folder: Path, entry: dict[str, Any]) -> Case:
 
 
 def _chunks(path: Path) -> Iterator[Piece]:
-    """The recorded pieces, with the ids that the server told or else those that their text has."""
+    """Read the recorded pieces, with the ids that the server sent or else those of their text."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("data: {"):
             continue
         for choice in json.loads(line[6:])["choices"]:
-            text, ids = choice["delta"].get("content") or "", choice.get("token_ids")
+            text = choice["delta"].get("content") or ""
+            ids = choice.get("token_ids")
             if ids is None:
                 ids = recorded_tokenizer().encode(text, add_special_tokens=False)
             if text or ids:
@@ -187,7 +188,7 @@ def _chunks(path: Path) -> Iterator[Piece]:
 
 
 def grouped(pieces: tuple[Piece, ...], seed: str) -> Iterator[Piece]:
-    """One to seven neighbouring pieces at a time, as a server under load sends them."""
+    """Join one to seven neighbouring pieces at a time, as a server under load does."""
     chance = random.Random(seed)
     left = iter(pieces)
     while group := list(islice(left, chance.randint(1, 7))):

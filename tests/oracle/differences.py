@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.oracle.verdicts import Item
+from tests.oracle.comparison import Item
 
 FILE = Path(__file__).with_name("differences.yaml")
 

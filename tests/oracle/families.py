@@ -44,7 +44,7 @@ _KIMI_K2 = (
     "<|tool_call_end|>",
 )
 
-#: By the name of the file in `tests/formats/vectors`.
+# By the name of the file in `tests/parsers/vectors`.
 FAMILIES: dict[str, Family] = {
     "apertus": Family(None, "apertus", ("<|tools_prefix|>", "<|tools_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>")),
     "deepseek_r1": Family("deepseek_r1", "hermes", (*THINK, *CALL)),
@@ -87,7 +87,7 @@ FAMILIES: dict[str, Family] = {
     "xlam": Family(None, "xlam"),
 }
 
-#: Format of the recordings -> family.
+# Format of the recordings -> family.
 RECORDED = {
     "hermes": "hermes",
     "xml": "qwen3_coder",
@@ -104,7 +104,7 @@ RECORDED = {
     "pythonic": "pythonic",
 }
 
-#: Vectors of families that are not compared, and why.
+# Vectors of families that are not compared, and why.
 NOT_COMPARED = {
     "openai": "vLLM reads harmony with a vocabulary file of its own that has to be downloaded",
     "cohere_command": "vLLM hands it to a compiled parser of another package",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.oracle.cases import FORMATS, SHARED, Case, all_cases, grouped
-from tests.oracle.contestants import judge, ours, theirs
+from tests.oracle.both_parsers import compare, ours, theirs
+from tests.oracle.cases import PARSERS, SHARED, Case, all_cases, grouped
+from tests.oracle.comparison import play, reached, same
 from tests.oracle.differences import Difference, explains, known
 from tests.oracle.families import FAMILIES, NOT_COMPARED
 from tests.oracle.scores import PAGE, table
-from tests.oracle.verdicts import play, reached, same
 
 pytestmark = pytest.mark.oracle
 
@@ -22,7 +22,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=[case.id for case in CAS
 
 @every_case
 def test_both_parsers_make_the_same_items_or_it_is_known_why_not(case: Case) -> None:
-    result = judge(case)
+    result = compare(case)
     reasons = [known for known in DIFFERENCES if explains(known, case.id, only_stream=result.whole)]
     if result.agree:
         assert case.id not in [name for known in DIFFERENCES for name in known.cases], "no longer a difference"
@@ -34,7 +34,7 @@ def test_both_parsers_make_the_same_items_or_it_is_known_why_not(case: Case) -> 
 @every_case
 def test_several_tokens_at_a_time_make_the_same_items(case: Case) -> None:
     pieces = list(grouped(case.pieces, case.id))
-    result = judge(case)
+    result = compare(case)
     assert same(play(ours(case), pieces, case.reason), result.ours)
     if not any("raises" in item for item in result.theirs):
         assert same(play(theirs(case), pieces, case.reason), result.theirs)
@@ -42,11 +42,12 @@ def test_several_tokens_at_a_time_make_the_same_items(case: Case) -> None:
 
 @every_case
 def test_an_output_cut_at_any_token_has_all_that_vllm_has(case: Case) -> None:
-    if not judge(case).agree or len(case.pieces) > LONGEST:
+    if not compare(case).agree or len(case.pieces) > LONGEST:
         return
     for size in range(len(case.pieces)):
         pieces = case.pieces[:size]
-        mine, other = play(ours(case), pieces, "length"), play(theirs(case), pieces, "length")
+        mine = play(ours(case), pieces, "length")
+        other = play(theirs(case), pieces, "length")
         assert reached(other, mine), ("".join(text for text, _ in pieces), mine, other)
 
 
@@ -55,18 +56,18 @@ def test_a_known_difference_is_one(difference: Difference) -> None:
     cases = {case.id: case for case in CASES}
     if difference.example not in cases and not SHARED.exists():
         pytest.skip("the recorded streams are not here")
-    result = judge(cases[difference.example])
+    result = compare(cases[difference.example])
     assert same(result.ours, difference.ours)
     assert same(result.theirs, difference.theirs)
     for name in difference.cases:
         if name.startswith("raw") and not SHARED.exists():
             continue
         alone = Difference(**{**vars(difference), "cases": (name,)})
-        assert any(not judge(case).agree and explains(alone, case.id, judge(case).whole) for case in CASES), name
+        assert any(not compare(case).agree and explains(alone, case.id, compare(case).whole) for case in CASES), name
 
 
 def test_every_family_is_compared_or_it_is_said_why_not() -> None:
-    families = {path.stem for path in (FORMATS / "vectors").glob("*.yaml")}
+    families = {path.stem for path in (PARSERS / "vectors").glob("*.yaml")}
     assert families == FAMILIES.keys() | NOT_COMPARED.keys()
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.formats.markup_rendering import Family, Item
+from tests.parsers.markup_rendering import Family, Item
 
 _PROSE = (
     "I look it up.",
@@ -53,7 +53,7 @@ _VALUES: dict[str, dict[str, Callable[[random.Random], Any]]] = {
 
 
 def turn(chance: random.Random, family: Family, *, reasons: bool) -> list[Item]:
-    """One to five items, as the family can write them. `reasons`: reasoning is among what is compared."""
+    """Draw one to five items that the family can write. `reasons`: reasoning is among what is compared."""
     items: list[Item] = []
     if reasons and family.think is not None and chance.random() < 0.6:
         items.append(("reasoning", chance.choice(_PROSE)))

@@ -1,1 +1,29 @@
-"""Readers of the arguments of a call, by notation."""
+"""Readers of the arguments of a call, one file per notation, and what they have in common."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Protocol
+
+
+class ReadStatus(Enum):
+    READING = auto()
+    DONE = auto()  # the arguments are complete; what follows is not part of them
+    REJECTED = auto()  # this is no call; nothing of it has been given out
+
+
+class ArgumentsReader(Protocol):
+    """Reads the arguments of one call (or of several, where the family writes them as one list).
+
+    A reader begins its call late: while it can still turn out to be no call, it gives nothing out and may be REJECTED.
+    """
+
+    status: ReadStatus
+
+    def read(self, text: str, at: int) -> int:
+        """Consume what can be consumed of `text[at:]`; return the index of the first character left."""
+        ...
+
+    def finish(self, cut: bool) -> None:
+        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed."""
+        ...

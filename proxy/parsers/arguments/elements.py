@@ -1,7 +1,7 @@
-"""Calls whose parameters are elements named after them, nested for objects and arrays.
+"""Read parameters that are elements named after them, nested for objects and arrays.
 
-Every tag carries a prefix that text never has, so a value can hold any other tag. A parameter that can only be a string
-goes out as it arrives; any other goes out when its element is closed.
+Every tag has a prefix that text never has, so a value can hold any other tag. A parameter that can only be a string
+is given out as it arrives; any other when its element is closed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.parsers.arguments.reader import Status, skip_spaces
+from proxy.parsers.arguments import ReadStatus
 from proxy.parsers.arguments.values import STRING, dumps, escape, obvious, typed, types_of
-from proxy.parsers.format import Call, Elements
-from proxy.parsers.lexer import UNDECIDED, Lexer
-from proxy.parsers.output import Output
+from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.format import CallFormat, NestedElements
+from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 
 _TAG = re.compile(r"<(/?)([^<>]{1,128})>")
 _TAG_LIMIT = 160
@@ -32,36 +32,38 @@ class _Element:
 
 
 class ElementsReader:
-    """The elements of one call."""
+    """Reads the elements of one call."""
 
     def __init__(
         self,
-        syntax: Elements,
-        call: Call,
+        syntax: NestedElements,
+        call: CallFormat,
         name: str,
         call_id: str,
-        output: Output,
+        deltas: DeltaBuffer,
         markers: Callable[..., Lexer],
         outer: tuple[str, ...],
     ) -> None:
-        self.status = Status.READING
+        self.status = ReadStatus.READING
         self._syntax = syntax
         self._closes = call.closes
         self._name = name
         self._call_id = call_id
-        self._output = output
+        self._deltas = deltas
         self._markers = markers(syntax.prefix)
         self._end_markers = markers(*call.closes, *outer)
-        self._root: Mapping[str, Any] = output.schema(name) or {}
+        self._root: Mapping[str, Any] = deltas.schema(name) or {}
         self._stack: list[_Element] = []
         self._begun = False
         self._count = 0
         self._stray = False  # text stands between the elements
 
     def read(self, text: str, at: int) -> int:
-        while self.status is Status.READING:
-            before, stray = at, self._stray
-            step = self._content if self._stack else self._junk if self._stray else self._between
+        while self.status is ReadStatus.READING:
+            before = at
+            stray = self._stray
+            outside = self._stray_text if stray else self._between
+            step = self._content if self._stack else outside
             at = step(text, at)
             if at == before and self._stray is stray:
                 break
@@ -69,7 +71,7 @@ class ElementsReader:
 
     def finish(self, cut: bool) -> None:
         if not self._stack and not cut:
-            self._output.repair("missing_end")
+            self._deltas.repair("missing_end")
             self._end()
 
     def _between(self, text: str, at: int) -> int:
@@ -80,7 +82,7 @@ class ElementsReader:
             self._end()
             return at + len(marker)
         if marker:
-            self._output.repair("missing_end")
+            self._deltas.repair("missing_end")
             self._end()
             return at
         prefix = self._markers.at(text, at)
@@ -88,17 +90,17 @@ class ElementsReader:
             return at
         if prefix is None:
             if not self._begun:
-                self.status = Status.REJECTED
+                self.status = ReadStatus.REJECTED
                 return at
             self._stray = True
-            return self._junk(text, at)
+            return self._stray_text(text, at)
         return self._tag(text, at, at + len(prefix))
 
-    def _junk(self, text: str, at: int) -> int:
-        """Text where only elements belong."""
+    def _stray_text(self, text: str, at: int) -> int:
+        """Keep text where only elements belong."""
         hit = self._markers.find(text, at)
         end = hit.start if hit else self._markers.held(text, at)
-        self._output.stray(text[at:end])
+        self._deltas.stray(text[at:end])
         self._stray = hit is None
         return end
 
@@ -114,15 +116,16 @@ class ElementsReader:
         return self._tag(text, end, hit.end)
 
     def _tag(self, text: str, at: int, start: int) -> int:
-        """Read the tag that follows the prefix at `at`; returns `at` if it has not come yet."""
+        """Read the tag that follows the prefix at `at`; return `at` if it has not come yet."""
         tag = _TAG.match(text, start)
-        if tag is None and len(text) - start < _TAG_LIMIT and ">" not in text[start:] and not self._output.final:
+        if tag is None and len(text) - start < _TAG_LIMIT and ">" not in text[start:] and not self._deltas.final:
             return at
         self._markers.take(text[at:start])
         if tag is None:
             self._misplaced(text[at:start])
             return start
-        name, names = tag[2].strip(), [element.name for element in self._stack]
+        name = tag[2].strip()
+        names = [element.name for element in self._stack]
         if tag[1] and name in names:
             self._unwind(len(names) - 1 - names[::-1].index(name), named=True)
         elif tag[1] or len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed):
@@ -132,23 +135,24 @@ class ElementsReader:
         return tag.end()
 
     def _misplaced(self, text: str) -> None:
+        """Keep a tag that does not belong here: in the open value, or as stray text."""
         if self._stack:
             self._add(text)
         else:
-            self._output.stray(text)
+            self._deltas.stray(text)
 
     def _open(self, name: str) -> None:
         if not self._begun:
             self._begun = True
-            self._output.begin(self._name, self._call_id)
+            self._deltas.begin_call(self._name, self._call_id)
         schema = self._schema_of(name)
         element = _Element(name, schema)
         if not self._stack:
-            self._output.arguments(f"{', ' if self._count else '{'}{dumps(name)}: ")
+            self._deltas.arguments(f"{', ' if self._count else '{'}{dumps(name)}: ")
             self._count += 1
             element.streamed = schema is not None and types_of(schema, self._root) == STRING
             if element.streamed:
-                self._output.arguments('"')
+                self._deltas.arguments('"')
         self._stack.append(element)
 
     def _schema_of(self, name: str) -> Any:
@@ -163,22 +167,22 @@ class ElementsReader:
     def _add(self, piece: str) -> None:
         element = self._stack[-1]
         if element.streamed:
-            self._output.arguments(escape(piece))
+            self._deltas.arguments(escape(piece))
         elif piece:
             element.text.append(piece)
 
     def _unwind(self, depth: int, named: bool = False) -> None:
-        """Close elements until `depth` are open; all but the one that was `named` lack their end tag."""
+        """Close elements until `depth` are open. All lack their end tag, except the last one if it was `named`."""
         while len(self._stack) > depth:
             element = self._stack.pop()
             if not (named and len(self._stack) == depth):
-                self._output.repair("missing_end")
+                self._deltas.repair("missing_end")
             if element.streamed:
-                self._output.arguments('"')
+                self._deltas.arguments('"')
             elif self._stack:
                 self._stack[-1].children.append((element.name, self._json(element)))
             else:
-                self._output.arguments(self._json(element))
+                self._deltas.arguments(self._json(element))
 
     def _json(self, element: _Element) -> str:
         text = "".join(element.text)
@@ -190,13 +194,13 @@ class ElementsReader:
                 return "[]" if "array" in types else "{}" if "object" in types else typed(text, types)
             return typed(text, types)
         if text.strip():
-            self._output.repair("malformed_arguments")
+            self._deltas.repair("malformed_arguments")
         if all(name == self._syntax.item for name, _ in element.children) and (types is None or "object" not in types):
             return f"[{', '.join(value for _, value in element.children)}]"
         return f"{{{', '.join(f'{dumps(name)}: {value}' for name, value in element.children)}}}"
 
     def _end(self) -> None:
         if not self._begun:
-            self._output.begin(self._name, self._call_id)
-        self._output.arguments("}" if self._count else "{}")
-        self.status = Status.DONE
+            self._deltas.begin_call(self._name, self._call_id)
+        self._deltas.arguments("}" if self._count else "{}")
+        self.status = ReadStatus.DONE

@@ -1,6 +1,6 @@
-"""JSON that arrives in pieces: where a value ends, and the arguments of a call.
+"""Read JSON that arrives in pieces: the end of a value, and the arguments of a call.
 
-The text is passed on as the model wrote it. Only what would not be JSON is mended: raw control characters and wrong
+The text is passed on as the model wrote it. Only what would not be JSON is mended: raw control characters and invalid
 escapes inside strings, and brackets left open where the model itself ended the call.
 """
 
@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from proxy.parsers.arguments.reader import skip_spaces
 from proxy.parsers.arguments.values import escape
-from proxy.parsers.lexer import UNDECIDED, Lexer
-from proxy.parsers.output import Output, Repair
+from proxy.parsers.delta_buffer import DeltaBuffer, Repair
+from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
+from proxy.wire.json_text import StringDecoder
 
 _IN_STRING = re.compile(r'["\\<\x00-\x1f]')
 _OUTSIDE = re.compile(r'["{}\[\]<]')
 _SCALAR_END = re.compile(r"[\s,}\]<]")
-_ESCAPES = '"\\/bfnrtu'
-_QUOTE_OR_ESCAPE = re.compile(r'["\\]')
-_SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
-_UNIT = re.compile(r"\\u[0-9a-fA-F]{4}")
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _CLOSING = {"{": "}", "[": "]"}
 
 
@@ -39,7 +36,7 @@ class JsonSpan:
         self._broken = False  # the string has a raw newline, which no JSON string has
 
     def read(self, text: str, at: int, pieces: list[str]) -> int:
-        """Append the text of the value to `pieces`; returns the index of the first character that was not consumed."""
+        """Append the text of the value to `pieces`; return the index of the first character that was not consumed."""
         while not self.done and at < len(text):
             step = self._string(text, at, pieces) if self._in_string else self._outside(text, at, pieces)
             if step == at:
@@ -48,7 +45,7 @@ class JsonSpan:
         return at
 
     def missing(self) -> str | None:
-        """What closes the open brackets; None if that would not help."""
+        """Return the brackets that close the open ones; None if that would not help."""
         return None if self._in_string else "".join(_CLOSING[bracket] for bracket in reversed(self._open))
 
     def _outside(self, text: str, at: int, pieces: list[str]) -> int:
@@ -58,7 +55,8 @@ class JsonSpan:
         if found is None:
             pieces.append(text[at:])
             return len(text)
-        place, char = found.start(), found.group()
+        place = found.start()
+        char = found.group()
         if char == "<":
             return self._stop(text, at, place, pieces)
         if bare:
@@ -66,7 +64,8 @@ class JsonSpan:
             self.done = True
             return place
         if char == '"':
-            self._in_string, self._broken = True, False
+            self._in_string = True
+            self._broken = False
         elif char in _CLOSING:
             self._open.append(char)
         else:
@@ -84,7 +83,8 @@ class JsonSpan:
         if found is None:
             pieces.append(text[at:])
             return len(text)
-        place, char = found.start(), found.group()
+        place = found.start()
+        char = found.group()
         if char == "<":
             if self._broken:
                 return self._stop(text, at, place, pieces)
@@ -104,11 +104,12 @@ class JsonSpan:
         return place + 1
 
     def _escape(self, text: str, place: int, pieces: list[str]) -> int:
-        if place + 1 == len(text):
+        found = _ESCAPE.match(text, place)
+        if found is not None:
+            pieces.append(found.group())
+            return found.end()
+        if _CUT_ESCAPE.fullmatch(text, place):
             return place
-        if text[place + 1] in _ESCAPES:
-            pieces.append(text[place : place + 2])
-            return place + 2
         self._repair("escaped_control")
         pieces.append("\\\\")
         return place + 1
@@ -125,62 +126,18 @@ class JsonSpan:
         return place
 
 
-class StringDecoder:
-    """The characters that a JSON string stands for, as it arrives. Starts after the opening quote."""
-
-    def __init__(self) -> None:
-        self.done = False
-
-    def read(self, text: str, at: int, pieces: list[str]) -> int:
-        while not self.done and at < len(text):
-            found = _QUOTE_OR_ESCAPE.search(text, at)
-            if found is None:
-                pieces.append(text[at:])
-                return len(text)
-            pieces.append(text[at : found.start()])
-            at = found.start()
-            if found.group() == '"':
-                self.done = True
-                return at + 1
-            step = self._escape(text, at, pieces)
-            if step == at:
-                break
-            at = step
-        return at
-
-    def _escape(self, text: str, at: int, pieces: list[str]) -> int:
-        kind = text[at + 1 : at + 2]
-        if kind != "u":
-            pieces.append(_SIMPLE.get(kind, kind))
-            return at + 2 if kind else at
-        size = 12 if _HIGH.match(text, at) else 6
-        if len(text) - at < size and '"' not in text[at:]:
-            return at
-        unit = _UNIT.match(text, at)
-        if unit is None:
-            pieces.append("\\u")
-            return at + 2
-        low = _UNIT.match(text, at + 6) if size == 12 else None
-        raw = text[at : at + 12] if low else unit.group()
-        units = b"".join(int(code, 16).to_bytes(2, "big") for code in raw.split("\\u")[1:])
-        decoded = units.decode("utf-16-be", "surrogatepass")
-        # Half a pair cannot be sent as UTF-8: leave it as the escape it was.
-        pieces.append(raw if any("\ud800" <= char <= "\udfff" for char in decoded) else decoded)
-        return at + len(raw)
-
-
 class ArgumentsValue:
-    """The arguments of a call as a JSON value: an object, a string that holds one, or nothing."""
+    """Reads the arguments of a call as a JSON value: an object, a string that holds one, or nothing."""
 
-    def __init__(self, emit: Callable[[str], None], output: Output, stops: Lexer) -> None:
+    def __init__(self, emit: Callable[[str], None], deltas: DeltaBuffer, stops: Lexer) -> None:
         self.done = False
         self._emit = emit
-        self._output = output
+        self._deltas = deltas
         self._stops = stops
         self._span: JsonSpan | None = None
         self._string: StringDecoder | None = None
         self._unwrapping = False
-        self._kept: list[str] = []  # what may still turn out to be nothing or a string
+        self._kept: list[str] = []  # text that may still turn out to be nothing or a string
         self._inner = ""  # unwrapped text that waits for more
         self._verbatim = False
 
@@ -194,7 +151,7 @@ class ArgumentsValue:
                 return at
             if marker is not None:
                 return self._nothing(at)
-            self._span = JsonSpan(self._stops, self._output.repair)
+            self._span = JsonSpan(self._stops, self._deltas.repair)
             self._verbatim = text[at] == "{"
             if text[at] == '"':
                 self._string = StringDecoder()
@@ -224,23 +181,23 @@ class ArgumentsValue:
             self._emit("{}" if word in ("null", "None", "") else word)
         missing = span.missing() if span.stopped else ""
         if missing:
-            self._output.repair("unclosed_json")
+            self._deltas.repair("unclosed_json")
             self._emit(missing)
         return at
 
     def _read_string(self, string: StringDecoder, text: str, at: int) -> int:
-        at = string.read(text, at, self._kept)
+        self._kept.append(string.feed(text[at:]))
         if not self._unwrapping and self._holds_object():
             self._unwrapping = True
-            self._output.repair("stringified_arguments")
+            self._deltas.repair("stringified_arguments")
         if self._unwrapping:
             self._unwrap()
-        if string.done:
+        if string.closed:
             self.done = True
             if not self._unwrapping:
                 inner = "".join(self._kept)
                 self._emit(f'"{escape(inner)}"' if inner.strip() else "{}")
-        return at
+        return len(text) - string.unread
 
     def _holds_object(self) -> bool:
         head = next((piece for piece in self._kept if piece.strip()), "")

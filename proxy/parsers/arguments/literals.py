@@ -1,7 +1,7 @@
-"""Arguments in a notation that is not JSON, turned into JSON as they arrive: Python's, and models' own.
+"""Turn arguments that are not JSON into JSON as they arrive: Python literals, and models' own notations.
 
 Both are nested brackets with keys, strings and bare words; they differ in quotes, escapes and where a call's name stands.
-Strings go out piecewise. A bare word that means nothing becomes a string.
+Strings are given out piece by piece. A bare word without a meaning becomes a string.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.parsers.arguments.reader import Status, skip_spaces
+from proxy.parsers.arguments import ReadStatus
 from proxy.parsers.arguments.values import dumps, escape
-from proxy.parsers.lexer import UNDECIDED, Lexer
-from proxy.parsers.output import Output
+from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _WORD_END = re.compile(r"[,()\[\]{}=:'\"\n<]")
@@ -29,26 +29,26 @@ _PREFIXES = frozenset(("r", "R", "b", "B", "u", "U", "f", "F", "br", "rb", "fr",
 
 
 @dataclass
-class _Frame:
+class _Bracket:
     closer: str
     keyed: bool
     count: int = 0
 
 
 class LiteralReader:
-    """One bracketed group of named values as a JSON object.
+    """Reads one bracketed group of named values as a JSON object.
 
     `quotes` are the model's own string marks: text between them has no escapes, and plain double quotes are accepted too.
     None means Python strings.
     """
 
-    def __init__(self, emit: Callable[[str], None], output: Output, stops: Lexer, quotes: Lexer | None) -> None:
+    def __init__(self, emit: Callable[[str], None], deltas: DeltaBuffer, stops: Lexer, quotes: Lexer | None) -> None:
         self.done = False
         self._emit = emit
-        self._output = output
+        self._deltas = deltas
         self._stops = stops
         self._quotes = quotes
-        self._stack: list[_Frame] = []
+        self._stack: list[_Bracket] = []
         self._quote = ""
         self._raw = False
         self._word: list[str] = []
@@ -57,7 +57,8 @@ class LiteralReader:
 
     def read(self, text: str, at: int) -> int:
         while not self.done and at < len(text):
-            step, before = self._step, at
+            step = self._step
+            before = at
             at = step(text, at)
             if at == before and self._step == step:
                 break
@@ -67,7 +68,7 @@ class LiteralReader:
         return self._push(_CLOSERS[text[at]], True, at + 1)
 
     def _push(self, closer: str, keyed: bool, at: int) -> int:
-        self._stack.append(_Frame(closer, keyed))
+        self._stack.append(_Bracket(closer, keyed))
         self._emit("{" if keyed else "[")
         self._step = self._key if keyed else self._value
         return at
@@ -79,10 +80,10 @@ class LiteralReader:
         return at + 1
 
     def _separate(self) -> None:
-        frame = self._stack[-1]
-        if frame.count:
+        bracket = self._stack[-1]
+        if bracket.count:
             self._emit(", ")
-        frame.count += 1
+        bracket.count += 1
 
     # Keys
 
@@ -106,7 +107,8 @@ class LiteralReader:
         if found is None:
             self._word.append(text[at:])
             return len(text)
-        place, char = found.start(), found.group()
+        place = found.start()
+        char = found.group()
         self._word.append(text[at:place])
         if char in "=:":
             return self._emit_key(place)
@@ -114,8 +116,8 @@ class LiteralReader:
             passes = self._passes(text, place)
             self._word.append("<" if passes else "")
             return place + passes
-        # What stands here is a value without a name, which JSON objects do not have.
-        self._output.repair("malformed_arguments")
+        # This is a value without a name, which JSON objects do not have.
+        self._deltas.repair("malformed_arguments")
         self._word.clear()
         self._step = self._key
         return place if char in (",", self._stack[-1].closer) else place + 1
@@ -164,15 +166,16 @@ class LiteralReader:
         at = skip_spaces(text, at)
         if at == len(text):
             return at
-        char, frame = text[at], self._stack[-1]
-        if char == frame.closer and not frame.keyed:
+        char = text[at]
+        bracket = self._stack[-1]
+        if char == bracket.closer and not bracket.keyed:
             return self._pop(at)
-        if char == "," and not frame.keyed:
+        if char == "," and not bracket.keyed:
             return at + 1
         opened = self._opening_quote(text, at)
         if opened is None:
             return at
-        if not frame.keyed:
+        if not bracket.keyed:
             self._separate()
         if opened:
             return self._open_string(opened, at)
@@ -182,7 +185,7 @@ class LiteralReader:
         return at
 
     def _opening_quote(self, text: str, at: int) -> str | None:
-        """The quote that opens a string at `at`, "" if there is none, None if more text is needed to tell."""
+        """Return the quote that opens a string at `at`; "" if there is none, None if more text is needed to tell."""
         if self._quotes is not None:
             marker = self._quotes.at(text, at)
             if marker:
@@ -240,7 +243,7 @@ class LiteralReader:
         return end + 1
 
     def _escape(self, text: str, at: int) -> int:
-        if len(text) - at < _LONGEST_ESCAPE and not self._output.final and not _decided(text, at):
+        if len(text) - at < _LONGEST_ESCAPE and not self._deltas.final and not _complete(text, at):
             return at
         found = _PYTHON_ESCAPE.match(text, at)
         if found is None:
@@ -252,7 +255,7 @@ class LiteralReader:
         return found.end()
 
     def _after_string(self, text: str, at: int) -> int:
-        """Python joins strings that stand side by side."""
+        """Read on behind a string: Python joins strings that stand side by side."""
         at = skip_spaces(text, at)
         if at == len(text):
             return at
@@ -272,8 +275,9 @@ class LiteralReader:
         self._word.append(text[at:end])
         if found is None:
             return end
-        char, frame = found.group(), self._stack[-1]
-        if char in (",", frame.closer):
+        char = found.group()
+        bracket = self._stack[-1]
+        if char in (",", bracket.closer):
             self._emit_word()
             self._step = self._next
             return end
@@ -285,10 +289,10 @@ class LiteralReader:
         return end + 1
 
     def _passes(self, text: str, at: int) -> bool:
-        """Is the `<` at this place an ordinary character? If an end marker stands here, everything open is closed."""
+        """Tell whether the `<` at this place is an ordinary character. Close everything if an end marker stands here."""
         marker = self._stops.at(text, at)
         if marker:
-            self._output.repair("unclosed_json")
+            self._deltas.repair("unclosed_json")
             if self._step == self._bare:
                 self._emit_word()
             while self._stack:
@@ -320,52 +324,53 @@ class LiteralReader:
             value = None
         if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
             return dumps(value)
-        self._output.repair("malformed_arguments")
+        self._deltas.repair("malformed_arguments")
         return dumps(word)
 
     def _next(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)
         if at == len(text):
             return at
-        char, frame = text[at], self._stack[-1]
-        if char == frame.closer:
+        char = text[at]
+        bracket = self._stack[-1]
+        if char == bracket.closer:
             return self._pop(at)
         if char == "<" and not self._passes(text, at):
             return at
-        self._step = self._key if frame.keyed else self._value
+        self._step = self._key if bracket.keyed else self._value
         if char == ",":
             return at + 1
-        self._output.repair("malformed_arguments")
+        self._deltas.repair("malformed_arguments")
         return at
 
 
-class LiteralBody:
-    """The arguments of a call in a model's own notation."""
+class RelaxedObjectReader:
+    """Reads the arguments of a call in a model's own notation."""
 
-    def __init__(self, name: str, call_id: str, output: Output, stops: Lexer, quotes: Lexer) -> None:
-        self.status = Status.READING
+    def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer, quotes: Lexer) -> None:
+        self.status = ReadStatus.READING
         self._name = name
         self._call_id = call_id
-        self._output = output
-        self._reader = LiteralReader(output.arguments, output, stops, quotes)
+        self._deltas = deltas
+        self._reader = LiteralReader(deltas.arguments, deltas, stops, quotes)
         self._begun = False
 
     def read(self, text: str, at: int) -> int:
-        """The header has stopped at the opening bracket, so this is a call from its first character."""
+        """Read on. The header has stopped at the opening bracket, so this is a call from its first character."""
         if not self._begun:
             self._begun = True
-            self._output.begin(self._name, self._call_id)
+            self._deltas.begin_call(self._name, self._call_id)
         at = self._reader.read(text, at)
         if self._reader.done:
-            self.status = Status.DONE
+            self.status = ReadStatus.DONE
         return at
 
     def finish(self, cut: bool) -> None:
-        """What has come has gone out; an object that is not complete stays so."""
+        """Do nothing: an object that is not complete stays so."""
 
 
-def _decided(text: str, at: int) -> bool:
-    """True if the escape at `at` is of a kind whose length is known from its second character, and is all there."""
+def _complete(text: str, at: int) -> bool:
+    """Tell whether the escape at `at` has a length known from its second character, and is complete."""
     kind = text[at + 1 : at + 2]
     sizes = {"x": 4, "u": 6, "U": 10, "N": 99}
     return bool(kind) and not kind.isdigit() and len(text) - at >= sizes.get(kind, 2)

@@ -1,34 +1,27 @@
-"""Calls whose arguments are tagged parameters: `<parameter=K>V</parameter>` and its many relatives.
+"""Read tagged parameters: `<parameter=K>V</parameter>` and its many relatives.
 
-Values are typed by the JSON schema of the tool. A value that can only be a string goes out as it arrives; any other goes
-out when it is complete. An end tag counts only where the markup goes on after it, so that a value may contain tags.
+Values are typed by the JSON schema of the tool. A value that can only be a string is given out as it arrives; any other
+when it is complete. An end tag counts only where the markup goes on after it, so that a value may contain tags.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
-from proxy.parsers.arguments.reader import Status, skip_spaces
+from proxy.parsers.arguments import ReadStatus
 from proxy.parsers.arguments.values import STRING, dumps, escape, given, obvious, typed, types_of
-from proxy.parsers.format import Call, Parameters
-from proxy.parsers.lexer import UNDECIDED, Lexer
-from proxy.parsers.output import Output
+from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.format import CallFormat, TaggedParameters
+from proxy.parsers.lexer import UNDECIDED, Lexer, compiled, skip_spaces
 
 _HEADER_LIMIT = 256  # longest header of a parameter, in characters
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
 
 
-@lru_cache(maxsize=64)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
-class Value:
-    """One value on its way out: streamed if it is a string, kept and converted if not."""
+class ParameterValue:
+    """Gives out one value: piece by piece if it is a string, converted at its end if not."""
 
     def __init__(self, emit: Callable[[str], None], convert: Callable[[str], str] | None, trim: bool) -> None:
         self._emit = emit
@@ -45,6 +38,7 @@ class Value:
         return bool(self._tail) or self._fresh
 
     def add(self, piece: str) -> None:
+        """Add the next piece."""
         if not piece:
             return
         if self._fresh:
@@ -62,7 +56,7 @@ class Value:
             self._kept.append(piece)
 
     def close(self) -> str:
-        """Give the rest out; returns the JSON text of a value that was kept."""
+        """Give out the rest; return the JSON text of a value that was kept."""
         if self._convert is None:
             self._emit('"')
             return ""
@@ -72,23 +66,23 @@ class Value:
 
 
 class ParametersReader:
-    """The parameters of one call. `outer`: markers that end the call though its own end marker is missing."""
+    """Reads the parameters of one call. `outer`: markers that end the call if its own end marker is missing."""
 
     def __init__(
         self,
-        syntax: Parameters,
-        call: Call,
+        syntax: TaggedParameters,
+        call: CallFormat,
         name: str,
         call_id: str,
-        output: Output,
+        deltas: DeltaBuffer,
         markers: Callable[..., Lexer],
         outer: tuple[str, ...],
     ) -> None:
-        self.status = Status.READING
+        self.status = ReadStatus.READING
         self._syntax = syntax
         self._name = name
         self._call_id = call_id
-        self._output = output
+        self._deltas = deltas
         self._closes = call.closes
         self._outer_markers = outer
         self._between_markers = markers(*syntax.opens, *call.closes, *syntax.closes, *outer)
@@ -96,29 +90,30 @@ class ParametersReader:
         self._value_markers = markers(*syntax.values)
         self._inside_markers = markers(*syntax.opens, *syntax.closes, *call.closes)
         self._outer = markers(*outer)
-        self._header = _compiled(syntax.header)
-        schema = output.schema(name)
+        self._header = compiled(syntax.header)
+        schema = deltas.schema(name)
         self._schema: Mapping[str, Any] = schema or {}
         properties = self._schema.get("properties")
         self._properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
         self._begun = False
         self._keys: set[str] = set()
         self._opening = ""  # the marker that opened the parameter
-        self._value: Value | None = None
+        self._value: ParameterValue | None = None
         self._wrapper = ""  # the parameter that may hold all arguments
         self._step: Callable[[str, int], int] = self._between
 
     def read(self, text: str, at: int) -> int:
-        while self.status is Status.READING:
-            step, before = self._step, at
+        while self.status is ReadStatus.READING:
+            step = self._step
+            before = at
             at = step(text, at)
             if at == before and self._step == step:
                 break
         return at
 
     def finish(self, cut: bool) -> None:
-        if self._step in (self._between, self._junk) and not cut:
-            self._output.repair("missing_end")
+        if self._step in (self._between, self._stray_text) and not cut:
+            self._deltas.repair("missing_end")
             self._end()
 
     def _between(self, text: str, at: int) -> int:
@@ -127,14 +122,14 @@ class ParametersReader:
         if marker == UNDECIDED:
             return at
         if marker is None:
-            self._step = self._junk
+            self._step = self._stray_text
             return at
         end = at + len(marker)
         if marker in self._syntax.closes and not self._begun:
-            self.status = Status.REJECTED
+            self.status = ReadStatus.REJECTED
             return at
         if marker in self._outer_markers and marker not in self._closes:
-            self._output.repair("missing_end")
+            self._deltas.repair("missing_end")
             self._end()
             return at
         self._between_markers.take(marker)
@@ -145,42 +140,42 @@ class ParametersReader:
         elif marker in self._closes:
             self._end()
         else:
-            self._output.repair("stray_end")
+            self._deltas.repair("stray_end")
         return end
 
-    def _junk(self, text: str, at: int) -> int:
-        """Text where only tags belong."""
+    def _stray_text(self, text: str, at: int) -> int:
+        """Keep text where only tags belong."""
         if not self._begun:
-            self.status = Status.REJECTED
+            self.status = ReadStatus.REJECTED
             return at
         hit = self._between_markers.find(text, at)
         end = hit.start if hit else self._between_markers.held(text, at)
-        self._output.stray(text[at:end])
-        self._step = self._between if hit else self._junk
+        self._deltas.stray(text[at:end])
+        self._step = self._between if hit else self._stray_text
         return end
 
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._output.begin(self._name, self._call_id)
+            self._deltas.begin_call(self._name, self._call_id)
 
     def _end(self) -> None:
         self._begin()
-        self._output.arguments("}" if self._keys else "{}")
-        self.status = Status.DONE
+        self._deltas.arguments("}" if self._keys else "{}")
+        self.status = ReadStatus.DONE
 
     def _head(self, text: str, at: int) -> int:
         hit = self._head_markers.find(text, at)
         if hit is None and len(text) - at <= _HEADER_LIMIT:
             return at
         if hit is None or hit.start - at > _HEADER_LIMIT:
-            self._output.stray(self._opening)
+            self._deltas.stray(self._opening)
             self._step = self._between
             return at
         self._head_markers.take(hit.marker)
         header = self._header.fullmatch(text[at : hit.start].strip())
         if header is None:
-            self._output.stray(self._opening + text[at : hit.end])
+            self._deltas.stray(self._opening + text[at : hit.end])
             self._step = self._between
             return hit.end
         groups = header.groupdict()
@@ -190,18 +185,18 @@ class ParametersReader:
         return hit.end
 
     def _open_value(self, key: str, groups: Mapping[str, str | None]) -> None:
-        emit = self._output.arguments
+        emit = self._deltas.arguments
         wraps = not self._keys and key in self._syntax.wrappers and key not in self._properties
         self._wrapper = key if wraps else ""
         if self._wrapper:
             emit = _discard
         else:
-            self._output.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
+            self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
             self._keys.add(key)
-        self._value = Value(emit, self._conversion(key, groups), self._syntax.trim)
+        self._value = ParameterValue(emit, self._conversion(key, groups), self._syntax.trim)
 
     def _conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
-        """How the value becomes JSON; None if it is a string in any case."""
+        """Return the function that makes the value JSON; None if it is a string in any case."""
         if self._wrapper:
             return given
         if groups.get("text") is not None:
@@ -214,7 +209,7 @@ class ParametersReader:
         return None if types == STRING else lambda text: typed(text, types)
 
     def _gap(self, text: str, at: int) -> int:
-        """Between a key and its value, where both have tags of their own."""
+        """Read from a key to its value, where both have tags of their own."""
         at = skip_spaces(text, at)
         marker = self._value_markers.at(text, at)
         if marker == UNDECIDED:
@@ -234,35 +229,35 @@ class ParametersReader:
                 self._value.add(text[at:end])
                 return end
             self._value.add(text[at : hit.start])
-            verdict = self._ends(hit.marker, text, hit.end)
-            if verdict is None:
+            ended = self._ends(hit.marker, text, hit.end)
+            if ended is None:
                 return hit.start
-            if verdict:
+            if ended:
                 return self._close_value(hit.marker, hit.start, hit.end)
             self._value.add(hit.marker)
             at = hit.end
 
     def _ends(self, marker: str, text: str, end: int) -> bool | None:
-        """Does the value end at this marker? None: more text is needed to tell."""
+        """Tell whether the value ends at this marker; None if more text is needed to tell."""
         if marker in self._syntax.opens:
             return self._opens_declared(text, end)
         following = self._between_markers if marker in self._syntax.closes else self._outer
         place = skip_spaces(text, end)
-        if place - end > _GAP_LIMIT or (self._output.final and place == len(text)):
+        if place - end > _GAP_LIMIT or (self._deltas.final and place == len(text)):
             return True
         found = following.at(text, place)
         if found == UNDECIDED:
-            return True if self._output.final else None
+            return True if self._deltas.final else None
         return found is not None
 
     def _opens_declared(self, text: str, at: int) -> bool | None:
-        """A parameter that opens inside a value ends it if it stands on a line of its own and the tool knows it."""
+        """Tell whether a parameter that opens inside a value ends it: on a line of its own, and if the tool declares it."""
         assert self._value is not None
         if not self._value.at_line_start:
             return False
         hit = self._head_markers.find(text, at)
         if hit is None and len(text) - at <= _HEADER_LIMIT:
-            return False if self._output.final else None
+            return False if self._deltas.final else None
         if hit is None or hit.start - at > _HEADER_LIMIT:
             return False
         header = self._header.fullmatch(text[at : hit.start].strip())
@@ -278,20 +273,20 @@ class ParametersReader:
         if marker in self._syntax.closes:
             self._inside_markers.take(marker)
             return end
-        self._output.repair("missing_end")
+        self._deltas.repair("missing_end")
         return start
 
     def _unwrap(self, value: str) -> None:
-        """The one parameter holds all arguments as an object."""
+        """Give out the members of the object that the one parameter holds."""
         inner = json.loads(value)
         if not isinstance(inner, dict):
             inner = {self._wrapper: inner}
         else:
-            self._output.repair("wrapped_arguments")
+            self._deltas.repair("wrapped_arguments")
         for key, item in inner.items():
-            self._output.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: {dumps(item)}")
+            self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: {dumps(item)}")
             self._keys.add(key)
 
 
 def _discard(piece: str) -> None:
-    """A wrapper's own text: its content goes out when it is complete."""
+    """Ignore a wrapper's own text: its content is given out when it is complete."""

@@ -1,15 +1,15 @@
-"""Calls written as Python: `[get_weather(city='Rome'), list_files()]`, or one after the other without the brackets."""
+"""Read calls written as Python: `[get_weather(city='Rome'), list_files()]`, or one after the other without brackets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
+from proxy.parsers.arguments import ReadStatus
 from proxy.parsers.arguments.literals import LiteralReader
-from proxy.parsers.arguments.reader import Status, skip_spaces
-from proxy.parsers.format import Call
-from proxy.parsers.lexer import Lexer
-from proxy.parsers.output import Output
+from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.format import CallFormat
+from proxy.parsers.lexer import Lexer, skip_spaces
 
 _NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 _NAME_SO_FAR = re.compile(r"[A-Za-z_][\w.\-]{0,127}\s*")
@@ -17,33 +17,34 @@ _HEAD = re.compile(r"([A-Za-z_][\w.\-]*)\s*\(\s*(?:\)|[A-Za-z_]\w*\s*=(?!=))")
 _HEAD_LIMIT = 256
 
 
-class PythonReader:
-    """All calls of one list. A call begins when its name, the bracket and the first argument's name are there."""
+class PythonCallsReader:
+    """Reads all calls of one list. A call begins when its name, the bracket and the first argument's name are there."""
 
-    def __init__(self, call: Call, output: Output, stops: Lexer) -> None:
-        self.status = Status.READING
+    def __init__(self, call: CallFormat, deltas: DeltaBuffer, stops: Lexer) -> None:
+        self.status = ReadStatus.READING
         self._declared_only = call.declared_only
-        self._output = output
+        self._deltas = deltas
         self._stops = stops
         self._list = False
-        self._any = False
+        self._any_call = False
         self._arguments: LiteralReader | None = None
         self._step: Callable[[str, int], int] = self._start
 
     def read(self, text: str, at: int) -> int:
-        while self.status is Status.READING:
+        while self.status is ReadStatus.READING:
             if self._arguments is None:
                 at = skip_spaces(text, at)
             if at == len(text):
                 break
-            step, before = self._step, at
+            step = self._step
+            before = at
             at = step(text, at)
             if at == before and self._step == step:
                 break
         return at
 
     def finish(self, cut: bool) -> None:
-        """What has come has gone out; a call that is not complete stays so."""
+        """Do nothing: a call that is not complete stays so."""
 
     def _start(self, text: str, at: int) -> int:
         self._step = self._call
@@ -55,14 +56,14 @@ class PythonReader:
     def _call(self, text: str, at: int) -> int:
         head = _HEAD.match(text, at, at + _HEAD_LIMIT)
         if head is None:
-            if not self._output.final and _may_be_head(text, at):
+            if not self._deltas.final and _may_be_head(text, at):
                 return at
             return self._fail(at)
-        if self._declared_only and not self._output.declared(head[1]):
+        if self._declared_only and not self._deltas.declared(head[1]):
             return self._fail(at)
-        self._output.begin(head[1])
-        self._any = True
-        self._arguments = LiteralReader(self._output.arguments, self._output, self._stops, None)
+        self._deltas.begin_call(head[1])
+        self._any_call = True
+        self._arguments = LiteralReader(self._deltas.arguments, self._deltas, self._stops, None)
         self._step = self._read_arguments
         return text.index("(", at)
 
@@ -71,7 +72,7 @@ class PythonReader:
         at = self._arguments.read(text, at)
         if self._arguments.done:
             self._arguments = None
-            self._output.end()
+            self._deltas.end_call()
             self._step = self._next
         return at
 
@@ -81,7 +82,7 @@ class PythonReader:
             self._step = self._call
             return at + 1
         if self._list and char == "]":
-            self.status = Status.DONE
+            self.status = ReadStatus.DONE
             return at + 1
         if _NAME.match(text, at) and not self._list:
             self._step = self._call
@@ -89,12 +90,12 @@ class PythonReader:
         return self._fail(at)
 
     def _fail(self, at: int) -> int:
-        self.status = Status.DONE if self._any else Status.REJECTED
+        self.status = ReadStatus.DONE if self._any_call else ReadStatus.REJECTED
         return at
 
 
 def _may_be_head(text: str, at: int) -> bool:
-    """Can `text[at:]` still become the head of a call?"""
+    """Tell whether `text[at:]` can still become the head of a call."""
     rest = text[at : at + _HEAD_LIMIT]
     if len(rest) == _HEAD_LIMIT:
         return False

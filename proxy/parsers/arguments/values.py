@@ -1,4 +1,4 @@
-"""Typing of parameter values that models write as plain text, by the JSON schema of the tool.
+"""Type parameter values that models write as plain text, by the JSON schema of the tool.
 
 The order of attempts is that of vLLM: null, integer, number, boolean, object or array, string. A value that fits none of
 the types of its schema stays a string.
@@ -31,7 +31,7 @@ STRING = frozenset({"string"})
 
 
 def escape(text: str) -> str:
-    """`text` as the inside of a JSON string."""
+    """Return `text` as the inside of a JSON string."""
     inside = encode_basestring(text)[1:-1]
     if inside.isascii():
         return inside
@@ -40,13 +40,13 @@ def escape(text: str) -> str:
 
 
 def dumps(value: Any) -> str:
-    """`value` as JSON text that can be encoded."""
+    """Return `value` as JSON text that can be encoded."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(value)
 
 
 def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
-    """The JSON types that a schema allows; "string" where it says nothing. Local references are followed."""
+    """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
     found = _types(schema, root, depth)
     return frozenset(found) if found else STRING
 
@@ -102,7 +102,7 @@ def _type_name(value: Any) -> str:
 
 
 def typed(text: str, types: frozenset[str]) -> str:
-    """The JSON text for a value written as `text`, of one of `types`."""
+    """Return the JSON text for a value written as `text`, of one of `types`."""
     bare = text.strip()
     for attempt in (_null, _integer, _number, _boolean, _structure):
         found = attempt(bare, types)
@@ -112,7 +112,7 @@ def typed(text: str, types: frozenset[str]) -> str:
 
 
 def obvious(text: str) -> str:
-    """The JSON text for a value of which no schema tells: a string, unless it plainly is something else in JSON."""
+    """Return the JSON text for a value without a schema: a string, unless it plainly is something else in JSON."""
     bare = text.strip()
     if bare in ("true", "false", "null") or _JSON_NUMBER.fullmatch(bare):
         return bare
@@ -124,7 +124,7 @@ def obvious(text: str) -> str:
 
 
 def given(text: str) -> str:
-    """The JSON text for a value that the markup itself declares to be JSON; a string if it is not."""
+    """Return the JSON text for a value that the markup itself declares to be JSON; a string if it is not."""
     if text.strip() == "null":
         return "null"
     found = _loads(text)
@@ -168,7 +168,7 @@ def _structure(text: str, types: frozenset[str]) -> str | None:
 
 
 def _loads(text: str) -> Any:
-    """The value of JSON text, or of a Python literal that JSON can express; None if it is neither."""
+    """Return the value of JSON text, or of a Python literal that JSON can express; None if it is neither."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

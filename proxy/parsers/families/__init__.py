@@ -1,1 +1,4 @@
-"""One file per model family: its markup as data."""
+"""Model families, one file each: its formats, their names, and the signs by which it is detected.
+
+The registry reads `FAMILY` of every file here.
+"""

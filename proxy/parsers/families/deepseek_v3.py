@@ -4,17 +4,26 @@ V3    function<｜tool▁sep｜>NAME\\n```json\\n{...}\\n```
 V3.1  NAME<｜tool▁sep｜>{...}
 """
 
-from proxy.parsers.families.hermes import THINK, THINK_END
-from proxy.parsers.format import Block, Call, Header, JsonArguments, Reasoning, Tools
+from proxy.parsers.families import hermes
+from proxy.parsers.format import (
+    CallBlock,
+    CallFormat,
+    CallHeader,
+    Family,
+    JsonArguments,
+    NameSign,
+    ReasoningFormat,
+    TemplateSign,
+    ToolFormat,
+)
 
-# R1 always reasons, and its template opens the block; V3 and V3.1 do so by request.
-R1_REASONING = Reasoning(opens=THINK, closes=THINK_END, implicit=True)
-REASONING = Reasoning(opens=THINK, closes=THINK_END)
+# R1 always reasons, and its template opens the block (as in `hermes.REASONING`); V3 and V3.1 reason by request.
+REASONING = ReasoningFormat(opens=hermes.THINK, closes=hermes.THINK_END)
 
-CALL = Call(
+CALL = CallFormat(
     opens=("<｜tool▁call▁begin｜>",),
     first=r"\w",
-    header=Header(
+    header=CallHeader(
         pattern=r"(?:function<｜tool▁sep｜>)?\s*(?P<name>[\w.\-:/]+)\s*(?:<｜tool▁sep｜>)?\s*(?:```(?:json)?)?\s*",
         partial=r"[\w.\-:/<>｜▁\s`]{0,200}",
         stops=("{", "<｜tool▁call▁end｜>"),
@@ -23,6 +32,21 @@ CALL = Call(
     closes=("<｜tool▁call▁end｜>",),
     fillers=("```", "}"),
 )
-TOOLS = Tools(
-    calls=(CALL,), blocks=(Block(opens=("<｜tool▁calls▁begin｜>",), closes=("<｜tool▁calls▁end｜>",), calls=(CALL,)),)
+TOOLS = ToolFormat(
+    calls=(CALL,), blocks=(CallBlock(opens=("<｜tool▁calls▁begin｜>",), closes=("<｜tool▁calls▁end｜>",), calls=(CALL,)),)
+)
+
+FAMILY = Family(
+    reasoning={"deepseek_r1": hermes.REASONING, "deepseek_v3": REASONING},
+    tools={"deepseek_v3": TOOLS, "deepseek_v31": TOOLS},
+    names=(
+        NameSign("deepseek-r1", "deepseek_r1", "deepseek_v3"),
+        NameSign("deepseek-v3", None, "deepseek_v3"),
+        NameSign("deepseek-v3.1", "deepseek_v3", "deepseek_v31"),
+    ),
+    tool_signs=(
+        TemplateSign("function<｜tool▁sep｜>", "deepseek_v3", priority=1),  # its template has the sign of V3.1 too
+        TemplateSign("<｜tool▁calls▁begin｜>", "deepseek_v31"),
+    ),
+    think_tags={"deepseek_v3": "deepseek_r1", "deepseek_v31": "deepseek_v3"},
 )

@@ -1,8 +1,12 @@
 """ERNIE 4.5: Hermes calls, reasoning without an opening, the answer in tags."""
 
 from proxy.parsers.families.hermes import THINK, THINK_END, TOOLS
-from proxy.parsers.format import Reasoning
+from proxy.parsers.format import Family, NameSign, ReasoningFormat
 
-__all__ = ["REASONING", "TOOLS"]
+REASONING = ReasoningFormat(opens=THINK, closes=THINK_END, implicit=True, wrappers=(("<response>", "</response>"),))
 
-REASONING = Reasoning(opens=THINK, closes=THINK_END, implicit=True, wrappers=(("<response>", "</response>"),))
+FAMILY = Family(
+    reasoning={"ernie45": REASONING},
+    tools={"ernie45": TOOLS},
+    names=(NameSign("ernie-4.5", "ernie45", "ernie45"),),
+)

@@ -2,7 +2,10 @@
 
 from proxy.parsers.families.hermes import REASONING
 from proxy.parsers.families.qwen3_coder import function_tags
+from proxy.parsers.format import Family, NameSign
 
-__all__ = ["REASONING", "TOOLS"]
-
-TOOLS = function_tags("<tool_call>", "</tool_call>", trim=False)
+FAMILY = Family(
+    reasoning={"mimo": REASONING},
+    tools={"mimo": function_tags("<tool_call>", "</tool_call>", trim=False)},
+    names=(NameSign("mimo", "mimo", "mimo"),),
+)

@@ -1,22 +1,22 @@
 """MiniCPM 5: a function element with named parameters."""
 
 from proxy.parsers.families.hermes import REASONING
-from proxy.parsers.format import Call, Header, Parameters, Tools
+from proxy.parsers.format import CallFormat, CallHeader, Family, NameSign, TaggedParameters, TemplateSign, ToolFormat
 
-__all__ = ["REASONING", "TOOLS"]
-
-TOOLS = Tools(
+TOOLS = ToolFormat(
     calls=(
-        Call(
+        CallFormat(
             opens=("<function name=",),
-            header=Header(pattern=r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*""", ends=(">",)),
-            arguments=Parameters(
-                opens=("<param name=",),
-                heads=(">",),
-                closes=("</param>",),
-                header=r"""["']?(?P<key>[^"'<>]+)["']?""",
-            ),
+            header=CallHeader(ends=(">",)),
+            arguments=TaggedParameters(opens=("<param name=",), heads=(">",), closes=("</param>",)),
             closes=("</function>",),
         ),
     )
+)
+
+FAMILY = Family(
+    reasoning={"minicpmv": REASONING},
+    tools={"minicpm5": TOOLS},
+    names=(NameSign("minicpm5", "minicpmv", "minicpm5"),),
+    tool_signs=(TemplateSign("<function name=", "minicpm5"),),
 )

@@ -1,13 +1,23 @@
 """Mistral: a JSON array after the marker (up to v7), or name and JSON arguments (from v11)."""
 
-from proxy.parsers.format import Call, Header, JsonArguments, JsonEnvelope, Reasoning, Tools
+from proxy.parsers.format import (
+    CallFormat,
+    CallHeader,
+    Family,
+    JsonArguments,
+    JsonEnvelope,
+    NameSign,
+    ReasoningFormat,
+    TemplateSign,
+    ToolFormat,
+)
 
-REASONING = Reasoning(opens=("[THINK]", "<think>"), closes=("[/THINK]", "</think>"))
-ARRAY = Call(opens=("[TOOL_CALLS]",), first=r"[\[{]", arguments=JsonEnvelope())
-NAMED = Call(
+REASONING = ReasoningFormat(opens=("[THINK]", "<think>"), closes=("[/THINK]", "</think>"))
+ARRAY = CallFormat(opens=("[TOOL_CALLS]",), first=r"[\[{]", arguments=JsonEnvelope())
+NAMED = CallFormat(
     opens=("[TOOL_CALLS]",),
     first=r"\w",
-    header=Header(
+    header=CallHeader(
         pattern=r"(?P<name>[\w.\-/:]+)(?:\[CALL_ID\](?P<id>\w+))?\s*",
         partial=r"[\w.\-/:]{0,128}(?:\[\w{0,16}\]?\w{0,64})?\s{0,8}",
         ends=("[ARGS]",),
@@ -15,4 +25,12 @@ NAMED = Call(
     ),
     arguments=JsonArguments(),
 )
-TOOLS = Tools(calls=(ARRAY, NAMED))
+TOOLS = ToolFormat(calls=(ARRAY, NAMED))
+
+FAMILY = Family(
+    reasoning={"mistral": REASONING},
+    tools={"mistral": TOOLS},
+    names=tuple(NameSign(name, "mistral", "mistral") for name in ("mistral", "magistral", "ministral", "devstral")),
+    reasoning_signs=(TemplateSign("[THINK]", "mistral"),),
+    tool_signs=(TemplateSign("[TOOL_CALLS]", "mistral"),),
+)

@@ -1,6 +1,6 @@
-"""Nemotron 3 and Granite 4.2: Qwen 3 Coder's tags."""
+"""Nemotron 3: Qwen 3 Coder's tags."""
 
 from proxy.parsers.families.hermes import REASONING
-from proxy.parsers.families.qwen3_coder import TOOLS
+from proxy.parsers.format import Family, NameSign
 
-__all__ = ["REASONING", "TOOLS"]
+FAMILY = Family(reasoning={"nemotron_v3": REASONING}, names=(NameSign("nemotron-3", "nemotron_v3", "qwen3_coder"),))

@@ -1,10 +1,10 @@
 """gpt-oss (harmony): messages with a header that names a channel and perhaps a recipient."""
 
-from proxy.parsers.format import Channels, Reasoning, Tools
+from proxy.parsers.format import ChannelFormat, Family, NameSign, ReasoningFormat, TemplateSign, ToolFormat
 
 
 def _beginning(word: str) -> str:
-    """An expression for the word and each of its beginnings."""
+    """Build a regular expression for the word and each of its beginnings."""
     pattern = ""
     for letter in reversed(word):
         pattern = f"(?:{letter}{pattern})?"
@@ -13,7 +13,7 @@ def _beginning(word: str) -> str:
 
 _WORDS = "|".join(_beginning(word) for word in ("assistant", "analysis", "commentary", "final"))
 
-CHANNELS = Channels(
+CHANNELS = ChannelFormat(
     opens=("<|start|>", "<|channel|>"),
     message="<|message|>",
     ends=("<|end|>", "<|call|>", "<|return|>"),
@@ -22,5 +22,13 @@ CHANNELS = Channels(
     recipient=r"\bto=(?:functions\.)?(?!(?:user|all|assistant)\b)([\w.\-]+)",
     reasoning=("analysis",),
 )
-REASONING = Reasoning(channels=CHANNELS)
-TOOLS = Tools(channels=CHANNELS)
+REASONING = ReasoningFormat(channels=CHANNELS)
+TOOLS = ToolFormat(channels=CHANNELS)
+
+FAMILY = Family(
+    reasoning={"openai_gptoss": REASONING},
+    tools={"openai": TOOLS},
+    names=(NameSign("gpt-oss", "openai_gptoss", "openai", priority=3),),
+    reasoning_signs=(TemplateSign("<|channel|>analysis", "openai_gptoss"),),
+    tool_signs=(TemplateSign("<|channel|>commentary", "openai"),),
+)

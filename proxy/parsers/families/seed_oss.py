@@ -1,7 +1,15 @@
 """Seed OSS: Qwen 3 Coder's tags under its own names."""
 
 from proxy.parsers.families.qwen3_coder import function_tags
-from proxy.parsers.format import Reasoning
+from proxy.parsers.format import Family, NameSign, ReasoningFormat, TemplateSign
 
-REASONING = Reasoning(opens=("<seed:think>",), closes=("</seed:think>",), implicit=True)
+REASONING = ReasoningFormat(opens=("<seed:think>",), closes=("</seed:think>",), implicit=True)
 TOOLS = function_tags("<seed:tool_call>", "</seed:tool_call>")
+
+FAMILY = Family(
+    reasoning={"seed_oss": REASONING},
+    tools={"seed_oss": TOOLS},
+    names=(NameSign("seed-oss", "seed_oss", "seed_oss"),),
+    reasoning_signs=(TemplateSign("<seed:think>", "seed_oss"),),
+    tool_signs=(TemplateSign("<seed:tool_call>", "seed_oss"),),
+)

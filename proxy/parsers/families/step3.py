@@ -1,15 +1,16 @@
-"""Step 3: the call's tag follows a separator inside a block of calls."""
+"""Step 3: the call's tag follows a separator inside a block of calls. Step 3.5 writes Qwen 3 Coder's tags."""
 
+from proxy.parsers.families import qwen3_coder
 from proxy.parsers.families.hermes import REASONING
-from proxy.parsers.format import Block, Call, Header, Parameters, Tools
+from proxy.parsers.format import CallBlock, CallFormat, CallHeader, Family, NameSign, TaggedParameters, TemplateSign, ToolFormat
 
-__all__ = ["REASONING", "TOOLS"]
-
-CALL = Call(
+CALL = CallFormat(
     opens=("<｜tool_call_begin｜>",),
     first=r"\w",
-    header=Header(pattern=r'function<｜tool_sep｜>\s*<steptml:invoke name="(?P<name>[^"]+)', partial=r".{0,200}", ends=('">',)),
-    arguments=Parameters(
+    header=CallHeader(
+        pattern=r'function<｜tool_sep｜>\s*<steptml:invoke name="(?P<name>[^"]+)', partial=r".{0,200}", ends=('">',)
+    ),
+    arguments=TaggedParameters(
         opens=('<steptml:parameter name="',),
         heads=('">',),
         closes=("</steptml:parameter>",),
@@ -17,4 +18,16 @@ CALL = Call(
     ),
     closes=("</steptml:invoke><｜tool_call_end｜>", "</steptml:invoke>\n<｜tool_call_end｜>"),
 )
-TOOLS = Tools(blocks=(Block(opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,)),))
+TOOLS = ToolFormat(blocks=(CallBlock(opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,)),))
+
+FAMILY = Family(
+    reasoning={"step3": REASONING, "step3p5": REASONING},
+    tools={"step3": TOOLS, "step3p5": qwen3_coder.TOOLS},
+    names=(
+        NameSign("step3", "step3", "step3"),
+        NameSign("step3p5", "step3p5", "step3p5"),
+        NameSign("step-3.5", "step3p5", "step3p5"),
+    ),
+    tool_signs=(TemplateSign("<steptml:invoke", "step3"),),
+    think_tags={"step3": "step3"},
+)

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from proxy.stream import writer
 from proxy.stream.actions import action_json
-from proxy.stream.items.json_text import CustomInput, JsonScanner
 from proxy.stream.items.text_items import ItemStatus, Pen
 from proxy.stream.writer import quote
+from proxy.wire.json_text import CustomInput, JsonScanner
 from proxy.wire.tools import ToolTarget
 
 

@@ -17,7 +17,7 @@ _EDGES = st.sampled_from("abcXYZéж好😀")
 _INSIDE = st.text(
     st.one_of(st.characters(exclude_categories=["Cs", "Cc"]), st.sampled_from("\n\t <>/|[]{}()\"',:;=")), max_size=40
 )
-#: Prose: begins and ends with a letter, so that neither quotes nor brackets stand next to markup.
+# Prose: begins and ends with a letter, so that neither quotes nor brackets stand next to markup.
 PROSE = st.builds(lambda first, inside, last: first + inside + last, _EDGES, _INSIDE, _EDGES)
 STRING = st.one_of(_INSIDE, st.sampled_from(["", " ", "\n", "null", "true", "7", "a</b>", "<", "\\", "\\n", '"', "'''"]))
 ARGUMENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
@@ -44,7 +44,7 @@ CALL = st.sampled_from(sorted(ARGUMENTS)).flatmap(lambda name: st.tuples(st.just
 
 @st.composite
 def turns(draw: st.DrawFn, family: Family) -> list[Item]:
-    """The items of a turn, as this family can write them."""
+    """Draw the items of a turn that this family can write."""
     items: list[Item] = []
     for part in range(draw(st.integers(1, 2)) if family.mixed else 1):
         if family.think is not None and (not items or items[-1][0] != "reasoning") and draw(st.booleans()):

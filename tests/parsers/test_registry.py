@@ -1,4 +1,4 @@
-"""Which names there are, and which are found for a model."""
+"""The names of formats, and those that are found for a model."""
 
 from __future__ import annotations
 
@@ -73,6 +73,11 @@ def test_auto_knows_the_format_by_its_markers(name: str) -> None:
         ("moonshotai/Kimi-K2-Thinking", ("kimi_k2", "kimi_k2")),
         ("MiniMaxAI/MiniMax-M2", ("minimax_m2", "minimax_m2")),
         ("meta-llama/Llama-3.1-8B-Instruct", (None, "llama3_json")),
+        ("meta-llama/Llama-3.2-3B-Instruct", (None, "pythonic")),
+        ("NousResearch/Hermes-3-Llama-3.2-3B", (None, "hermes")),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", ("qwen3", "hermes")),
+        ("deepseek-ai/DeepSeek-V4.1", ("deepseek_v41", "deepseek_v41")),
+        ("stepfun-ai/step3p5", ("step3p5", "step3p5")),
         ("mistralai/Mistral-Small-3.2", ("mistral", "mistral")),
         ("someone/unheard-of", (None, None)),
     ],
@@ -88,6 +93,9 @@ def test_a_model_is_known_by_its_name(model: str, names: tuple[str | None, str |
         ("x", "<tool_call><function=name><parameter=", (None, "qwen3_coder")),
         ("x", "</think> <tool_call>{name}<arg_key>", ("glm45", "glm45")),
         ("x", "<｜tool▁calls▁begin｜> </think>", ("deepseek_v3", "deepseek_v31")),
+        ("x", "<｜tool▁calls▁begin｜> function<｜tool▁sep｜>", (None, "deepseek_v3")),
+        ("x", "<｜DSML｜function_calls> ｜DSML｜", (None, "deepseek_v32")),
+        ("x", "<|python_tag|> <tool_call>", (None, "hermes")),
         ("deepseek-r1", "function<｜tool▁sep｜> </think>", ("deepseek_r1", "deepseek_v3")),
         ("x", "<|channel|>analysis <|channel|>commentary", ("openai_gptoss", "openai")),
         ("qwen3", "nothing of interest", ("qwen3", "hermes")),

@@ -1,4 +1,4 @@
-"""What a parser made of a token stream, and whether two of them made the same."""
+"""Read the items that a parser makes of a token stream, and compare them with those of another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
-#: {"reasoning": text}, {"text": text}, or {"call": name, "arguments": value}; {"call": name, "begun": text} if that is no JSON.
+# {"reasoning": text}, {"text": text}, or {"call": name, "arguments": value}; {"call": name, "begun": text} if that is no JSON.
 Item = dict[str, Any]
 Piece = tuple[str, list[int]]
 
@@ -27,7 +27,7 @@ def play(parser: Parser, pieces: Iterable[Piece], reason: FinishReason) -> list[
 
 
 def items_of(deltas: Iterable[Delta]) -> list[Item]:
-    """Items as the lifecycle makes them: white space alone opens none, texts are trimmed, arguments find their call."""
+    """Read items as the lifecycle makes them: white space alone opens none, texts are trimmed, arguments find their call."""
     items: list[Item] = []
     calls: dict[int, Item] = {}
     for delta in deltas:
@@ -58,27 +58,27 @@ def _finished(item: Item) -> Item:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality that tells 1 from true and from 1.0."""
+    """Tell whether two JSON values are equal; 1 differs from true and from 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def trimmed(text: str) -> str:
-    """Without white space: where a text was taken apart, nobody knows what stood at the seams."""
+    """Remove all white space: the white space at which a text was divided is not known."""
     return "".join(text.split())
 
 
 def without_order(items: Iterable[Item]) -> tuple[str, str, list[Item]]:
-    """Reasoning, text and calls, as a body that is not streamed has them."""
+    """Collect reasoning, text and calls, as a body that is not streamed has them."""
     items = list(items)
     texts = ["".join(item.get(kind, "") for item in items) for kind in ("reasoning", "text")]
     return trimmed(texts[0]), trimmed(texts[1]), [item for item in items if "call" in item]
 
 
 def reached(theirs: Sequence[Item], ours: Sequence[Item]) -> bool:
-    """For an output that is cut: is all that they have settled among ours, in the same order?
+    """Tell of an output that is cut whether ours has all of their finished items, in the same order.
 
-    The last item is still open: of a text, one side may hold some back; of a call, nothing is compared, for vLLM makes
-    calls of names that are cut.
+    The last item is still open: of a text, one side may hold some back; a call is not compared, since vLLM makes calls of
+    names that are cut.
     """
     settled = list(theirs)
     if settled and "call" in settled[-1]:

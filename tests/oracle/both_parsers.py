@@ -1,4 +1,4 @@
-"""The two parsers of a case: ours, and vLLM's through the plug-in."""
+"""The two parsers of a case, ours and vLLM's through the plug-in, and the comparison of what they make of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from proxy import parsers as formats
+from proxy import parsers
 from proxy.parsers.vllm import VllmParser, VllmParsers, load
 from tests.oracle.cases import Case, recorded_tokenizer, tokenizer
+from tests.oracle.comparison import Item, play, same, trimmed, without_order
 from tests.oracle.families import FAMILIES
-from tests.oracle.verdicts import Item, play, same, trimmed, without_order
 
 _THINKS = ("enable_thinking", "thinking")
 
@@ -22,11 +22,11 @@ def tokenizer_of(case: Case) -> PreTrainedTokenizerFast:
     return recorded_tokenizer() if case.recorded else tokenizer(case.family)
 
 
-def ours(case: Case) -> formats.MarkupParser:
+def ours(case: Case) -> parsers.MarkupParser:
     family = FAMILIES[case.family]
     vocabulary = tokenizer_of(case).get_added_vocab()
-    known = formats.markers(family.reasoning, family.tools) & vocabulary.keys()
-    return formats.parser(
+    known = parsers.markers(family.reasoning, family.tools) & vocabulary.keys()
+    return parsers.parser(
         family.reasoning,
         family.tools,
         schemas=case.schemas,
@@ -36,7 +36,7 @@ def ours(case: Case) -> formats.MarkupParser:
 
 
 def theirs(case: Case) -> VllmParser:
-    """vLLM is told what its server would know: whether the request asks for thinking, and how the prompt ends."""
+    """Make vLLM's parser. It is told what its server knows: if the request asks for thinking, and how the prompt ends."""
     return _loaded(case.family, case.recorded).parser(
         schemas=case.schemas,
         thinking_open=case.opened,
@@ -46,7 +46,7 @@ def theirs(case: Case) -> VllmParser:
 
 
 def theirs_whole(case: Case) -> tuple[str, str, list[Item]]:
-    """vLLM's answer when it is not asked to stream: reasoning, text and calls, without an order."""
+    """Return vLLM's answer without streaming: reasoning, text and calls, without an order."""
     machine, request = _loaded(case.family, case.recorded).compose(case.schemas, _template_kwargs(case))
     ids = [token for _, its_ids in case.pieces for token in its_ids]
     reasoning, text, calls = machine.parse(case.text, request, enable_auto_tools=True, model_output_token_ids=ids)
@@ -65,7 +65,7 @@ def _template_kwargs(case: Case) -> dict[str, bool]:
 
 
 def _closed_prompt(case: Case) -> list[int]:
-    """The end of a prompt that asks for an answer without thoughts: an empty block of them, if there is such a thing."""
+    """Return the end of a prompt that asks for an answer without reasoning: an empty block of it, if the family has one."""
     machine, _ = _loaded(case.family, case.recorded).compose({}, _template_kwargs(case))
     reader = machine.reasoning_parser
     if reader is None or not (reader.reasoning_start_str and reader.reasoning_end_str):
@@ -82,8 +82,8 @@ def _call(call: Any) -> Item:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """`whole`: what ours gives is what vLLM answers when it does not stream."""
+class Comparison:
+    """The items of both. `whole`: ours gives what vLLM answers when it does not stream."""
 
     ours: list[Item]
     theirs: list[Item]
@@ -92,17 +92,17 @@ class Judgement:
 
 
 @cache
-def judge(case: Case) -> Judgement:
-    """Both parsers over the whole case, a token at a time. An exception of vLLM's is an item of its own."""
+def compare(case: Case) -> Comparison:
+    """Run both parsers over the whole case, a token at a time. An exception of vLLM's is an item of its own."""
     mine = play(ours(case), case.pieces, case.reason)
     try:
         other = play(theirs(case), case.pieces, case.reason)
     except Exception as error:
         other = [{"raises": f"{type(error).__name__}: {error}"}]
     if same(mine, other):
-        return Judgement(mine, other, agree=True, whole=True)
+        return Comparison(mine, other, agree=True, whole=True)
     try:
         whole = same(without_order(mine), theirs_whole(case))
     except Exception:  # then vLLM has no answer to agree with
         whole = False
-    return Judgement(mine, other, agree=False, whole=whole)
+    return Comparison(mine, other, agree=False, whole=whole)

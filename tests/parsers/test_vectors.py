@@ -26,7 +26,8 @@ def new_parser(family: dict[str, Any], vector: dict[str, Any]) -> MarkupParser:
 
 @pytest.mark.parametrize(("family", "vector"), VECTORS)
 def test_the_markup_gives_its_items_however_it_is_cut(family: dict[str, Any], vector: dict[str, Any]) -> None:
-    markup, reason = vector["markup"], vector.get("finish", "stop")
+    markup = vector["markup"]
+    reason = vector.get("finish", "stop")
     cuts = [whole(markup), characters(markup), *halves(markup), *(at_random(markup, seed) for seed in range(3))]
     for pieces in cuts:
         outcome = play(new_parser(family, vector), pieces, reason)
@@ -51,7 +52,7 @@ def test_no_text_is_lost_when_the_output_is_cut(family: dict[str, Any], vector: 
 
 
 def letters_due(prose: str, markup: str) -> list[int]:
-    """For each cut, how many letters of the prose must have come: those that cannot stand behind the cut."""
+    """Count for each cut the letters of the prose that must have come: those that cannot stand behind the cut."""
     due = [0] * (len(markup) + 1)
     left = len(prose)
     for place in range(len(markup), 0, -1):

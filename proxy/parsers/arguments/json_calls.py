@@ -1,6 +1,6 @@
-"""Calls whose name is in the JSON: `{"name": N, "arguments": {...}}`, alone or in an array; and plain JSON arguments.
+"""Read calls whose name is in the JSON, `{"name": N, "arguments": {...}}`, alone or in an array; and plain JSON arguments.
 
-The arguments go out as they arrive once the name is known. An object that has no name is no call.
+The arguments are given out as they arrive once the name is known. An object that has no name is no call.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from proxy.parsers.arguments import ReadStatus
 from proxy.parsers.arguments.json_value import ArgumentsValue, JsonSpan
-from proxy.parsers.arguments.reader import Status, skip_spaces
-from proxy.parsers.format import Call, JsonEnvelope
-from proxy.parsers.lexer import UNDECIDED, Lexer
-from proxy.parsers.output import Output
+from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.format import CallFormat, JsonEnvelope
+from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 
 
-class JsonReader:
-    """The arguments of a call whose name is known from its header."""
+class JsonArgumentsReader:
+    """Reads the arguments of a call whose name is known from its header."""
 
-    def __init__(self, name: str, call_id: str, output: Output, stops: Lexer) -> None:
-        self.status = Status.READING
+    def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer) -> None:
+        self.status = ReadStatus.READING
         self._name = name
         self._call_id = call_id
-        self._output = output
+        self._deltas = deltas
         self._stops = stops
         self._value: ArgumentsValue | None = None
 
@@ -30,37 +30,37 @@ class JsonReader:
         if self._value is None:
             at = skip_spaces(text, at)
             marker = self._stops.at(text, at)
-            if marker == UNDECIDED and not (self._output.final and at == len(text)):
+            if marker == UNDECIDED and not (self._deltas.final and at == len(text)):
                 return at
             if marker is None and text[at] not in '{"n':
-                self.status = Status.REJECTED
+                self.status = ReadStatus.REJECTED
                 return at
-            self._output.begin(self._name, self._call_id)
-            self._value = ArgumentsValue(self._output.arguments, self._output, self._stops)
+            self._deltas.begin_call(self._name, self._call_id)
+            self._value = ArgumentsValue(self._deltas.arguments, self._deltas, self._stops)
         at = self._value.read(text, at)
         if self._value.done:
-            self.status = Status.DONE
+            self.status = ReadStatus.DONE
         return at
 
     def finish(self, cut: bool) -> None:
-        """What has come has gone out; an object that is not complete stays so."""
+        """Do nothing: an object that is not complete stays so."""
 
 
-class EnvelopeReader:
-    """Name and arguments in one object; objects in one array."""
+class JsonEnvelopeReader:
+    """Reads name and arguments in one object, or several such objects in an array."""
 
-    def __init__(self, syntax: JsonEnvelope, call: Call, output: Output, stops: Lexer) -> None:
-        self.status = Status.READING
+    def __init__(self, syntax: JsonEnvelope, call: CallFormat, deltas: DeltaBuffer, stops: Lexer) -> None:
+        self.status = ReadStatus.READING
         self._syntax = syntax
         self._declared_only = call.declared_only
-        self._output = output
+        self._deltas = deltas
         self._stops = stops
         self._array = False
-        self._any = False  # a call has been given out
+        self._any_call = False  # a call has been given out
         self._step: Callable[[str, int], int] = self._start
-        self._fresh()
+        self._begin_object()
 
-    def _fresh(self) -> None:
+    def _begin_object(self) -> None:
         self._depth = 0
         self._name: str | None = None
         self._call_id = ""
@@ -70,27 +70,28 @@ class EnvelopeReader:
         self._span: JsonSpan | None = None
         self._pieces: list[str] = []
         self._value: ArgumentsValue | None = None
-        self._unsaid: list[str] = []  # text of this object, while none of it has been given out
+        self._withheld: list[str] = []  # text of this object, until some of it has been given out
 
     def read(self, text: str, at: int) -> int:
         self._mark = at
-        while self.status is Status.READING:
+        while self.status is ReadStatus.READING:
             if self._span is None and self._value is None:
                 at = skip_spaces(text, at)
             if at >= len(text):
                 break
-            step, before = self._step, at
+            step = self._step
+            before = at
             at = step(text, at)
             if at == before and self._step == step:  # it waits for more text
                 break
-        if self._any and not self._begun:
-            self._unsaid.append(text[self._mark : at])
+        if self._any_call and not self._begun:
+            self._withheld.append(text[self._mark : at])
         return at
 
     def finish(self, cut: bool) -> None:
-        """What has come has gone out; an object that is not complete stays so, or was no call and is text."""
-        if self._any and not self._begun:
-            self._output.stray("".join(self._unsaid))
+        """Give out an object as text if none of it was given out; one that is not complete stays so."""
+        if self._any_call and not self._begun:
+            self._deltas.stray("".join(self._withheld))
 
     def _start(self, text: str, at: int) -> int:
         if text[at] == "[" and not self._array:
@@ -102,23 +103,22 @@ class EnvelopeReader:
     def _element(self, text: str, at: int) -> int:
         char = text[at]
         if char == "{":
-            self._fresh()
-            self._depth, self._mark = 1, at
+            self._begin_object()
+            self._depth = 1
+            self._mark = at
             self._step = self._key_or_end
             return at + 1
         if char == "," and self._array:
             return at + 1
-        if char == "]" and self._array and self._any:
-            self.status = Status.DONE
+        if char == "]" and self._array and self._any_call:
+            self.status = ReadStatus.DONE
             return at + 1
         return self._fail(text, at)
 
     def _key_or_end(self, text: str, at: int) -> int:
         char = text[at]
         if char == '"':
-            self._span, self._pieces = JsonSpan(self._stops, self._output.repair), []
-            self._step = self._read_key
-            return at
+            return self._begin_span(at, self._read_key)
         if char == ",":
             return at + 1
         if char == "}":
@@ -139,7 +139,8 @@ class EnvelopeReader:
         return at + 1
 
     def _begin_value(self, text: str, at: int) -> int:
-        syntax, key = self._syntax, self._key
+        syntax = self._syntax
+        key = self._key
         if syntax.name_is_key and self._name is None:
             self._name = key
             return self._begin_arguments(text, at)
@@ -151,9 +152,7 @@ class EnvelopeReader:
             return at + 1
         if syntax.strict and key not in (*syntax.names, *syntax.ids, "type", "function"):
             return self._fail(text, at)
-        self._span, self._pieces = JsonSpan(self._stops, self._output.repair), []
-        self._step = self._read_other
-        return at
+        return self._begin_span(at, self._read_other)
 
     def _begin_arguments(self, text: str, at: int) -> int:
         if self._name is None:
@@ -162,17 +161,17 @@ class EnvelopeReader:
         else:
             if not self._begin():
                 return self._fail(text, at)
-            emit = self._output.arguments
-        self._value = ArgumentsValue(emit, self._output, self._stops)
+            emit = self._deltas.arguments
+        self._value = ArgumentsValue(emit, self._deltas, self._stops)
         self._step = self._read_arguments
         return at
 
     def _begin(self) -> bool:
         name = self._name or ""
-        if not name or (self._declared_only and not self._output.declared(name)):
+        if not name or (self._declared_only and not self._deltas.declared(name)):
             return False
-        self._output.begin(name, self._call_id)
-        self._begun = self._any = True
+        self._deltas.begin_call(name, self._call_id)
+        self._begun = self._any_call = True
         return True
 
     def _read_arguments(self, text: str, at: int) -> int:
@@ -197,18 +196,18 @@ class EnvelopeReader:
         if self._key in self._syntax.ids and not self._begun:
             self._call_id = str(value) if isinstance(value, str | int) else ""
         elif self._key not in (*self._syntax.ids, "type"):
-            self._output.repair("extra_key")
+            self._deltas.repair("extra_key")
         return at
 
     def _late_begin(self, text: str, at: int) -> int:
-        """The name has come; arguments that came before it can go out."""
+        """Give out the arguments that came before the name, now that it has come."""
         if self._kept is None:
             return at
         if not self._begin():
             return self._fail(text, at)
-        self._output.repair("name_after_arguments")
+        self._deltas.repair("name_after_arguments")
         for piece in self._kept:
-            self._output.arguments(piece)
+            self._deltas.arguments(piece)
         return at
 
     def _next(self, text: str, at: int) -> int:
@@ -225,25 +224,31 @@ class EnvelopeReader:
         if not self._begun:
             if self._name is None or self._syntax.strict or not self._begin():
                 return self._give_up(text, at, None)
-            self._output.arguments("{}")
-        self._output.end()
+            self._deltas.arguments("{}")
+        self._deltas.end_call()
         self._step = self._element
         if not self._array:
-            self.status = Status.DONE
+            self.status = ReadStatus.DONE
         return at
 
     def _fail(self, text: str, at: int) -> int:
-        """No call can be read here: what has not been given out is text; what has been is over."""
+        """End the calls here, where no call can be read. An object of which nothing was given out is text."""
         marker = self._stops.at(text, at)
         return at if marker == UNDECIDED else self._give_up(text, at, marker)
 
     def _give_up(self, text: str, at: int, marker: str | None) -> int:
-        if self._any:
+        if self._any_call:
             if not self._begun:
-                self._output.stray("".join(self._unsaid) + text[self._mark : at])
+                self._deltas.stray("".join(self._withheld) + text[self._mark : at])
                 self._mark = at
-            self._output.repair("unclosed_json" if marker else "malformed_arguments")
-        self.status = Status.DONE if self._any else Status.REJECTED
+            self._deltas.repair("unclosed_json" if marker else "malformed_arguments")
+        self.status = ReadStatus.DONE if self._any_call else ReadStatus.REJECTED
+        return at
+
+    def _begin_span(self, at: int, step: Callable[[str, int], int]) -> int:
+        self._span = JsonSpan(self._stops, self._deltas.repair)
+        self._pieces = []
+        self._step = step
         return at
 
     def _read_span(self, text: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""The short cut for plain pieces: a parser that is asked first gives what one gives that reads everything."""
+"""The short way for plain pieces: the result is the same as when every piece is fed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 
 
 def read_all(subject: MarkupParser, pieces: list[Piece], short: bool) -> tuple[list[Delta], int]:
-    """The deltas, and how many pieces went the short way."""
+    """Return the deltas, and how many pieces `plain` took."""
     deltas: list[Delta] = []
     shortened = 0
     for text, ids in pieces:
         if short and subject.plain(text, ids):
-            deltas.append(Reasoning(text) if subject.speaking == "reasoning" else Text(text))
+            deltas.append(Reasoning(text) if subject.text_kind == "reasoning" else Text(text))
             shortened += 1
         else:
             deltas += subject.feed(text, ids)

@@ -112,11 +112,11 @@ def test_the_arguments_are_valid_json_at_the_end_and_a_prefix_of_it_before(name:
 
 
 def seconds(subject: MarkupParser, pieces: list[tuple[str, None]]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()  # other work on the machine does not count
     for piece, _ in pieces:
         subject.feed(piece)
     subject.finish("stop")
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -154,10 +154,15 @@ def test_time_grows_with_the_length_alone(name: str) -> None:
     ],
     ids=lambda text: text[:70].replace("\n", " ").strip() or "blank",
 )
-def test_hostile_text_does_not_take_long(text: str) -> None:
+def test_hostile_text_takes_no_longer_than_it_is_long(text: str) -> None:
+    """Fed by characters it takes about as long as plain text of the same length."""
     for tools in ("hermes", "qwen3_coder", "pythonic", "auto"):
-        subject = parser("qwen3", tools, schemas=TOOLS, thinking_open=False)
-        assert seconds(subject, characters(text)) < 3
+
+        def cost(written: str, tools: str = tools) -> float:
+            subjects = [parser("qwen3", tools, schemas=TOOLS, thinking_open=False) for _ in range(2)]
+            return min(seconds(subject, characters(written)) for subject in subjects)
+
+        assert cost(text) < 20 * cost("a" * len(text))
 
 
 def test_hostile_text_is_the_same_however_it_is_cut() -> None:

@@ -16,7 +16,7 @@ SHARED = Path(__file__).parents[2] / ".." / "shared"
 STREAMS = SHARED / "streams"
 TOKENIZER = SHARED / "tinymodel" / "model" / "tokenizer.json"
 SETTINGS = ("raw", "raw_interval")
-#: Format of the recordings -> names of the reasoning and the tool parser.
+# Format of the recordings -> names of the reasoning and the tool parser.
 NAMES: dict[str, tuple[str | None, str]] = {
     "hermes": ("qwen3", "hermes"),
     "xml": ("qwen3", "qwen3_coder"),
@@ -46,13 +46,14 @@ def recordings() -> list[Any]:
 
 @cache
 def chunks(path: Path) -> list[Piece]:
-    """The pieces of text of a recorded stream, with their token ids where it has them."""
+    """Read the pieces of text of a recorded stream, with their token ids if it has them."""
     pieces: list[Piece] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("data: {"):
             continue
         for choice in json.loads(line[6:])["choices"]:
-            text, ids = choice["delta"].get("content") or "", choice.get("token_ids")
+            text = choice["delta"].get("content") or ""
+            ids = choice.get("token_ids")
             if text or ids:
                 pieces.append((text, ids))
     return pieces

@@ -1,4 +1,4 @@
-"""What a parser gives out: deltas in the order of the text, and a count of what had to be forgiven."""
+"""Deltas that a parser gives out, in the order of the text, and the count of its repairs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Repair = Literal[
     "call_in_reasoning",  # a call ended a reasoning block that had no end marker
     "cut_markup",  # the output ended inside markup that was no call yet: it came out as text
     "duplicate_start",  # reasoning opened twice
-    "escaped_control",  # a raw control character or a wrong escape in a JSON string was escaped
+    "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
     "extra_bracket",  # a bracket too many after a call
-    "extra_key",  # a key beside name and arguments was left out
-    "malformed_arguments",  # something in the arguments could not be read as written
+    "extra_key",  # a key besides name and arguments was left out
+    "malformed_arguments",  # a part of the arguments could not be read as written
     "missing_end",  # an end marker did not come
     "name_after_arguments",  # the arguments had to wait for the name
     "quoted_marker",  # a marker in quotes or in a code block was text
-    "rejected_call",  # what began like a call was none: it came out as text
+    "rejected_call",  # text began like a call and was none: it came out as text
     "stray_end",  # an end marker without a beginning was left out
     "stray_text",  # text between the parts of a call came out after it
     "stringified_arguments",  # the arguments were a string that holds an object
@@ -29,7 +29,7 @@ Repair = Literal[
 REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 
-class Output:
+class DeltaBuffer:
     """Collects the deltas of one feed. Neighbouring pieces of one kind become one delta."""
 
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
@@ -44,23 +44,27 @@ class Output:
         self._tokens: int | None = None
 
     def repair(self, slug: Repair) -> None:
+        """Count a repair."""
         self.repairs[slug] = self.repairs.get(slug, 0) + 1
 
     def declared(self, name: str) -> bool:
+        """Tell whether the request offers a tool of this name."""
         return name in self._schemas
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
-        """The JSON schema of the tool's parameters; None for a tool that was not offered."""
+        """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
         return self._schemas.get(name)
 
     def text(self, piece: str) -> None:
+        """Add text of the answer."""
         self._add(Text, piece)
 
     def reasoning(self, piece: str) -> None:
+        """Add reasoning."""
         self._add(Reasoning, piece)
 
-    def begin(self, name: str, call_id: str = "") -> None:
-        """A call begins; its arguments follow."""
+    def begin_call(self, name: str, call_id: str = "") -> None:
+        """Begin a call; its arguments follow."""
         self._flush()
         if name not in self._schemas:
             self.repair("undeclared_tool")
@@ -68,21 +72,22 @@ class Output:
         self.calls += 1
 
     def arguments(self, piece: str) -> None:
+        """Add to the arguments of the call begun last."""
         self._add(ToolArguments, piece)
 
     def stray(self, piece: str) -> None:
-        """Text that stands where no text belongs inside a call: it comes after the call."""
+        """Keep text that stands where no text belongs inside a call: it comes after the call."""
         self._stray.append(piece)
 
-    def end(self) -> None:
-        """The call is over."""
+    def end_call(self) -> None:
+        """End the call, and give out the stray text found in it."""
         if self._stray:
             self.repair("stray_text")
             self.text("".join(self._stray))
             self._stray.clear()
 
     def count(self, tokens: int) -> None:
-        """So many tokens of model text have arrived since the last delta."""
+        """Add tokens of model text that have arrived since the last delta."""
         self._tokens = (self._tokens or 0) + tokens
 
     @property
@@ -91,11 +96,12 @@ class Output:
         return bool(self._tokens)
 
     def take(self) -> list[Delta]:
-        """The deltas since the last call of this method."""
+        """Return the deltas since the last call of this method."""
         self._flush()
-        deltas, self._deltas = self._deltas, []
+        deltas = self._deltas
+        self._deltas = []
         if self._tokens is not None:
-            self._share(deltas)
+            self._share_tokens(deltas)
         return deltas
 
     def _add(self, kind: type[Text] | type[Reasoning] | type[ToolArguments], piece: str) -> None:
@@ -118,8 +124,8 @@ class Output:
         else:
             self._deltas.append(Reasoning(text))
 
-    def _share(self, deltas: list[Delta]) -> None:
-        """Spread the tokens over the deltas, by length where there are several; without a delta they wait for the next."""
+    def _share_tokens(self, deltas: list[Delta]) -> None:
+        """Divide the tokens among the deltas by length; if there are none, they wait for the next."""
         texts = [delta for delta in deltas if isinstance(delta, Text | Reasoning | ToolArguments)]
         left = self._tokens or 0
         length = sum(len(delta.text) for delta in texts)

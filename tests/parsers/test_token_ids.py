@@ -16,7 +16,7 @@ def strict(opened: bool = False, tools: str = "hermes") -> MarkupParser:
 
 
 def spelled(text: str) -> list[Piece]:
-    """A text of ordinary tokens, one character each."""
+    """Spell a text with ordinary tokens, one character each."""
     return [(character, [WORD]) for character in text]
 
 
@@ -63,7 +63,7 @@ def test_an_end_marker_inside_a_parameter_counts_only_as_a_token() -> None:
 
 
 def test_ids_may_run_ahead_of_the_text() -> None:
-    """A server with stop strings holds text back: the id of a marker comes before its text, which comes in pieces."""
+    """Servers with stop strings hold text back: the id of a marker comes before its text, which comes in pieces."""
     pieces: list[Piece] = [
         ("", [WORD, 2]),
         ("Hm", [WORD]),

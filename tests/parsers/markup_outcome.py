@@ -1,4 +1,4 @@
-"""Playing markup through a parser and reading its deltas as the items that a client would see."""
+"""Feed markup to a parser and read its deltas as the items that a client would see."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def play(parser: MarkupParser, pieces: Iterable[Piece], reason: FinishReason = "
 
 
 def read_items(deltas: Iterable[Delta]) -> list[dict[str, str]]:
-    """Items as the lifecycle makes them: text of white space alone opens none, and is trimmed at the edges."""
+    """Read items as the lifecycle makes them: text of white space alone opens none, and is trimmed at the edges."""
     items: list[dict[str, str]] = []
     calls = 0
     for delta in deltas:
@@ -73,7 +73,10 @@ def read_items(deltas: Iterable[Delta]) -> list[dict[str, str]]:
 
 
 def agree(got: list[dict[str, str]], expected: list[dict[str, Any]]) -> bool:
-    """Do the items agree with those of a vector? Texts are compared trimmed, arguments as values, `begun` as a prefix."""
+    """Tell whether the items agree with those of a vector.
+
+    Texts are compared trimmed, arguments as values, `begun` as the text of arguments that are not JSON.
+    """
     return len(got) == len(expected) and all(_agrees(one, other) for one, other in zip(got, expected, strict=True))
 
 
@@ -92,7 +95,7 @@ def _agrees(got: dict[str, str], expected: dict[str, Any]) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality that tells 1 from true and from 1.0."""
+    """Tell whether two JSON values are equal; 1 differs from true and from 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -105,7 +108,7 @@ def characters(text: str) -> list[Piece]:
 
 
 def halves(text: str) -> Iterator[list[Piece]]:
-    """The text cut in two, at every place."""
+    """Cut the text in two, at every place."""
     for place in range(1, len(text)):
         yield [(text[:place], None), (text[place:], None)]
 

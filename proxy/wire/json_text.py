@@ -1,4 +1,4 @@
-"""Reading JSON that is still being written: is it closed, and what does its one string say so far?"""
+"""Read JSON that is still being written: whether it is closed, and its strings so far."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class JsonScanner:
         """Read the next piece."""
         at = 0
         if self._escaped and text:
-            at, self._escaped = 1, False
+            at = 1
+            self._escaped = False
         while True:
             found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
             if found is None:
@@ -59,17 +60,19 @@ class StringDecoder:
     """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote.
 
     An escape cut by the end of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw
-    control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused.
+    control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash
+    of an unknown escape is kept, and a lone surrogate is replaced by U+FFFD.
     """
 
-    __slots__ = ("_rest", "closed")
+    __slots__ = ("_rest", "closed", "unread")
 
     def __init__(self) -> None:
         self._rest = ""
         self.closed = False
+        self.unread = 0  # characters of the last piece behind the closing quote
 
     def feed(self, text: str) -> str:
-        """The characters that the piece completes; nothing more once the closing quote was read."""
+        """Return the characters that the piece completes; nothing more once the closing quote was read."""
         if self.closed:
             return ""
         text = self._rest + text
@@ -84,6 +87,7 @@ class StringDecoder:
             out.append(text[at : found.start()])
             if found[0] == '"':
                 self.closed = True
+                self.unread = len(text) - found.end()
                 break
             decoded = _escape(text, found.end())
             if decoded is None:
@@ -95,7 +99,7 @@ class StringDecoder:
 
 
 def _escape(text: str, at: int) -> tuple[str, int] | None:
-    """The character of the escape whose backslash stands before `at`, and where the text goes on; None if it is cut."""
+    """Return the character of the escape whose backslash stands before `at`, and where the text goes on; None if it is cut."""
     letter = text[at : at + 1]
     if letter != "u":
         return (_ESCAPES.get(letter, "\\" + letter), at + 1) if letter else None
@@ -103,7 +107,8 @@ def _escape(text: str, at: int) -> tuple[str, int] | None:
     if digits is None:
         cut = len(text) < at + 5 and re.fullmatch(r"[0-9a-fA-F]*", text[at + 1 :])
         return None if cut else ("\\u", at + 1)
-    code, at = int(digits[0], 16), at + 5
+    code = int(digits[0], 16)
+    at += 5
     if not 0xD800 <= code < 0xE000:
         return chr(code), at
     if code >= 0xDC00:
@@ -121,7 +126,7 @@ _HEAD_WITHOUT_SPACE = f'{{"{CUSTOM_INPUT}":"'
 
 
 class CustomInput:
-    """The freeform text of a custom tool out of the arguments of the function that stands for it.
+    """Takes the freeform text of a custom tool out of the arguments of the function that stands for it.
 
     Expected is `{"input": "..."}`, decoded as it arrives. A model may write something else: then all is kept, and
     `finish` takes the one string of the object, else the arguments as they stand.
@@ -135,7 +140,7 @@ class CustomInput:
         self._undecided = True
 
     def feed(self, text: str) -> str:
-        """The piece of input that this piece of the arguments completes."""
+        """Return the piece of input that this piece of the arguments completes."""
         if self._decoder is not None:
             return self._decoder.feed(text)
         if not self._undecided:
@@ -149,7 +154,7 @@ class CustomInput:
         return ""
 
     def finish(self, arguments: str) -> str:
-        """The rest of the input, when the arguments are all there (given once more) and were not of the expected form."""
+        """Return the rest of the input. `arguments` are all of them, once more, for those that are not of the expected form."""
         if self._decoder is not None:
             return ""
         try:

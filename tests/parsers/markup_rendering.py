@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: An item: ("reasoning", text), ("text", text) or ("call", name, arguments).
+# An item: ("reasoning", text), ("text", text) or ("call", name, arguments).
 Item = tuple[Any, ...]
 Arguments = dict[str, Any]
 
@@ -26,7 +26,7 @@ class Family:
 
 
 def render(family: Family, items: list[Item]) -> str:
-    """The text of a turn. Neighbouring calls share a block."""
+    """Write the text of a turn. Neighbouring calls share a block."""
     parts: list[str] = []
     calls: list[tuple[str, Arguments]] = []
     for position, item in enumerate(items):

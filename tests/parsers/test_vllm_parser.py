@@ -70,7 +70,7 @@ def parser_of(machine: Machine) -> VllmParser:
 
 
 def answers(*script: Any) -> list[Delta]:
-    """The deltas of a parser that answers so to one token after the other."""
+    """Return the deltas of a parser that gives these answers, one for each token."""
     parser = parser_of(Machine(list(script)))
     return [delta for _ in script for delta in parser.feed("x")]
 
@@ -161,7 +161,7 @@ def test_tokens_made_here_are_not_counted() -> None:
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> list[Machine]:
-    """A vLLM in which every name is known but "unknown"; the parsers that it made."""
+    """Install a vLLM that knows every name but "unknown"; return the parsers that it made."""
     made: list[Machine] = []
 
     def compose(**asked: Any) -> Callable[..., Machine]:

@@ -1,0 +1,40 @@
+"""The decoder of JSON strings that arrive in pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.wire.json_text import StringDecoder
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"a\d+", r"a\d+"),
+        (r"C:\users", r"C:\users"),
+        (r"\u00e9 \ud83d\ude00", "é 😀"),
+        (r"\ud83d and \ude00", "\ufffd and \ufffd"),
+        ("two\nlines", "two\nlines"),
+    ],
+)
+def test_a_string_means_the_same_however_it_is_cut(written: str, meant: str) -> None:
+    text = written + '"'
+    for at in range(len(text) + 1):
+        decoder = StringDecoder()
+        assert decoder.feed(text[:at]) + decoder.feed(text[at:]) == meant
+        assert decoder.closed
+
+
+@pytest.mark.parametrize("cut", ["\\", r"\u12", r"\ud83d", r"\ud83d\ude"])
+def test_an_escape_that_is_cut_waits(cut: str) -> None:
+    decoder = StringDecoder()
+    assert decoder.feed("a" + cut) == "a"
+    assert not decoder.closed
+
+
+def test_text_behind_the_string_is_not_read() -> None:
+    decoder = StringDecoder()
+    assert decoder.feed("a\\") == "a"
+    assert decoder.feed('n"}, "b') == "\n"
+    assert decoder.unread == len('}, "b')
+    assert decoder.feed("c") == ""
