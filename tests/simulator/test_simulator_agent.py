@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator.agent import agent, patch
-from proxy.simulator.conversation import Conversation
-from proxy.simulator.script import Call, Reasoning, Script, Text
+from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.script import CallTool, Say, Script, Think
 
 EXEC = ("exec_command", {"cmd": {"type": "string"}})
 PATCH = ("apply_patch", {"input": {"type": "string"}})
@@ -22,14 +22,14 @@ ARGV = ("shell", {"command": {"type": "array", "items": {"type": "string"}}})
 CODE_MODE = ("functions__exec", {"input": {"type": "string"}})
 
 
-def conversation(*tools: tuple[str, dict[str, Any]], results: tuple[str, ...] = (), **fields: Any) -> Conversation:
+def conversation(*tools: tuple[str, dict[str, Any]], results: tuple[str, ...] = (), **fields: Any) -> ChatRequest:
     offered = [{"function": {"name": name, "parameters": {"properties": properties}}} for name, properties in tools]
     messages = [{"role": "user", "content": "scenario: agent"}, *({"role": "tool", "content": text} for text in results)]
-    return Conversation({"messages": messages, "tools": offered, **fields})
+    return ChatRequest({"messages": messages, "tools": offered, **fields})
 
 
 def only_call(script: Script) -> tuple[str, dict[str, Any]]:
-    (call,) = [step for step in script.steps if isinstance(step, Call)]
+    (call,) = [step for step in script.steps if isinstance(step, CallTool)]
     return call.name, json.loads(call.arguments)
 
 
@@ -47,13 +47,13 @@ def test_four_steps_in_a_real_shell(tool: tuple[str, dict[str, Any]], tmp_path: 
         results += (run_bash(arguments["command"], tmp_path),)
     assert results[-1].endswith("Hello, world!\n")
     last = agent(conversation(tool, results=results))
-    assert not any(isinstance(step, Call) for step in last.steps)
-    assert any(isinstance(step, Text) and "Hello, world!" in step.text for step in last.steps)
+    assert not any(isinstance(step, CallTool) for step in last.steps)
+    assert any(isinstance(step, Say) and "Hello, world!" in step.text for step in last.steps)
 
 
 def test_the_first_step_thinks_speaks_and_calls() -> None:
     kinds = [type(step) for step in agent(conversation(EXEC)).steps]
-    assert kinds == [Reasoning, Text, Call]
+    assert kinds == [Think, Say, CallTool]
 
 
 def test_codex_edits_with_its_patch_tool_or_through_its_shell(tmp_path: Path) -> None:
@@ -86,15 +86,15 @@ def test_the_report_fits_the_schema_that_the_client_wants() -> None:
     schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "report", "schema": schema}}
     last = agent(conversation(EXEC, results=("", "", "ok"), response_format=wanted)).steps[-1]
-    assert isinstance(last, Text)
+    assert isinstance(last, Say)
     assert set(json.loads(last.text)) == {"summary"}
 
 
 @pytest.mark.parametrize("scenario", [agent, patch])
-def test_without_tools_there_is_an_answer_all_the_same(scenario: Callable[[Conversation], Script]) -> None:
+def test_without_tools_there_is_an_answer_all_the_same(scenario: Callable[[ChatRequest], Script]) -> None:
     steps = scenario(conversation()).steps
     assert steps
-    assert not any(isinstance(step, Call) for step in steps)
+    assert not any(isinstance(step, CallTool) for step in steps)
 
 
 def test_patch_adds_one_file() -> None:

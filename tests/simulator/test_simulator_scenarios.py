@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.simulator.conversation import Conversation, spoken_text
+from proxy.simulator.chat_request import ChatRequest, spoken_text
 from proxy.simulator.scenarios import SCENARIOS, choose
 from proxy.simulator.schema import example
-from proxy.simulator.script import Call, Text
+from proxy.simulator.script import CallTool, Say
 from tests.simulator.asking import WEATHER, Ask
 
 CODEX = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"
@@ -21,8 +21,8 @@ SHELL = {"type": "function", "function": {"name": "exec_command", "parameters": 
 TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}
 
 
-def conversation(*texts: str, **fields: Any) -> Conversation:
-    return Conversation({"messages": [{"role": "user", "content": text} for text in texts], **fields})
+def conversation(*texts: str, **fields: Any) -> ChatRequest:
+    return ChatRequest({"messages": [{"role": "user", "content": text} for text in texts], **fields})
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def function(name: str, **properties: Any) -> dict[str, Any]:
         (conversation([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]), "image"),  # type: ignore[arg-type]
     ],
 )
-def test_a_scenario_is_found_without_being_named(asked: Conversation, scenario: str) -> None:
+def test_a_scenario_is_found_without_being_named(asked: ChatRequest, scenario: str) -> None:
     assert choose(asked) == scenario
 
 
@@ -98,7 +98,7 @@ def test_the_last_words_in_captured_codex_requests() -> None:
     def question(name: str) -> str:
         items = json.loads((CODEX / name).read_text(encoding="utf-8"))["body"]["input"]
         messages = [{"role": item["role"], "content": item["content"]} for item in items if item["type"] == "message"]
-        return Conversation({"messages": messages}).question
+        return ChatRequest({"messages": messages}).question
 
     assert question("06-resume.json") == "second"
     assert question("26-sub-agent-parent-after-wait.json") == "hello"
@@ -107,7 +107,7 @@ def test_the_last_words_in_captured_codex_requests() -> None:
 
 def test_tool_results_that_carry_images_do_not_end_the_turn() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
-    asked = Conversation(
+    asked = ChatRequest(
         {
             "messages": [
                 {"role": "user", "content": "look at it"},
@@ -165,14 +165,14 @@ def test_subagent_spawns_waits_and_reports() -> None:
     spawn = function("multi_agent_v1__spawn_agent", message={"type": "string"})
     wait = function("multi_agent_v1__wait_agent", targets={"type": "array"}, timeout_ms={"type": "number"})
     messages: list[dict[str, Any]] = [{"role": "user", "content": "scenario: subagent"}]
-    asked = Conversation({"messages": messages, "tools": [spawn, wait]})
-    (spawning,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    asked = ChatRequest({"messages": messages, "tools": [spawn, wait]})
+    (spawning,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, CallTool)]
     assert "scenario: plain" in json.loads(spawning.arguments)["message"]
     messages.append({"role": "tool", "content": '{"agent_id":"a-1","nickname":"Ada"}'})
-    (waiting,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    (waiting,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, CallTool)]
     assert json.loads(waiting.arguments)["targets"] == ["a-1"]
     messages.append({"role": "tool", "content": "child says hi"})
-    assert any(isinstance(step, Text) and "child says hi" in step.text for step in SCENARIOS["subagent"](asked).steps)
+    assert any(isinstance(step, Say) and "child says hi" in step.text for step in SCENARIOS["subagent"](asked).steps)
 
 
 def test_long_answers_have_as_many_tokens_as_asked_for(ask: Ask) -> None:
