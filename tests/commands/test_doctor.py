@@ -197,7 +197,6 @@ def test_the_settings_may_be_written_to_a_file(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_gateway_works_with_the_recommended_settings(tmp_path: Path) -> None:
-    """With the recommended settings raw markup comes out as items."""
     path = tmp_path / "gateway.yaml"
 
     async def test() -> None:

@@ -179,7 +179,6 @@ def test_it_is_on_by_default() -> None:
 
 
 def test_several_settings_may_change_at_once() -> None:
-    """The pure part: what is recommended, without what was given."""
     profile = Profile("http://x/v1", model="m", max_tokens_field="max_tokens", reasoning_field="reasoning_content")
     assert settings_to_apply(Settings(), profile) == {
         "max_tokens_field": "max_tokens",

@@ -124,7 +124,7 @@ def test_a_server_without_chat_is_logged_once(lines: list[str]) -> None:
 
 
 def test_a_model_that_thinks_longer_is_given_more_room() -> None:
-    """Its template opened the block, so nothing marks the reasoning until it ends."""
+    # Its template opened the block, so nothing marks the reasoning until it ends.
 
     def change(body: dict[str, Any]) -> web.Response | None:
         if body.get("max_completion_tokens") != 512:
