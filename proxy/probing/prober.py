@@ -39,7 +39,7 @@ _SINGLE_MODEL_SERVERS = ("vllm", "sglang", "llamacpp")
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
 # How long generation may go on after the client has disconnected, in seconds; a healthy server stops within 0.1.
 _STOP_DEADLINE = 2.0
-# No longer prompt is sent just to see it refused, in tokens.
+# The longest prompt that is sent just to see it refused, in tokens.
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
 _THINKING_LIMIT = 2048

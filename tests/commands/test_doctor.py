@@ -13,7 +13,7 @@ from aiohttp import web
 
 from proxy.settings.load import load
 from proxy.simulator import serving
-from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
+from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, run, server
 from tests.server import harness
 from tests.server.harness import gateway
 

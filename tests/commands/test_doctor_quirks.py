@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.commands.doctoring import bad_request, report, roles, stream
+from tests.commands.doctor_report import bad_request, report, roles, stream
 
 
 def test_a_template_that_requires_alternating_turns() -> None:
