@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.backend.pool import Pool
-from proxy.probing.autoconfigure import Examination
+from proxy.probing.autoconfigure import Autoconfigure
 from proxy.settings import Settings
 from proxy.telemetry import logs
 
@@ -29,7 +29,7 @@ class Autoconfiguration:
         self._pool = pool
         self._use_settings = use
         self._report = report
-        self._examination = Examination(settings, self._use, self._has_looked)
+        self._examination = Autoconfigure(settings, self._use, self._has_looked)
 
     @property
     def taken(self) -> dict[str, Any]:
