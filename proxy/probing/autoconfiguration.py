@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from proxy.backend.pool import Pool
 from proxy.backend.transport.client import Backend
 from proxy.probing.prober import NoAnswer, probe_briefly
 from proxy.probing.profile import Profile
@@ -21,20 +22,30 @@ RECONNECT_DELAY_MAX = 60.0
 ANSWER_RETRY_DELAYS = (10.0, 30.0, 90.0, 270.0)
 _KEY_REQUIRED = "the backend requires a key: set backend_api_key, or the settings that fit"
 
+Report = Callable[["Autoconfiguration"], None]
 
-class Autoconfigure:
-    """Apply the settings that all backends need, as soon as each of them has answered.
 
-    `looked` is set when the first attempt at each backend is over, whatever came of it.
+class Autoconfiguration:
+    """Probes the backends of a pool in the background, and applies the settings that all of them need.
+
+    With several workers one of them probes and reports, and the others `take_over` what it found. `looked` is set when the
+    first attempt at each backend is over, whatever came of it.
     """
 
-    def __init__(self, settings: Settings, use: Callable[[Settings], None], looked: Callable[[], None] | None = None) -> None:
-        """Take the `settings` that were given. `use` is called with the settings to use from then on, each time they change;
-        `looked` when the first attempt at each backend is over."""
+    def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None], report: Report) -> None:
+        """Take the `settings` that were given.
+
+        `use` is called with the settings to use from then on; `report` whenever something was found out.
+        """
+        self.enabled = settings.adapt
+        self.finished = False
         self.looked = asyncio.Event()
-        self._on_looked = looked
+        self.task: asyncio.Task[None] | None = None  # running or done
+        self._expected = False  # this process or another one probes
         self._settings = settings
+        self._pool = pool
         self._use = use
+        self._report = report
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
         self._taken: dict[str, Any] = {}
         self._pending: set[str] = set()  # backends that were not attempted yet
@@ -44,10 +55,33 @@ class Autoconfigure:
         """The settings that were applied so far."""
         return dict(self._taken)
 
-    def take_over(self, taken: dict[str, Any]) -> Settings:
-        """Return the settings to use, given those that another process has found out."""
+    @property
+    def pending(self) -> bool:
+        """Whether the first attempt is not over yet, so that an answer may not be the best one."""
+        return self._expected and not self.looked.is_set()
+
+    def expect(self) -> None:
+        """Note that another process probes, unless that is disabled."""
+        self._expected = self.enabled
+
+    def begin(self) -> None:
+        """Probe the backends of the pool, unless that is disabled or has begun."""
+        if not self.enabled or self.task is not None:
+            return
+        self._expected = True
+        backends = [member.backend for member in self._pool.members.by_name.values()]
+        self.task = asyncio.create_task(self.run(backends))
+        self.task.add_done_callback(self._done)
+
+    def take_over(self, taken: dict[str, Any]) -> None:
+        """Apply the settings that another process has found."""
         self._taken = {name: value for name, value in taken.items() if name in Settings.model_fields}
-        return self._settings.model_copy(update=self._taken)
+        self._use(self._settings.model_copy(update=self._taken))
+
+    async def close(self) -> None:
+        """Stop probing."""
+        if self.task is not None:
+            self.task.cancel()
 
     async def run(self, backends: Sequence[Backend]) -> None:
         """Probe the backends. Returns when each has been probed or given up."""
@@ -70,8 +104,7 @@ class Autoconfigure:
         if self._pending or self.looked.is_set():
             return
         self.looked.set()
-        if self._on_looked is not None:
-            self._on_looked()
+        self._report(self)
 
     def _apply(self, url: str, profile: Profile) -> None:
         if profile.refusal is not None:
@@ -89,6 +122,7 @@ class Autoconfigure:
         if common != self._taken:
             self._taken = common
             self._use(self._settings.model_copy(update=common))
+            self._report(self)
         fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.seconds, backend=url)
         logs.logger().info("examined the backend", extra=fields)
 
@@ -116,6 +150,15 @@ class Autoconfigure:
                 return None
             self._attempted(url)
             await asyncio.sleep(pause)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logs.logger().error("a defect while probing the backends", exc_info=error)
+        self.finished = True
+        self._report(self)
 
 
 def _warn(message: str, url: str, reason: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from proxy.backend.transport.client import Backend
-from proxy.probing.autoconfigure import Autoconfigure
+from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.prober import probe, probe_briefly
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import recommended_settings, settings_to_apply
@@ -197,11 +197,12 @@ def test_several_backends_have_to_agree(lines: list[str]) -> None:
             serving(SimulatedBackend("vllm").app) as other,
         ):
             clients = [Backend(f"{url}/v1", api_key=None, connect_timeout=5) for url in (one, two, other)]
-            autoconfigure = Autoconfigure(Settings(), used.append)
-            await autoconfigure.run(clients[:2])
+            pool: Any = None  # `run` is given the backends
+            autoconfiguration = Autoconfiguration(Settings(), pool, used.append, lambda found: None)
+            await autoconfiguration.run(clients[:2])
             assert [settings.reasoning_field for settings in used] == ["reasoning_content"]
             assert len([line for line in lines if line.startswith("adapted")]) == 1
-            await autoconfigure.run(clients[2:])
+            await autoconfiguration.run(clients[2:])
             assert used[-1].reasoning_field == "reasoning"
             assert "the backends differ: not adapted setting=reasoning_field model=simulator" in lines
             for client in clients:
