@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from proxy.conformance.checker import check_stream
-from proxy.simulator.conversation import Conversation
+from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.scenarios import long
-from proxy.simulator.script import Text
+from proxy.simulator.script import Say
 
 #: `refused`: an HTTP error. `failed`: a stream that ends with `response.failed` or `response.incomplete` and says so.
 #: `unreachable`: no connection. The other three must never be: a stream without an end, with a wrong text, or against the laws.
@@ -193,8 +193,8 @@ async def _client(ask: Ask, number: int, clients: int, delay: float, end: float,
 
 def due_text(tokens: int) -> str:
     """What the simulator says when it is asked for a long answer."""
-    (step,) = long(Conversation({"messages": []}), tokens).steps
-    assert isinstance(step, Text)
+    (step,) = long(ChatRequest({"messages": []}), tokens).steps
+    assert isinstance(step, Say)
     return step.text
 
 

@@ -1,4 +1,4 @@
-"""`responses-proxy doctor`: examine a backend, or a running gateway, and say what to change."""
+"""`responses-proxy doctor`: examine a backend or a running gateway, and say what to change."""
 
 from __future__ import annotations
 
@@ -18,37 +18,41 @@ from rich.text import Text
 from proxy.commands.diagnosis import Finding, findings, rows, server_name
 from proxy.commands.gateway_tour import Step, tour
 from proxy.commands.numbers import positive
-from proxy.probing.full import probe
+from proxy.probing.prober import probe
 from proxy.probing.profile import Profile
-from proxy.probing.recommend import fitting_settings
+from proxy.probing.recommend import recommended_settings
 from proxy.settings import backend_url
 from proxy.wire.errors import ApiError
 
-WORKS, BROKEN, UNUSABLE = 0, 1, 2
+WORKS = 0
+BROKEN = 1
+UNUSABLE = 2
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to examine, and how to report."""
+    """Add the arguments of the command."""
     parser.epilog = (
         "Exit status: 0 it works (with the settings that are printed), 1 something is broken, 2 it could not be examined. "
-        "Some twenty small requests are sent, and one prompt that is longer than the context, to see it refused."
+        "Some twenty small requests are sent, and one prompt that exceeds the context length, to see how it is refused."
     )
     parser.add_argument("url", nargs="?", metavar="URL", help=f"a Chat Completions server (default: {_DEFAULT_URL})")
     parser.add_argument("--gateway", metavar="URL", help="test a running gateway from end to end instead")
-    parser.add_argument("--model", help="model to ask (default: the first that the server lists)")
+    parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
     parser.add_argument(
         "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that fit into a file for serve --config")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the recommended settings to a file for serve --config"
+    )
     parser.add_argument("--json", action="store_true", help="report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and report; the exit status is 0 (works), 1 (broken) or 2 (could not be examined)."""
+    """Examine and report. Return the exit status: 0 (works), 1 (broken) or 2 (could not be examined)."""
     api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
     if args.gateway is not None and args.url is not None:
         return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
         return _examine_backend(args, api_key)
-    except ValueError as error:  # of `backend_url`
+    except ValueError as error:  # raised by `backend_url`
         return _unusable(str(error))
     except OSError as error:
         return _unusable(f"cannot write {args.write}: {error.strerror}")
@@ -73,15 +77,15 @@ def _unusable(text: str) -> int:
 def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
     url = backend_url(args.url or _DEFAULT_URL)
     try:
-        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, patience=args.timeout))
+        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, answer_timeout=args.timeout))
     except ApiError as error:
-        text = f"{url}: {error.message}{_way_out(error)}"
+        text = f"{url}: {error.message}{_hint(error)}"
         if not args.json:
             return _unusable(text)
         print(json.dumps({"verdict": "unreachable", "error": text}, ensure_ascii=False, indent=2))
         return UNUSABLE
     found = findings(profile)
-    settings = fitting_settings(profile)
+    settings = recommended_settings(profile)
     if args.json:
         print(json.dumps(_as_json(profile, found, settings), ensure_ascii=False, indent=2))
     else:
@@ -91,7 +95,7 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
     return BROKEN if any(finding.level == "error" for finding in found) else WORKS
 
 
-def _way_out(error: ApiError) -> str:
+def _hint(error: ApiError) -> str:
     if error.status in (401, 403):
         return " (give its key with --api-key, or in OPENAI_API_KEY)"
     if error.code == "no_model":
@@ -103,7 +107,7 @@ def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
     levels = {finding.level for finding in found}
     if "error" in levels:
         return "broken"
-    if len(settings) > 1:  # besides the backend itself
+    if len(settings) > 1:  # besides `backend`
         return "works with the settings below"
     return "works, with losses" if "warning" in levels else "works"
 
@@ -147,7 +151,7 @@ def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], con
 
 def _examine_gateway(args: argparse.Namespace, api_key: str | None) -> int:
     steps = tour(args.gateway, model=args.model, api_key=api_key, patience=args.timeout)
-    unreachable = steps[0].outcome == "failed"  # without the first there are no others
+    unreachable = steps[0].outcome == "failed"  # then there are no others
     if args.json:
         verdict = "unreachable" if unreachable else "broken" if _any_failed(steps) else "works"
         print(json.dumps({"verdict": verdict, "steps": [step._asdict() for step in steps]}, ensure_ascii=False, indent=2))
@@ -172,5 +176,5 @@ def _print_steps(steps: list[Step], console: Console) -> None:
 
 
 def _printable(text: str) -> str:
-    """What a server sent must not drive the terminal."""
+    """Replace control characters: what a server sent must not control the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

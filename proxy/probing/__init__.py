@@ -1,1 +1,1 @@
-"""What a backend can do, and which settings fit it."""
+"""Find out what a backend can do, and which settings fit it."""

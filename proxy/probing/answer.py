@@ -1,4 +1,4 @@
-"""One answer of a chat server, watched for what it tells about the server."""
+"""Send one chat request to a server, and record what its answer reveals about the server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from proxy.wire.chat_errors import read_error, read_error_chunk
 from proxy.wire.errors import ApiError
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
-#: The shape of an error body: OpenAI's, `{"object": "error"}` of SGLang, `{"error": "text"}` of Ollama, FastAPI's.
+# The shapes of error bodies: "openai" is OpenAI's, "flat" SGLang's `{"object": "error", "message": …}`, "text" Ollama's
+# `{"error": "text"}`, "detail" FastAPI's.
 ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
-#: The fields in which servers put reasoning, in the order of how usual they are.
+# The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 
 
 @dataclass
-class Call:
-    """One tool call of an answer."""
+class ReceivedCall:
+    """A tool call in an answer."""
 
     id: str | None = None
     name: str = ""
@@ -34,15 +35,19 @@ class Call:
 
 @dataclass
 class Answer:
-    """What came. `status` is 0 if there was no HTTP answer at all; `problem` says what is wrong with the stream."""
+    """What a server answered to one request.
+
+    `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
+    the field it came in. `cut` is set if we closed the connection before the end.
+    """
 
     status: int = 0
     error: ApiError | None = None
     error_shape: ErrorShape | None = None
     streamed: bool = False
     text: str = ""
-    reasoning: dict[str, str] = field(default_factory=dict)  #: by the name of the field
-    calls: dict[int, Call] = field(default_factory=dict)
+    reasoning: dict[str, str] = field(default_factory=dict)
+    calls: dict[int, ReceivedCall] = field(default_factory=dict)
     legacy_call: bool = False
     interleaved: bool = False
     finish_reason: str | None = None
@@ -51,17 +56,17 @@ class Answer:
     chunks: int = 0
     chunks_with_usage: int = 0
     token_ids: bool = False
-    cut: bool = False  #: it was ended by us
+    cut: bool = False
     problem: str | None = None
     _last_call: int = -1
 
     @property
     def ok(self) -> bool:
-        """A complete answer."""
+        """Whether the answer is complete and without errors."""
         return self.status == 200 and self.error is None and self.problem is None
 
-    def take(self, chunk: Chunk) -> None:
-        """One chunk of the stream, or a whole completion."""
+    def add(self, chunk: Chunk) -> None:
+        """Add one chunk of the stream, or a whole completion."""
         self.chunks += 1
         if chunk.error is not None or chunk.object == "error":
             self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
@@ -70,9 +75,9 @@ class Answer:
             self.chunks_with_usage += 1
             self.usage = msgspec.to_builtins(chunk.usage)
         for choice in chunk.choices or ():
-            self._take_choice(choice)
+            self._add_choice(choice)
 
-    def _take_choice(self, choice: Choice) -> None:
+    def _add_choice(self, choice: Choice) -> None:
         self.finish_reason = choice.finish_reason or self.finish_reason
         self.token_ids = self.token_ids or bool(choice.token_ids)
         delta = choice.delta or choice.message
@@ -80,23 +85,23 @@ class Answer:
             return
         if isinstance(delta.content, str):
             self.text += delta.content
-        self._take_reasoning(delta)
+        self._add_reasoning(delta)
         for call in delta.tool_calls or ():
-            self._take_call(call)
+            self._add_call(call)
         self.legacy_call = self.legacy_call or delta.function_call is not None
 
-    def _take_reasoning(self, delta: Delta) -> None:
+    def _add_reasoning(self, delta: Delta) -> None:
         for name in REASONING_FIELDS:
             piece = getattr(delta, name)
             if piece:
                 self.reasoning[name] = self.reasoning.get(name, "") + piece
 
-    def _take_call(self, delta: ToolCallDelta) -> None:
+    def _add_call(self, delta: ToolCallDelta) -> None:
         index = delta.index if delta.index is not None else max(self._last_call, 0)
         if index < self._last_call:
             self.interleaved = True
         self._last_call = index
-        call = self.calls.setdefault(index, Call())
+        call = self.calls.setdefault(index, ReceivedCall())
         call.id = delta.id or call.id
         function = delta.function
         if function is None:
@@ -106,49 +111,48 @@ class Answer:
         call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
 
-async def ask(
-    backend: Backend, body: Mapping[str, Any], headers: Mapping[str, str], *, patience: float, cut_after: int | None = None
-) -> Answer:
-    """Send a chat request and watch the answer; `cut_after` so many chunks the connection is closed.
+async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
+    """Send a chat request and return what came back within `answer_timeout` seconds.
 
-    `patience` is in seconds. Raises nothing: what goes wrong is part of the answer.
+    After `cut_after` chunks the connection is closed. Raises nothing: errors are part of the answer.
     """
     answer = Answer()
     try:
-        async with asyncio.timeout(patience), await backend.open_chat(json.dumps(body).encode(), headers) as chat:
+        async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:
             answer.status = chat.status
             if chat.status == 200:
-                await _watch(chat, answer, cut_after)
+                await _read(chat, answer, cut_after)
             else:
                 data = await chat.read()
                 answer.error = read_error(chat.status, data, chat.retry_after)
-                answer.error_shape = error_shape(data)
+                answer.error_shape = _error_shape(data)
     except TimeoutError:
-        answer.problem = f"no end within {patience:g} seconds"
+        answer.problem = f"no end within {answer_timeout:g} seconds"
     except ApiError as error:
-        answer.error, answer.problem = error, error.message
+        answer.error = error
+        answer.problem = error.message
     return answer
 
 
-async def _watch(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+async def _read(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
     answer.streamed = chat.is_event_stream
     if not chat.is_event_stream:
-        _take_payload(answer, await chat.read(16 * 1024 * 1024))
+        _add_payload(answer, await chat.read(16 * 1024 * 1024))
         answer.done = True
     else:
-        await _watch_events(chat, answer, cut_after)
+        await _read_events(chat, answer, cut_after)
     if answer.problem is None and answer.finish_reason is None and not answer.cut:
         answer.problem = "the stream ends without a finish_reason"
 
 
-async def _watch_events(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
     decoder = SSEDecoder()
     enough = asyncio.Event()
 
     def receive(data: bytes) -> None:
         try:
             for payload in decoder.feed(data):
-                _take_payload(answer, payload)
+                _add_payload(answer, payload)
         except SSETooLong as error:
             answer.problem = str(error)
         if answer.problem is not None or (cut_after is not None and answer.chunks >= cut_after):
@@ -161,7 +165,7 @@ async def _watch_events(chat: ChatStream, answer: Answer, cut_after: int | None)
         if tasks[0].done():
             await tasks[0]
             for payload in decoder.finish():
-                _take_payload(answer, payload)
+                _add_payload(answer, payload)
         else:
             answer.cut = True
     finally:
@@ -170,18 +174,18 @@ async def _watch_events(chat: ChatStream, answer: Answer, cut_after: int | None)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _take_payload(answer: Answer, payload: bytes) -> None:
+def _add_payload(answer: Answer, payload: bytes) -> None:
     if payload == b"[DONE]":
         answer.done = True
         return
     try:
-        answer.take(decode_chunk(payload))
+        answer.add(decode_chunk(payload))
     except MalformedChunk:
         answer.problem = "a chunk that is not valid JSON of a chat completion"
 
 
-def error_shape(body: bytes) -> ErrorShape:
-    """How an error body is built."""
+def _error_shape(body: bytes) -> ErrorShape:
+    """Tell how an error body is built."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a backend can do: the facts that `proxy/probing/full.py` finds out, and nothing that follows from them."""
+"""What a backend can do: the facts that `prober.py` finds out, without conclusions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Server = Literal["vllm", "sglang", "llamacpp", "ollama", "unknown"]
 
 @dataclass(frozen=True)
 class Model:
-    """A model that is served; `max_length` is its context in tokens, None if the server does not tell."""
+    """A model that the server lists; `max_length` is its context length in tokens, None if unknown."""
 
     id: str
     max_length: int | None
@@ -20,17 +20,20 @@ class Model:
 
 @dataclass
 class Profile:
-    """The facts. None stands for what could not be found out.
+    """The facts about one server and one of its models. None means unknown.
 
-    `reasoning_field`: where parsed reasoning came; None if none did. `texts`: the content of some answers, in which markup
-    may be found. `thoughts_alone`: a whole answer came as reasoning, without text or call.
+    `refusal`: why chat requests are refused; then little else is known.
+    `reasoning_field`: the field in which parsed reasoning came; None if none came. `texts`: the content of some answers, by the
+    name of the request, to look for markup in. `thoughts_alone`: a whole answer came as reasoning, without text or call.
     `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
-    "none" (the model made no call that was parsed), "refused" (the server takes no tools; `calls_refusal` is what it said).
-    `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: conversation → whether the
-    template takes it. `overflow`: an overlong prompt is "recognised" by its error, "unclear" or "accepted".
-    `pattern_reading`: the pattern of an argument of a strict function is enforced, and matched with its JSON as written or
-    with its text; None if it is not enforced.
-    `stops`: generation ends when the client leaves. `problems`: answers that broke, with what happened.
+    "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message).
+    `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: whether the chat template accepts
+    each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted.
+    `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
+    `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
+    if it is not enforced.
+    `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
+    `seconds`: how long probing took.
     """
 
     url: str
@@ -69,9 +72,9 @@ class Profile:
 
     @property
     def max_length(self) -> int | None:
-        """The context of the model that was asked, in tokens."""
+        """The context length of the probed model, in tokens."""
         return next((known.max_length for known in self.models if known.id == self.model), None)
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the facts as plain values."""
         return asdict(self)

@@ -1,10 +1,9 @@
-"""Asking a chat server: the requests of which an examination is made, and what each answer adds to the profile."""
+"""The requests that probing sends to a chat server, and what each answer adds to the profile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import aiohttp
@@ -16,7 +15,7 @@ from proxy.probing.profile import Model, Profile, Server
 from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError
 
-#: What `owned_by` says in the list of models.
+# The server, by what `owned_by` says in its list of models.
 _OWNERS: dict[str, Server] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
 _BODY_LIMIT = 4 * 1024 * 1024
 
@@ -41,23 +40,23 @@ ASSISTANT = {"role": "assistant", "content": "Hello."}
 
 
 class Questions:
-    """One server and what is known about it so far.
+    """Sends requests to one server and notes in `profile` what every answer reveals.
 
-    `patience`: the longest time for one answer, in seconds. `token_ids`: whether streams ask for them, which a server that
-    is strict about names refuses.
+    `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
+    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request.
     """
 
-    def __init__(self, backend: Backend, profile: Profile, patience: float, *, token_ids: bool = True) -> None:
+    def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
         self.backend = backend
         self.profile = profile
         self.limit_field = "max_completion_tokens"
-        self._patience = patience
-        self._token_ids = token_ids
+        self.wants_token_ids = True
+        self._answer_timeout = answer_timeout
 
-    async def list_models(self, wanted: str | None, context: int | None = None) -> None:
-        """Choose the model: `wanted`, or the first. `context`: tokens, where the server tells it elsewhere.
+    async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
+        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere.
 
-        Raises `ApiError` if nobody is there (502, 504), if the key is wrong (401, 403), or if no model is listed.
+        Raises `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed.
         """
         status, value = await self.get("models")
         if status in (401, 403):
@@ -76,15 +75,18 @@ class Questions:
             profile.models.append(Model(profile.model, context))
 
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
-        """Status and value (JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if nobody is there."""
-        headers: Mapping[str, str] = {"Content-Type": "application/json"} if data is not None else {}
+        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST.
+
+        Raises `ApiError` if the server cannot be reached.
+        """
+        method = "GET" if data is None else "POST"
+        headers = () if data is None else (("Content-Type", "application/json"),)
         try:
-            async with asyncio.timeout(self._patience):
-                method = "GET" if data is None else "POST"
-                async with await self.backend.request(method, path, below=below, body=data, headers=headers.items()) as answer:
+            async with asyncio.timeout(self._answer_timeout):
+                async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
                     body = await answer.content.read(_BODY_LIMIT)
         except TimeoutError:
-            raise ApiError(504, f"/{path} did not answer within {self._patience:g} seconds.") from None
+            raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:
             return 0, None
         try:
@@ -93,7 +95,7 @@ class Questions:
             return answer.status, body.decode("utf-8", "replace")
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
-        """Ask with a stream, and note what every stream tells."""
+        """Ask for a stream, and note in the profile what every stream reveals."""
         body = {
             "model": self.profile.model,
             "messages": [{"role": "user", "content": question}],
@@ -102,13 +104,13 @@ class Questions:
             self.limit_field: limit,
             **extras,
         }
-        if self._token_ids:
+        if self.wants_token_ids:
             body["return_token_ids"] = True
-        answer = await ask(self.backend, body, {}, patience=self._patience, cut_after=cut_after)
-        self._learn(name, answer)
+        answer = await ask(self.backend, body, answer_timeout=self._answer_timeout, cut_after=cut_after)
+        self._note(name, answer)
         return answer
 
-    def _learn(self, name: str, answer: Answer) -> None:
+    def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
         if answer.problem is not None:
             profile.problems[name] = answer.problem
@@ -116,17 +118,17 @@ class Questions:
             profile.problems[name] = f"HTTP {answer.status}: {answer.error.message}"
         if answer.status != 200:
             return
-        if answer.text.strip() and name != "disconnect":  # what is written beyond its end may be anything
+        if answer.text.strip() and name != "disconnect":  # that one ignores the end token
             profile.texts[name] = answer.text[:4000]
         found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
         profile.reasoning_field = profile.reasoning_field or found
         profile.token_ids = bool(profile.token_ids) or answer.token_ids
         if answer.ok and not answer.cut:
-            self._learn_usage(answer)
+            self._note_usage(answer)
             if found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls:
                 profile.thoughts_alone = True
 
-    def _learn_usage(self, answer: Answer) -> None:
+    def _note_usage(self, answer: Answer) -> None:
         profile = self.profile
         every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
         profile.usage = "none" if answer.usage is None else "every" if every else "last"
@@ -135,13 +137,13 @@ class Questions:
         profile.reports_reasoning_tokens |= details.get("reasoning_tokens") is not None
         profile.reports_cached_tokens |= (usage.get("prompt_tokens_details") or {}).get("cached_tokens") is not None
 
-    async def short(self, messages: list[dict[str, Any]], **extras: Any) -> Answer:
-        """One token, not streamed: is it accepted?"""
+    async def ask_one_token(self, messages: list[dict[str, Any]], **extras: Any) -> Answer:
+        """Ask for one token, not streamed, to see whether these messages are accepted."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
-        return await ask(self.backend, body, {}, patience=self._patience)
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
 
-    async def find_limit(self) -> Answer:
-        """The fields that may limit an answer: the first that does. The last answer that was given."""
+    async def find_limit_field(self) -> Answer:
+        """Find the field that limits an answer, and return the last answer."""
         fields: list[Literal["max_completion_tokens", "max_tokens"]] = ["max_completion_tokens", "max_tokens"]
         for name in fields[fields.index("max_tokens") if self.limit_field == "max_tokens" else 0 :]:
             self.limit_field = name
@@ -150,19 +152,19 @@ class Questions:
                 self.profile.max_tokens_field = name
                 return answer
             if answer.status not in (200, 400, 422):
-                break  # not for the name of a field
+                break  # refused, but not because of the field's name
         self.limit_field = "max_completion_tokens"
         self.profile.max_tokens_field = "none" if answer.ok else None
         return answer
 
 
 def accepted(answer: Answer) -> bool | None:
-    """Whether a conversation passed the chat template (llama.cpp answers 500 where it does not)."""
+    """Tell whether the chat template accepted the messages (llama.cpp answers 500 if not); None if that is unknown."""
     return answer.status == 200 if answer.status in (200, 400, 404, 422, 500) else None
 
 
 def refusal_of(answer: Answer) -> str:
-    """Why there was no answer, in words."""
+    """Say in words why there was no answer."""
     message = answer.error.message if answer.error is not None else answer.problem or "no answer"
     return f"HTTP {answer.status}: {message}" if answer.status else message
 

@@ -13,6 +13,7 @@ from proxy import __version__
 from proxy.backend.member import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
+from proxy.probing.autoconfiguration import Autoconfiguration, Report
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
 from proxy.server.generation.create import Responses
@@ -22,7 +23,6 @@ from proxy.server.generation.live_settings import InForce, LiveSettings, transla
 from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
-from proxy.server.setup.autoconfiguration import Autoconfiguration, Report
 from proxy.server.setup.backends import PoolJournal, pool_options, specs_of
 from proxy.server.setup.storage import open_store
 from proxy.settings import Settings

@@ -1,13 +1,11 @@
 """An embedded Chat Completions server that behaves like vLLM 0.32, without a GPU: for demos, tests and load.
 
-What it answers is chosen by the last user message, the model name or headers (see `directives`); how it words it by its
-personality; what goes wrong by faults.
+The last user message, the model name or headers choose what it answers (see `directives.py`); its personality determines the
+wording; faults determine what goes wrong.
 """
 
-from proxy.simulator.app import create_app
-from proxy.simulator.options import SimulatorOptions
+from proxy.simulator.app import create_app, serving
 from proxy.simulator.personality import PERSONALITIES, Personality
-from proxy.simulator.serving import serving
-from proxy.simulator.state import COUNTERS, RECEIVED
+from proxy.simulator.state import COUNTERS, RECEIVED, SimulatorOptions
 
 __all__ = ["COUNTERS", "PERSONALITIES", "RECEIVED", "Personality", "SimulatorOptions", "create_app", "serving"]

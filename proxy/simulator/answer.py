@@ -1,4 +1,4 @@
-"""From a request to everything that its answer needs: scenario, personality, faults, pace, ids, tokens."""
+"""Plan the answer to a request: scenario, personality, faults, pace, ids, tokens."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from typing import Any
 from aiohttp import web
 
 from proxy.simulator import tokenizer
+from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.chunks import Rendered, Style, render
-from proxy.simulator.conversation import Conversation
 from proxy.simulator.directives import Directives, read_directives
-from proxy.simulator.errors import WORDINGS, Refused, context_overflow, refusal, vllm_error
+from proxy.simulator.errors import WORDINGS, ErrorAnswer, context_overflow, status_error, vllm_error
 from proxy.simulator.faults import Faults
 from proxy.simulator.frames import Stream
-from proxy.simulator.options import SimulatorOptions
 from proxy.simulator.personality import PERSONALITIES, Personality
 from proxy.simulator.scenarios import SCENARIOS, long
-from proxy.simulator.script import Call, Script
-from proxy.simulator.state import OPTIONS, STRIKES
+from proxy.simulator.script import CallTool, Script
+from proxy.simulator.state import FAULT_COUNTS, OPTIONS, SimulatorOptions
 from proxy.simulator.validation import check_chat_request, check_prompt_length
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Durations in seconds. `refused`: the error answer that a fault wants instead, after any slow headers."""
+class AnswerPlan:
+    """Everything that an answer needs. Durations are in seconds. `error` is sent instead, after any slow headers."""
 
     rendered: Rendered
     stream: Stream
@@ -35,33 +34,36 @@ class Answer:
     streams: bool
     tokens_per_second: float
     first_token_seconds: float
-    refused: Refused | None
+    error: ErrorAnswer | None
 
 
-def prepare_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Application) -> Answer:
-    """Raises `Refused` for a request that a real server refuses too, and for directives that make no sense."""
+def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Application) -> AnswerPlan:
+    """Plan the answer to a chat request.
+
+    Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid directives.
+    """
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)
-    conversation = Conversation(body)
-    directives = _directives(conversation, model, headers)
+    request = ChatRequest(body)
+    directives = _directives(request, model, headers)
     personality = options.personality
     if directives.personality is not None:
         personality = PERSONALITIES[directives.personality]
         check_chat_request(body, personality, options.max_model_len)
-    prompt = conversation.prompt_text()
+    prompt = request.prompt_text()
     prompt_tokens = tokenizer.count(prompt)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
-    faults = _striking(directives.faults, conversation, app)
-    rendered = render(_script(conversation, directives, personality), _style(body, personality, faults))
-    return Answer(
+    faults = _faults_now(directives.faults, request, app)
+    rendered = render(_script(request, directives, personality), _style(body, personality, faults))
+    return AnswerPlan(
         rendered=rendered,
         stream=_stream(body, model, personality, prompt, prompt_tokens, rendered.calls),
         faults=faults,
         streams=bool(body.get("stream")),
         tokens_per_second=_pace(directives, options),
         first_token_seconds=options.first_token_seconds + faults.delay,
-        refused=_refused(faults, personality, prompt_tokens, options),
+        error=_error(faults, personality, prompt_tokens, options),
     )
 
 
@@ -75,36 +77,36 @@ def _model(body: dict[str, Any], options: SimulatorOptions) -> str:
     return model
 
 
-def _directives(conversation: Conversation, model: str, headers: Mapping[str, str]) -> Directives:
+def _directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
     try:
-        return read_directives(conversation, model, headers)
+        return read_directives(request, model, headers)
     except ValueError as error:
         raise vllm_error(str(error)) from None
 
 
-def _striking(faults: Faults, conversation: Conversation, app: web.Application) -> Faults:
-    """The faults if they are to strike this very request, else none."""
+def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> Faults:
+    """Return the faults if they should happen to this request, else none."""
     if not faults:
         return faults
-    step = len(conversation.tool_results)
+    step = len(request.tool_results)
     if faults.step is not None and faults.step != step:
         return Faults()
-    message = f"{conversation.question}\0{step}"
-    return faults if app[STRIKES].strike(message, faults.times) else Faults()
+    message = f"{request.question}\0{step}"
+    return faults if app[FAULT_COUNTS].count(message, faults.times) else Faults()
 
 
-def _script(conversation: Conversation, directives: Directives, personality: Personality) -> Script:
+def _script(request: ChatRequest, directives: Directives, personality: Personality) -> Script:
     if directives.scenario == "long" and directives.tokens:
-        script = long(conversation, directives.tokens)
+        script = long(request, directives.tokens)
     else:
         try:
-            script = SCENARIOS[directives.scenario](conversation)
-        except ValueError as error:  # a schema that is none
+            script = SCENARIOS[directives.scenario](request)
+        except ValueError as error:  # an invalid schema
             raise vllm_error(str(error)) from None
-    if conversation.request.get("tool_choice") == "none" and personality.markup is None:
-        return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, Call)))
-    if personality.function_call:  # the old field has room for one call
-        calls = [step for step in script.steps if isinstance(step, Call)]
+    if request.body.get("tool_choice") == "none" and personality.markup is None:
+        return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, CallTool)))
+    if personality.function_call:  # the old field holds one call
+        calls = [step for step in script.steps if isinstance(step, CallTool)]
         return replace(script, steps=tuple(step for step in script.steps if step not in calls[1:]))
     return script
 
@@ -143,11 +145,11 @@ def _pace(directives: Directives, options: SimulatorOptions) -> float:
     return options.tokens_per_second if directives.tokens_per_second is None else directives.tokens_per_second
 
 
-def _refused(faults: Faults, personality: Personality, prompt_tokens: int, options: SimulatorOptions) -> Refused | None:
+def _error(faults: Faults, personality: Personality, prompt_tokens: int, options: SimulatorOptions) -> ErrorAnswer | None:
     make = personality.shape.make
     if faults.overflow is not None:
         wording = next(known for known in WORDINGS if known == faults.overflow)
         return context_overflow(wording, max(prompt_tokens, options.max_model_len + 1), options.max_model_len)
     if faults.status is not None:
-        return refusal(make, faults.status, faults.retry_after)
+        return status_error(make, faults.status, faults.retry_after)
     return None

@@ -1,4 +1,4 @@
-"""The simulated server: an aiohttp application."""
+"""The simulated server: an aiohttp application, and how to serve it."""
 
 from __future__ import annotations
 
@@ -6,51 +6,61 @@ import asyncio
 import hmac
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
-from proxy.simulator.answer import Answer, prepare_answer
+from proxy.simulator.answer import AnswerPlan, plan_answer
 from proxy.simulator.completion import completion
 from proxy.simulator.endpoints import add_model_routes
-from proxy.simulator.errors import Refused, refusal, vllm_error
+from proxy.simulator.errors import ErrorAnswer, status_error, vllm_error
 from proxy.simulator.frames import build_frames
-from proxy.simulator.metrics import Counters
-from proxy.simulator.options import SimulatorOptions
 from proxy.simulator.playback import Player
-from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED, STRIKES, Strikes
+from proxy.simulator.state import COUNTERS, FAULT_COUNTS, OPTIONS, RECEIVED, Counters, FaultCounts, SimulatorOptions
 from proxy.simulator.validation import parsed_body
 
 _MAX_BODY = 256 * 1024 * 1024
 
 
 def create_app(options: SimulatorOptions | None = None) -> web.Application:
-    """The application; it keeps no state but counters and the last requests received."""
+    """Create the application. Its only state are counters and the last requests received."""
     app = web.Application(middlewares=[_errors], client_max_size=_MAX_BODY)
     app[OPTIONS] = options or SimulatorOptions()
     app[COUNTERS] = Counters()
     app[RECEIVED] = deque(maxlen=32)
-    app[STRIKES] = Strikes()
+    app[FAULT_COUNTS] = FaultCounts()
     app.router.add_post("/v1/chat/completions", chat_completions)
     add_model_routes(app)
     return app
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+@asynccontextmanager
+async def serving(app: web.Application, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve an application and yield its base URL. Port 0 takes a free one. Raises `OSError` if the port is taken."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port, backlog=4096)
+        await site.start()
+        bound = runner.addresses[0]
+        yield f"http://{f'[{bound[0]}]' if ':' in bound[0] else bound[0]}:{bound[1]}"
+    finally:
+        await runner.cleanup()
 
 
 @web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _errors(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
     try:
         _check_key(request)
         return await handler(request)
-    except Refused as error:
+    except ErrorAnswer as error:
         headers = {} if error.retry_after is None else {"retry-after": error.retry_after}
         return web.json_response(error.body, status=error.status, headers=headers)
-    except ConnectionError:  # the client has left: nobody will read this
+    except ConnectionError:  # the client has disconnected: nobody will read this
         return web.Response(status=499)
-    except web.HTTPException as error:  # routes that do not exist answer in the shape of vLLM's web framework
+    except web.HTTPException as error:  # unknown routes answer in the format of vLLM's web framework
         return web.json_response({"detail": error.reason}, status=error.status)
 
 
@@ -60,14 +70,14 @@ def _check_key(request: web.Request) -> None:
         return
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if not hmac.compare_digest(given.encode(), key.encode()):
-        raise refusal("vllm", 401)
+        raise status_error("vllm", 401)
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
-    """`POST /v1/chat/completions`."""
+    """Handle `POST /v1/chat/completions`."""
     body = parsed_body(await request.read(), request.content_type)
     request.app[RECEIVED].append({"body": body, "headers": dict(request.headers)})
-    answer = prepare_answer(body, request.headers, request.app)
+    answer = plan_answer(body, request.headers, request.app)
     counters = request.app[COUNTERS]
     counters.requests += 1
     counters.running += 1
@@ -77,19 +87,19 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         counters.running -= 1
 
 
-async def _answer(request: web.Request, answer: Answer) -> web.StreamResponse:
+async def _answer(request: web.Request, answer: AnswerPlan) -> web.StreamResponse:
     transport = request.transport
     if transport is None or answer.faults.reset:
-        return _cut(transport)
+        return _cut_connection(transport)
     if not await _wait(answer.faults.slow_headers, transport):
-        return _left(request)
-    if answer.refused is not None:
-        raise answer.refused
+        return _disconnected(request)
+    if answer.error is not None:
+        raise answer.error
     request.app[COUNTERS].prompt_tokens += answer.stream.prompt_tokens
     return await (_stream(request, answer, transport) if answer.streams else _complete(request, answer, transport))
 
 
-async def _stream(request: web.Request, answer: Answer, transport: asyncio.Transport) -> web.StreamResponse:
+async def _stream(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
     if request.version >= (1, 1):
         response.enable_chunked_encoding()
@@ -97,22 +107,22 @@ async def _stream(request: web.Request, answer: Answer, transport: asyncio.Trans
     frames = build_frames(answer.rendered, answer.stream, answer.faults)
     counters = request.app[COUNTERS]
     player = Player(frames, transport, counters, chunked=response.chunked, tokens_per_second=answer.tokens_per_second)
-    outcome = await player.play(answer.first_token_seconds)
-    if outcome == "finished":
+    ending = await player.play(answer.first_token_seconds)
+    if ending == "finished":
         counters.finished[answer.rendered.finish_reason] += 1
         await response.write_eof()
-    elif outcome == "gone":
+    elif ending == "gone":
         counters.aborted += 1
     return response
 
 
-async def _complete(request: web.Request, answer: Answer, transport: asyncio.Transport) -> web.StreamResponse:
+async def _complete(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:
     pace = answer.tokens_per_second
     generation = answer.rendered.completion_tokens / pace if pace > 0 else 0.0
     if not await _wait(answer.first_token_seconds + generation + answer.faults.silence, transport):
-        return _left(request)
+        return _disconnected(request)
     if answer.faults.drop is not None or answer.faults.eof is not None:
-        return _cut(transport)
+        return _cut_connection(transport)
     if answer.faults.error is not None:
         raise vllm_error("Internal server error", type="InternalServerError", status=500)
     counters = request.app[COUNTERS]
@@ -128,7 +138,7 @@ async def _complete(request: web.Request, answer: Answer, transport: asyncio.Tra
 
 
 async def _wait(seconds: float, transport: asyncio.Transport) -> bool:
-    """Wait, but not for a client that has left: False then."""
+    """Wait, and return whether the client is still connected; stop waiting if it is not."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while (left := end - loop.time()) > 0:
@@ -138,12 +148,12 @@ async def _wait(seconds: float, transport: asyncio.Transport) -> bool:
     return not transport.is_closing()
 
 
-def _cut(transport: asyncio.Transport | None) -> web.Response:
+def _cut_connection(transport: asyncio.Transport | None) -> web.Response:
     if transport is not None:
         transport.abort()
     return web.Response()
 
 
-def _left(request: web.Request) -> web.Response:
+def _disconnected(request: web.Request) -> web.Response:
     request.app[COUNTERS].aborted += 1
     return web.Response(status=499)

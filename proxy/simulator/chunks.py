@@ -1,7 +1,7 @@
-"""Tokens become the chunks of a chat stream: everything of a chunk that does not depend on the single request.
+"""Render tokens as the chunks of a chat stream, as far as they do not depend on the request.
 
-Rendering costs; sending must not. So a stream's chunks are rendered once per script and style, kept, and shared by all streams
-that play the same: a chunk sent is the stream's own head (id, time, model) followed by these bytes.
+Rendering is slow, and sending must be fast. So chunks are rendered once per script and style, cached, and shared by all
+streams of the same script: a chunk that is sent consists of the stream's own head (id, time, model) and these bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from proxy.simulator.personality import Personality, Shape
 from proxy.simulator.script import Script
 from proxy.simulator.tokenizer import END, token_id
 
-#: Stands in rendered bytes for the id of call N, which is new in every stream.
+# A placeholder for the id of call N, which is new in every stream.
 CALL_ID = "\x7fcall-%d\x7f"
 _RANK = {"silent": -1, "reasoning": 0, "content": 1, "refusal": 1, "name": 2, "arguments": 2}
 
 
-class Chunk(NamedTuple):
-    """One chunk after the head. `tokens` and `reasoning_tokens` count from the beginning of the answer, this chunk included."""
+class RenderedChunk(NamedTuple):
+    """A chunk without its head. `tokens` and `reasoning_tokens` count from the beginning of the answer, this chunk included."""
 
     body: bytes
     tokens: int
@@ -34,25 +34,25 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Style:
-    """Everything that decides about the bytes of a script."""
+    """Everything besides the script that its bytes depend on."""
 
     personality: Personality
     token_ids: bool = False
-    #: number of alternatives per token; None for no logprobs
+    # number of alternatives per token; None for no logprobs
     logprobs: int | None = None
-    #: the most tokens the answer may have, the end token included; None for no limit
+    # the largest number of tokens, the end token included; None for no limit
     max_tokens: int | None = None
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The chunks of an answer from the first token to the finish reason, with the sums of the whole.
+    """The chunks of an answer from the first token to the finish reason, with totals.
 
-    `closing` is what every chunk's bytes end with: a place to put `usage` into.
+    `closing` ends the bytes of every chunk: `usage` may be inserted before it.
     """
 
-    chunks: tuple[Chunk, ...]
-    #: the chunks' bytes and token counts again, as the streams want them
+    chunks: tuple[RenderedChunk, ...]
+    # the bytes and token counts of the chunks, as streams use them
     bodies: tuple[bytes, ...]
     counts: tuple[int, ...]
     tokens: tuple[Token, ...]
@@ -64,9 +64,9 @@ class Rendered:
 
 
 def render(script: Script, style: Style) -> Rendered:
-    """The chunks of a script. Long scripts are not kept (they would fill the memory); the usual ones are."""
+    """Render the chunks of a script. Those of long scripts are not cached: they would fill the memory."""
     size = sum(len(getattr(step, "text", "")) for step in script.steps)
-    return _render(script, style) if size > 100_000 else _render_and_keep(script, style)
+    return _render(script, style) if size > 100_000 else _render_cached(script, style)
 
 
 def _render(script: Script, style: Style) -> Rendered:
@@ -90,7 +90,7 @@ def _render(script: Script, style: Style) -> Rendered:
     )
 
 
-_render_and_keep = lru_cache(maxsize=32)(_render)
+_render_cached = lru_cache(maxsize=32)(_render)
 
 
 def _finish_reason(tokens: list[Token], personality: Personality) -> str:
@@ -103,14 +103,14 @@ def _closing(shape: Shape) -> bytes:
     return f"{shape.chunk_extra}}}\n\n".encode()
 
 
-def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[Chunk]:
+def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[RenderedChunk]:
     shape = style.personality.shape
     show_silent = style.token_ids or style.logprobs is not None
     if not style.personality.markup and shape.first_arguments == "whole":
         tokens = _whole_calls(tokens)
     groups = list(_groups(tokens, style.personality))
-    last = groups.pop() if cut and groups else []  # the text of a cut answer rides on the chunk with the finish reason
-    chunks: list[Chunk] = []
+    last = groups.pop() if cut and groups else []  # the text of a cut answer shares the chunk with the finish reason
+    chunks: list[RenderedChunk] = []
     count = reasoning = 0
     for group in groups:
         count += len(group)
@@ -118,24 +118,25 @@ def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[C
         delta = _delta(group, style.personality)
         if delta or show_silent or style.personality.markup:
             body = _body(delta, group, style, None)
-            chunks.append(Chunk(body, count, reasoning, _field(group), _names_call(group)))
+            chunks.append(RenderedChunk(body, count, reasoning, _field(group), _names_call(group)))
     if not cut:
         last = [Token(END, "silent", "")]
     count += len(last)
     reasoning += sum(token.field == "reasoning" for token in last)
     body = _body(_delta(last, style.personality), last, style, finish)
-    return [*chunks, Chunk(body, count, reasoning, "finish", _names_call(last))]
+    return [*chunks, RenderedChunk(body, count, reasoning, "finish", _names_call(last))]
 
 
 def _groups(tokens: Sequence[Token], personality: Personality) -> Iterator[list[Token]]:
-    """Tokens that share a delta: `tokens_per_delta` of them, fewer where a delta could not keep their order."""
+    """Group tokens that share a delta: `tokens_per_delta` of them, or fewer where a delta could not keep their order."""
     group: list[Token] = []
     rank = -1
     for token in tokens:
         token_rank = _RANK["content"] if personality.markup else _RANK[token.field]
         if group and (len(group) >= personality.tokens_per_delta or -1 < token_rank < rank):
             yield group
-            group, rank = [], -1
+            group = []
+            rank = -1
         group.append(token)
         rank = max(rank, token_rank)
     if group:
@@ -143,7 +144,7 @@ def _groups(tokens: Sequence[Token], personality: Personality) -> Iterator[list[
 
 
 def _whole_calls(tokens: list[Token]) -> list[Token]:
-    """Each call in one piece, where its last arguments were."""
+    """Put each call in one piece, at the position of its last arguments."""
     arguments: dict[int, str] = {}
     last: dict[int, int] = {}
     names: dict[int, str] = {}
@@ -156,7 +157,7 @@ def _whole_calls(tokens: list[Token]) -> list[Token]:
     result = []
     for position, token in enumerate(tokens):
         if token.field == "arguments" and last[token.call] == position:
-            # the name travels in front of the arguments, apart from them by a character that JSON text cannot hold
+            # name and arguments, separated by a character that JSON text cannot contain
             result.append(Token(token.raw, "name", f"{names[token.call]}\0{arguments[token.call]}", token.call))
         elif token.field in ("name", "arguments"):
             result.append(Token(token.raw, "silent", "", token.call))

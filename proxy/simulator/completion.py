@@ -9,7 +9,7 @@ from proxy.simulator.frames import Stream, usage
 
 
 def completion(rendered: Rendered, stream: Stream) -> dict[str, Any]:
-    """The body; for vLLM with all the keys that it sends as null."""
+    """Build the body; for vLLM with all the keys that it sends as null."""
     message = _message(rendered, stream)
     choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": rendered.finish_reason}
     body: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""What a request tells the simulator to do: in the user's words, in the model name, or in headers.
+"""Directives: how a request tells the simulator what to do, in the user message, the model name or headers.
 
 In the last user message: `scenario: NAME`, `fault: SPEC`, `personality: NAME`, `tps: N` (tokens per second), `tokens: N`
 (a long answer). In the model name the same without the words in front, joined by `+`: `sim-agent`, `sim-long+tps=20`,
-`sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the text that a message could hold.
+`sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the directives that a message could contain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxy.simulator.conversation import Conversation
+from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.faults import Faults, parse_faults
 from proxy.simulator.personality import PERSONALITIES
 from proxy.simulator.scenarios import SCENARIOS, choose, is_title_request
@@ -22,7 +22,7 @@ _MODEL_PREFIX = "sim-"
 
 @dataclass(frozen=True)
 class Directives:
-    """`scenario` is always a name in `SCENARIOS`; None means that the server's own setting counts."""
+    """What to do for one request. `scenario` is a name in `SCENARIOS`; None means the server's own setting."""
 
     scenario: str
     faults: Faults
@@ -31,16 +31,19 @@ class Directives:
     tokens: int | None = None
 
 
-def read_directives(conversation: Conversation, model: str, headers: Mapping[str, str]) -> Directives:
-    """Headers count before words, words before the model name. Raises `ValueError` for a name that is not known."""
+def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
+    """Read the directives; headers take precedence over the message, the message over the model name.
+
+    Raises `ValueError` for an unknown name.
+    """
     found = _from_model(model)
-    if not is_title_request(conversation):  # a title request quotes the user's first message, directives included
-        found |= _from_text(conversation.question)
+    if not is_title_request(request):  # a title request quotes the user's first message, directives included
+        found |= _from_text(request.question)
     found |= _from_text(headers.get("x-simulator", ""))
     if "x-simulator-fault" in headers:
         found["fault"] = headers["x-simulator-fault"]
     tokens = found.get("tokens")
-    scenario = found.get("scenario") or ("long" if tokens else choose(conversation))
+    scenario = found.get("scenario") or ("long" if tokens else choose(request))
     return Directives(
         scenario=_known(scenario.replace("-", "_"), SCENARIOS, "scenario"),
         faults=parse_faults(found.get("fault", "")),

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.simulator import tokenizer
-from proxy.simulator.conversation import Conversation
+from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.errors import vllm_error
 from proxy.simulator.personality import Make
 from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED
@@ -22,7 +22,7 @@ _DIMENSIONS = 8
 
 
 def add_model_routes(app: web.Application) -> None:
-    """Register the routes; those by which a make is recognised exist only for that make."""
+    """Register the routes; the one that identifies the server depends on the server that is simulated."""
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
@@ -36,7 +36,7 @@ def add_model_routes(app: web.Application) -> None:
 
 
 def _identity(make: Make, context: int) -> tuple[str, dict[str, Any]]:
-    """The endpoint by which a server of this make is known, with its answer."""
+    """Return the endpoint that identifies a server of this make, with its answer."""
     known: dict[Make, tuple[str, dict[str, Any]]] = {
         "vllm": ("/version", {"version": "0.32.0"}),
         "sglang": ("/get_server_info", {"version": "0.5.6", "context_length": context}),
@@ -55,7 +55,7 @@ def _constant(answer: dict[str, Any]) -> Any:
 
 
 async def models(request: web.Request) -> web.Response:
-    """`GET /v1/models`: with `max_model_len`, as vLLM and SGLang report it."""
+    """Handle `GET /v1/models`; vLLM and SGLang report `max_model_len`."""
     options = request.app[OPTIONS]
     created = int(time.time())
     shape = options.personality.shape
@@ -71,29 +71,29 @@ async def models(request: web.Request) -> web.Response:
 
 
 async def health(request: web.Request) -> web.Response:
-    """`GET /health`: 200 and nothing else."""
+    """Handle `GET /health`: 200 without a body."""
     return web.Response()
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """`GET /metrics`."""
+    """Handle `GET /metrics`."""
     text = request.app[COUNTERS].exposition(request.app[OPTIONS].models[0])
     return web.Response(text=text, content_type="text/plain")
 
 
 async def requests(request: web.Request) -> web.Response:
-    """`GET /simulator/requests`: the last chat requests received, oldest first (for tests: what did the gateway send?)."""
+    """Handle `GET /simulator/requests`: the last chat requests received, oldest first, so that tests can see them."""
     return web.json_response([entry["body"] for entry in request.app[RECEIVED]])
 
 
 async def tokenize(request: web.Request) -> web.Response:
-    """`POST /tokenize`: of a `prompt`, or of `messages` in their template."""
+    """Handle `POST /tokenize`, of a `prompt` or of `messages` in their template."""
     body = parsed_body(await request.read(), request.content_type)
     text = body.get("prompt")
     if not isinstance(text, str):
         if not isinstance(body.get("messages"), list):
             raise vllm_error("1 validation error:\n  Field required", type="Bad Request", param="body.prompt")
-        text = Conversation(body).prompt_text()
+        text = ChatRequest(body).prompt_text()
     pieces = tokenizer.split(text)
     answer = {
         "count": len(pieces),
@@ -105,7 +105,7 @@ async def tokenize(request: web.Request) -> web.Response:
 
 
 async def detokenize(request: web.Request) -> web.Response:
-    """`POST /detokenize`."""
+    """Handle `POST /detokenize`."""
     body = parsed_body(await request.read(), request.content_type)
     try:
         return web.json_response({"prompt": tokenizer.decode(list(body.get("tokens") or ()))})
@@ -114,7 +114,7 @@ async def detokenize(request: web.Request) -> web.Response:
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
-    """`POST /v1/completions`: repeats the prompt, in one chunk if streamed."""
+    """Handle `POST /v1/completions`: repeat the prompt, in one chunk if streamed."""
     body = parsed_body(await request.read(), request.content_type)
     prompt = body.get("prompt")
     text = f" … {prompt if isinstance(prompt, str) else 'and so on'}"
@@ -137,7 +137,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def embeddings(request: web.Request) -> web.Response:
-    """`POST /v1/embeddings`: a small vector per input, the same for the same text."""
+    """Handle `POST /v1/embeddings`: a small vector per input, the same for the same text."""
     body = parsed_body(await request.read(), request.content_type)
     given = body.get("input")
     inputs = [given] if isinstance(given, str) else list(given or ())

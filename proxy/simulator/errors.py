@@ -1,4 +1,4 @@
-"""Error answers in the wordings of several servers."""
+"""Error answers, in the wording of several servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.simulator.personality import Make
 
-#: Whose wordings there are.
+# The servers whose wording is known.
 WORDINGS: tuple[Make, ...] = ("vllm", "sglang", "llamacpp", "ollama", "openai")
 
 _TYPES = {
@@ -28,8 +28,8 @@ _MESSAGES = {
 }
 
 
-class Refused(Exception):
-    """The request gets this error answer: HTTP status and JSON body."""
+class ErrorAnswer(Exception):
+    """An error answer to a request: HTTP status and JSON body."""
 
     def __init__(self, status: int, body: dict[str, Any], retry_after: str | None = None) -> None:
         super().__init__(str(body))
@@ -38,13 +38,13 @@ class Refused(Exception):
         self.retry_after = retry_after
 
 
-def vllm_error(message: str, *, type: str = "BadRequestError", param: str | None = None, status: int = 400) -> Refused:
-    """vLLM's error object; its `code` is the status, as a number."""
-    return Refused(status, {"error": {"message": message, "type": type, "param": param, "code": status}})
+def vllm_error(message: str, *, type: str = "BadRequestError", param: str | None = None, status: int = 400) -> ErrorAnswer:
+    """Make an error answer like vLLM's, whose `code` is the status as a number."""
+    return ErrorAnswer(status, {"error": {"message": message, "type": type, "param": param, "code": status}})
 
 
-def refusal(make: Make, status: int, retry_after: str | None = None) -> Refused:
-    """The answer of a server of this make that refuses with `status`."""
+def status_error(make: Make, status: int, retry_after: str | None = None) -> ErrorAnswer:
+    """Make the answer of a server of this make that refuses a request with `status`."""
     message = _MESSAGES.get(status, "Internal server error")
     type_ = _TYPES.get(status, "InternalServerError")
     body: dict[str, Any] = {"error": {"message": message, "type": type_, "param": None, "code": status}}
@@ -64,11 +64,11 @@ def refusal(make: Make, status: int, retry_after: str | None = None) -> Refused:
         code = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}.get(status)
         type_ = "invalid_request_error" if status < 429 else "requests" if status == 429 else "server_error"
         body = {"error": {"message": message, "type": type_, "param": None, "code": code}}
-    return Refused(status, body, retry_after)
+    return ErrorAnswer(status, body, retry_after)
 
 
-def context_overflow(make: Make, prompt_tokens: int, limit: int) -> Refused:
-    """The answer to a prompt that does not fit, as each server words it."""
+def context_overflow(make: Make, prompt_tokens: int, limit: int) -> ErrorAnswer:
+    """Make the answer to a prompt that exceeds the context, as each server words it."""
     if make == "vllm":
         return vllm_error(
             f"This model's maximum context length is {limit} tokens. However, your prompt contains at least {limit + 1} input "
@@ -78,7 +78,7 @@ def context_overflow(make: Make, prompt_tokens: int, limit: int) -> Refused:
         )
     if make == "sglang":
         text = f"The input ({prompt_tokens} tokens) is longer than the model's context length ({limit} tokens)."
-        return Refused(400, {"object": "error", "message": text, "type": "BadRequestError", "param": None, "code": 400})
+        return ErrorAnswer(400, {"object": "error", "message": text, "type": "BadRequestError", "param": None, "code": 400})
     if make == "llamacpp":
         text = f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens), try increasing it"
         error: dict[str, Any] = {
@@ -88,19 +88,19 @@ def context_overflow(make: Make, prompt_tokens: int, limit: int) -> Refused:
             "n_prompt_tokens": prompt_tokens,
             "n_ctx": limit,
         }
-        return Refused(400, {"error": error})
+        return ErrorAnswer(400, {"error": error})
     if make == "ollama":
         text = "the input length exceeds the context length"
-        return Refused(400, {"error": {"message": text, "type": "api_error", "param": None, "code": None}})
+        return ErrorAnswer(400, {"error": {"message": text, "type": "api_error", "param": None, "code": None}})
     text = (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in {prompt_tokens} tokens. "
         "Please reduce the length of the messages."
     )
     error = {"message": text, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
-    return Refused(400, {"error": error})
+    return ErrorAnswer(400, {"error": error})
 
 
 def dead_engine() -> dict[str, Any]:
-    """The payload of the error chunk that vLLM sends when its engine dies in mid-stream."""
+    """Return the error chunk that vLLM sends when its engine dies in the middle of a stream."""
     message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
     return {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}

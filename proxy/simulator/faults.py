@@ -1,7 +1,7 @@
-"""What may go wrong with an answer, as data, and how a request asks for it.
+"""Faults of an answer, as data, and how a request asks for them.
 
 A *spec* is a list of words separated by commas, spaces or `+`; each is `name` or `name=value` (`name-value` where a model name
-has no room for `=`). It stands in the header `x-simulator-fault`, behind `fault:` in the last user message, or behind `sim-`
+has no room for `=`). It is given in the header `x-simulator-fault`, after `fault:` in the last user message, or after `sim-`
 in the model name. Positions count chunks from 0 (after the role chunk); `half`, the default, is the middle of the answer, and
 `reasoning`, `text` or `call` the middle of the first such part.
 
@@ -13,11 +13,11 @@ in the model name. Positions count chunks from 0 (after the role chunk); `half`,
 | `slow-headers=S`, `delay=S` | wait before the headers; before the first token |
 | `drop=P`, `eof=P` | cut the connection at a position; end the body there without finish reason or `[DONE]` |
 | `error=P` | an error chunk and `[DONE]` at a position, as vLLM does when its engine dies |
-| `malformed=P` | a chunk that is no JSON at a position; the stream goes on |
+| `malformed=P` | a chunk that is not JSON at a position; the stream goes on |
 | `silence=S` | nothing for S seconds in the middle |
 | `no-done`, `no-finish` | leave out `[DONE]`; the finish reason |
 | `length=N`, `filter=P` | finish reason `length` after N tokens; `content_filter` at a position |
-| `once`, `times=N`, `step=N` | the faults strike only the first (first N) times for a message; only after N tool results |
+| `once`, `times=N`, `step=N` | the faults happen only the first (first N) times for a message; only after N tool results |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POSITIONS = ("half", "reasoning", "text", "call")
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults of one answer; None and False: does not happen. Durations are in seconds."""
+    """The faults of one answer; None or False: it does not happen. Durations are in seconds."""
 
     status: int | None = None
     retry_after: str | None = None
@@ -49,7 +49,7 @@ class Faults:
     no_finish: bool = False
     length: int | None = None
     filter: str | None = None
-    #: how often the faults strike for one message; None for always
+    # how often the faults happen for one message; None for always
     times: int | None = None
     step: int | None = None
 
@@ -57,15 +57,15 @@ class Faults:
         return self != Faults()
 
 
-#: Words that take a number, with what they mean without one.
+# Words that take a number, with its default.
 _NUMBERS = {"status": 500, "slow_headers": 2, "delay": 2, "silence": 2, "length": 16, "times": 1, "step": 0}
 _FLAGS = ("reset", "no_done", "no_finish")
-_PLACES = ("drop", "eof", "error", "malformed", "filter")
+_POSITIONAL = ("drop", "eof", "error", "malformed", "filter")
 NAMES = frozenset(field.name.replace("_", "-") for field in fields(Faults)) | {"once"}
 
 
 def parse_faults(spec: str) -> Faults:
-    """The faults of a spec. Raises `ValueError` for a word it does not know or a value that makes no sense."""
+    """Parse a spec. Raises `ValueError` for an unknown word or an invalid value."""
     values: dict[str, object] = {}
     for word in filter(None, re.split(r"[\s,+]+", spec.strip().lower())):
         name, value = _split(word)
@@ -90,10 +90,10 @@ def _value(name: str, value: str | None) -> object:
     if name in _NUMBERS:
         number = _NUMBERS[name] if value is None else float(value)
         return float(number) if name in ("slow_headers", "delay", "silence") else int(number)
-    if name in _PLACES:
+    if name in _POSITIONAL:
         if value is not None and not value.isdigit() and value not in _POSITIONS:
-            raise ValueError(f"no position: {value!r} (a number of chunks, or one of {', '.join(_POSITIONS)})")
+            raise ValueError(f"invalid position {value!r} (a number of chunks, or one of {', '.join(_POSITIONS)})")
         return value or "half"
     if name == "overflow" and value is not None and value not in WORDINGS:
-        raise ValueError(f"no wording: {value!r} (one of {', '.join(WORDINGS)})")
+        raise ValueError(f"unknown wording {value!r} (one of {', '.join(WORDINGS)})")
     return value or {"overflow": "vllm", "retry_after": "1"}[name]

@@ -1,4 +1,4 @@
-"""The frames of one stream: rendered chunks with this request's ids and usage, and its faults worked in."""
+"""The frames of one stream: rendered chunks, with the ids and usage of the request, and its faults."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CALL_ID = re.compile(rb"\x7fcall-(\d+)\x7f")
 _PART_FIELDS = {"reasoning": ("reasoning",), "text": ("content", "refusal"), "call": ("name", "arguments")}
 
 
-class Whole(bytes):
-    """A frame that is sent as it stands; all others get the stream's head in front."""
+class CompleteFrame(bytes):
+    """A frame that is sent as it is; all others are sent after the stream's head."""
 
 
-DONE = Whole(b"data: [DONE]\n\n")
-_MALFORMED = Whole(b'data: {"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"index":0,"delta":\n\n')
+DONE = CompleteFrame(b"data: [DONE]\n\n")
+_MALFORMED = CompleteFrame(b'data: {"id":"chatcmpl-broken","object":"chat.completion.chunk","choices":[{"index":0,"delta":\n\n')
 
 
 @dataclass
 class Frames:
-    """What is sent: `frames[i]` when `counts[i]` tokens are generated, after the pause in front of it (seconds), if any.
+    """What to send: `frames[i]` when `counts[i]` tokens are generated, after `pauses[i]` seconds, if any.
 
-    `cut`: the connection is cut after the last frame instead of ending the body.
+    `cut`: the connection is cut after the last frame, and the body does not end.
     """
 
     head: bytes
@@ -40,9 +40,9 @@ class Frames:
     cut: bool = False
 
     def bytes_of(self, start: int, end: int) -> bytes:
-        """The frames of a range, ready to send."""
+        """Return the bytes of a range of frames."""
         head = self.head
-        return b"".join(frame if type(frame) is Whole else head + frame for frame in self.frames[start:end])
+        return b"".join(frame if type(frame) is CompleteFrame else head + frame for frame in self.frames[start:end])
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Stream:
     personality: Personality
     prompt: str
     prompt_tokens: int
-    #: token counts of the prompt that a cache had already
+    # tokens of the prompt that were in the cache
     cached_tokens: int
     call_ids: Sequence[str]
     include_usage: bool = False
@@ -64,7 +64,7 @@ class Stream:
 
 
 def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
-    """The frames of a stream without the faults that act before it starts."""
+    """Build the frames of a stream, without the faults that happen before it starts."""
     bodies: Sequence[bytes] = rendered.bodies
     if rendered.calls:
         bodies = [_with_call_ids(chunk.body, stream) if chunk.has_call_id else chunk.body for chunk in rendered.chunks]
@@ -85,7 +85,7 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
 
 
 def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
-    """The usage of the whole answer."""
+    """Return the usage of the whole answer."""
     counts = _usage_counts(stream, rendered.completion_tokens, rendered.reasoning_tokens)
     if stream.personality.shape.make == "vllm":
         created = stream.prompt_tokens // 16 * 16 - stream.cached_tokens
@@ -96,8 +96,8 @@ def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
     return counts | {"prompt_tokens_details": details} | ({"completion_tokens_details": reasoning} if reasoning else {})
 
 
-def place(position: str, rendered: Rendered) -> int:
-    """Where a fault strikes, as a number of frames (the role frame is the first): a number, `half`, or the middle of a part."""
+def position_of(position: str, rendered: Rendered) -> int:
+    """Return the index of the frame at a fault's position: a number of chunks, `half`, or the middle of a part."""
     if position.isdigit():
         return min(1 + int(position), 1 + len(rendered.chunks))
     fields = [chunk.field for chunk in rendered.chunks]
@@ -112,20 +112,20 @@ def place(position: str, rendered: Rendered) -> int:
 
 def _apply_faults(result: Frames, rendered: Rendered, faults: Faults) -> None:
     if faults.silence:
-        result.pauses[place("half", rendered)] = faults.silence
+        result.pauses[position_of("half", rendered)] = faults.silence
     if faults.malformed is not None:
-        position = place(faults.malformed, rendered)
+        position = position_of(faults.malformed, rendered)
         result.frames.insert(position, _MALFORMED)
         result.counts.insert(position, result.counts[position - 1])
     if faults.no_done:
         _truncate(result, len(result.frames) - 1)
-    for position_wanted in (faults.error, faults.eof, faults.drop):
-        if position_wanted is not None:
-            _truncate(result, place(position_wanted, rendered))
+    for end in (faults.error, faults.eof, faults.drop):
+        if end is not None:
+            _truncate(result, position_of(end, rendered))
     if faults.filter is not None:
-        _stop_early(result, place(faults.filter, rendered), len(rendered.chunks))
+        _stop_early(result, position_of(faults.filter, rendered), len(rendered.chunks))
     if faults.error is not None:
-        result.frames += [Whole(b"data: " + json.dumps(dead_engine()).encode() + b"\n\n"), DONE]
+        result.frames += [CompleteFrame(b"data: " + json.dumps(dead_engine()).encode() + b"\n\n"), DONE]
         result.counts += [result.counts[-1]] * 2
     result.cut = faults.drop is not None
 
@@ -136,7 +136,7 @@ def _truncate(result: Frames, length: int) -> None:
 
 
 def _stop_early(result: Frames, position: int, finish: int) -> None:
-    """Leave out what stands between a position and the chunk with the finish reason."""
+    """Leave out the frames between a position and the chunk with the finish reason."""
     del result.frames[position:finish]
     del result.counts[position:finish]
 
@@ -161,7 +161,7 @@ def _usage_body(rendered: Rendered, stream: Stream) -> bytes:
 
 
 def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:
-    """The same frames with the counts so far in each of them."""
+    """Add to each frame the token counts so far."""
     counts = [(0, 0), *((chunk.tokens, chunk.reasoning_tokens) for chunk in rendered.chunks)]
     closing = rendered.closing
     return [

@@ -1,7 +1,7 @@
-"""What the simulated model generates: a script as tokens.
+"""Generate the tokens of a script.
 
-Every token knows both of its faces: the raw text, markup included, that a server without parsers passes on, and the field in
-which a server with parsers puts it. The markup is that of Qwen3 (`<think>`, `<tool_call>`), in its two call notations.
+Each token has two forms: the raw text, with markup, that a server without parsers passes on, and the field in which a server
+with parsers puts it. The markup is that of Qwen3 (`<think>`, `<tool_call>`), in its two notations for calls.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from typing import Literal, NamedTuple
 
-from proxy.simulator.script import Call, Reasoning, Refusal, Script, Step, Text
+from proxy.simulator.script import CallTool, Refuse, Say, Script, Step, Think
 from proxy.simulator.tokenizer import split
 
-#: `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
+# `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
 Notation = Literal["hermes", "xml"]
-#: `silent`: a token of which a parsing server shows nothing; `name`: the token that completes the head of a call
+# `silent`: a token that a parsing server does not show; `name`: the token that completes the head of a call
 Field = Literal["silent", "reasoning", "content", "refusal", "name", "arguments"]
 
 
 class Token(NamedTuple):
-    """`raw`: text as generated; `field` and `text`: what a parser makes of it; `call`: number of the call in the answer."""
+    """A token. `raw`: text as generated; `field` and `text`: the parsed form; `call`: number of the call in the answer."""
 
     raw: str
     field: Field
@@ -30,21 +30,21 @@ class Token(NamedTuple):
 
 
 def generate(script: Script, notation: Notation = "hermes", separators: bool = True, interleave: bool = False) -> list[Token]:
-    """All tokens of a script but the end token.
+    """Generate all tokens of a script except the end token.
 
-    `separators`: white space between the parts reaches the parsed fields, as vLLM's parsers let it; `interleave`: the tokens
-    of neighbouring calls take turns instead of following one call after the other.
+    `separators`: white space between parts gets into the parsed fields, as it does with vLLM's parsers; `interleave`: the
+    tokens of adjacent calls alternate.
     """
     tokens: list[Token] = []
     calls: list[list[Token]] = []
     number = 0
     previous: Step | None = None
     for step in script.steps:
-        if calls and not isinstance(step, Call):
+        if calls and not isinstance(step, CallTool):
             tokens.extend(_joined(calls, interleave))
             calls = []
         between = _separator(previous, step, separators)
-        if isinstance(step, Call):
+        if isinstance(step, CallTool):
             calls.append(between + _call(step, number, notation))
             number += 1
         else:
@@ -64,15 +64,15 @@ def _joined(calls: list[list[Token]], interleave: bool) -> Iterable[Token]:
 def _separator(previous: Step | None, step: Step, separators: bool) -> list[Token]:
     if previous is None:
         return []
-    if isinstance(previous, Reasoning):
+    if isinstance(previous, Think):
         return [Token("\n\n", "content" if separators else "silent", "\n\n")]
-    if isinstance(step, Call) and not isinstance(previous, Call):
+    if isinstance(step, CallTool) and not isinstance(previous, CallTool):
         return [Token("\n", "content" if separators else "silent", "\n")]
     return [Token("\n", "silent", "")]
 
 
-def _spoken(step: Reasoning | Text | Refusal, separators: bool) -> Iterator[Token]:
-    if isinstance(step, Reasoning):
+def _spoken(step: Think | Say | Refuse, separators: bool) -> Iterator[Token]:
+    if isinstance(step, Think):
         newline = Token("\n", "reasoning" if separators else "silent", "\n")
         yield Token("<think>", "silent", "")
         yield newline
@@ -80,11 +80,11 @@ def _spoken(step: Reasoning | Text | Refusal, separators: bool) -> Iterator[Toke
         yield newline
         yield Token("</think>", "silent", "")
         return
-    field: Field = "content" if isinstance(step, Text) else "refusal"
+    field: Field = "content" if isinstance(step, Say) else "refusal"
     yield from (Token(piece, field, piece) for piece in split(step.text))
 
 
-def _call(step: Call, number: int, notation: Notation) -> list[Token]:
+def _call(step: CallTool, number: int, notation: Notation) -> list[Token]:
     if notation == "xml":
         return _xml_call(step, number)
     head = split(f'<tool_call>\n{{"name": {json.dumps(step.name)}, ')
@@ -96,7 +96,7 @@ def _call(step: Call, number: int, notation: Notation) -> list[Token]:
     return tokens + [Token(piece, "silent", "", number) for piece in split("}\n</tool_call>")]
 
 
-def _xml_call(step: Call, number: int) -> list[Token]:
+def _xml_call(step: CallTool, number: int) -> list[Token]:
     head = split(f"<tool_call>\n<function={step.name}>\n")
     tokens = [Token(piece, "silent", "") for piece in head]
     tokens[-1] = Token(head[-1], "name", step.name, number)
@@ -108,7 +108,7 @@ def _xml_call(step: Call, number: int) -> list[Token]:
 def _parameters(arguments: str) -> dict[str, object]:
     try:
         value = json.loads(arguments)
-    except ValueError:  # a script may hold broken arguments on purpose
+    except ValueError:  # a script may have broken arguments on purpose
         return {"input": arguments}
     return value if isinstance(value, dict) else {"input": arguments}
 

@@ -1,6 +1,6 @@
-"""How a server of a given make words its stream: names of fields, shape of a chunk, usage, chunking.
+"""Personalities: how a server words its streams (names of fields, shape of a chunk, usage, chunking).
 
-`vllm` follows recordings of vLLM 0.32; the others are close enough to their models to test a gateway's tolerance.
+`vllm` follows recordings of vLLM 0.32; the others are close enough to the real servers to test the tolerance of a gateway.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from proxy.simulator.generation import Notation
 
 Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai"]
 ReasoningField = Literal["reasoning", "reasoning_content", "none"]
-#: `request`: as `stream_options` asks; the others whatever it asks
+# `request`: as `stream_options` says; the others ignore it
 UsageMode = Literal["request", "last", "every", "none"]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The fixed parts of a make's chunks. Texts named `*_extra` are JSON members with a leading comma."""
+    """The constant parts of the chunks of one make of server. Texts named `*_extra` are JSON members with a leading comma."""
 
     make: Make
     owner: str
@@ -26,20 +26,20 @@ class Shape:
     call_id_prefix: str = "call_"
     role_delta: str = '{"role":"assistant","content":""}'
     final_delta: str = "{}"
-    #: members that every delta has, besides its own
+    # members that every delta has in addition
     every_delta: dict[str, Any] = field(default_factory=dict, hash=False)
     first_extra: str = ""
     chunk_extra: str = ""
     choice_extra: str = ""
     final_choice_extra: str = ""
     usage_extra: str = ""
-    #: whether choices have a `logprobs` key at all
+    # whether choices have a `logprobs` key at all
     has_logprobs: bool = True
-    #: `arguments` in the first delta of a call: not there, `""`, or the whole of them
+    # `arguments` in the first delta of a call: not there, `""`, or the whole of them
     first_arguments: Literal["absent", "empty", "whole"] = "empty"
-    #: later deltas of a call repeat all keys, as null where they have nothing to say
+    # later deltas of a call repeat all keys, with null where there is no value
     repeats_call_keys: bool = False
-    #: deltas of calls say `content: null`
+    # deltas of calls have `content: null`
     null_content: bool = False
 
 
@@ -95,18 +95,18 @@ OPENAI = Shape(
 
 @dataclass(frozen=True)
 class Personality:
-    """One way of serving. `markup`: None for parsed output, else the notation in which it comes as plain content."""
+    """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content."""
 
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"
     markup: Notation | None = None
-    #: white space between the parts shows up in the parsed fields
+    # white space between parts gets into the parsed fields
     separators: bool = True
     tokens_per_delta: int = 1
     usage: UsageMode = "request"
-    #: neighbouring calls come token by token in turns
+    # the tokens of adjacent calls alternate
     interleave: bool = False
-    #: the call comes in the old `function_call` field
+    # the call comes in the old `function_call` field
     function_call: bool = False
 
 

@@ -1,7 +1,7 @@
-"""Sending a stream's frames at the pace of a GPU.
+"""Send the frames of a stream at the pace of a GPU.
 
-One timer per stream and no task switch per chunk: a thousand paced streams fit into one process. A stream that falls behind
-(or a reader that does not keep up) gets several chunks in one write, as it would from a busy server.
+There is one timer per stream and no task switch per chunk, so that one process can play a thousand streams. A stream that falls
+behind sends several chunks in one write, as a busy server does.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import asyncio
 from typing import Literal
 
 from proxy.simulator.frames import Frames
-from proxy.simulator.metrics import Counters
+from proxy.simulator.state import Counters
 
-Outcome = Literal["finished", "cut", "gone"]
+# `finished`: all was sent; `cut`: the connection was cut on purpose; `gone`: the client disconnected.
+Ending = Literal["finished", "cut", "gone"]
 
-#: Chunks per write where no pace is set.
+# Chunks per write if no pace is set.
 _BURST = 8
-#: Bytes that may wait for a slow reader before the stream pauses.
+# Bytes that may wait for a slow reader before the stream pauses.
 _HIGH_WATER = 256 * 1024
-#: The longest time, in seconds, in which a departure of the client goes unnoticed.
+# The longest time, in seconds, in which a disconnect of the client goes unnoticed.
 _WATCH = 0.05
 
 
 class Player:
-    """Plays frames into a transport. `tokens_per_second` 0 means as fast as the reader takes them."""
+    """Sends frames to a transport. `tokens_per_second` 0 means as fast as the reader reads."""
 
     def __init__(
         self,
@@ -43,22 +44,22 @@ class Player:
         self._start = self._loop.time()
         self._position = 0
         self._pauses = dict(frames.pauses)
-        self._outcome: asyncio.Future[Outcome] = self._loop.create_future()
+        self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._timer: asyncio.Handle | None = None
 
-    async def play(self, delay: float = 0.0) -> Outcome:
-        """Returns when all is sent (`finished`), the connection was cut on purpose (`cut`) or the client left (`gone`)."""
+    async def play(self, delay: float = 0.0) -> Ending:
+        """Send the frames after `delay` seconds; return how it ended."""
         self._start += delay
         self._step()
         try:
-            return await self._outcome
+            return await self._ending
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
     def _step(self) -> None:
         if self._transport.is_closing():
-            self._outcome.set_result("gone")
+            self._ending.set_result("gone")
             return
         now = self._loop.time()
         if self._transport.get_write_buffer_size() > _HIGH_WATER:
@@ -78,8 +79,9 @@ class Player:
         return self._start + max(0, self._frames.counts[position] - 1) * self._interval
 
     def _ready(self, now: float) -> int:
-        """Up to which frame everything may be sent now."""
-        position, length = self._position, len(self._frames.frames)
+        """Return up to which frame everything may be sent now."""
+        position = self._position
+        length = len(self._frames.frames)
         limit = length if self._interval else min(position + _BURST, length)
         while position < limit and self._due(position) <= now:
             if position in self._pauses and position > self._position:
@@ -97,4 +99,4 @@ class Player:
     def _end(self) -> None:
         if self._frames.cut:
             self._transport.abort()
-        self._outcome.set_result("cut" if self._frames.cut else "finished")
+        self._ending.set_result("cut" if self._frames.cut else "finished")

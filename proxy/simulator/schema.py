@@ -1,11 +1,11 @@
-"""A value that fits a JSON schema, made up without chance: the same schema always gives the same value."""
+"""Make up a value that fits a JSON schema: always the same value for the same schema."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _DEPTH = 8
-#: what a string is likely to be about, by words in the property's name
+# example strings, by words in the name of the property
 _SAMPLES = {
     "city": "Paris",
     "location": "Paris",
@@ -39,11 +39,11 @@ _FORMATS = {
 
 
 def example(schema: Any, name: str = "", root: Any = None, depth: int = 0) -> Any:
-    """A value for `schema` (a dict, or True/absent for anything).
+    """Make a value for `schema` (a dict, or True for anything).
 
-    Required properties are always there, optional ones while the schema is not deep. Understands type, enum, const, default,
-    properties, items, anyOf/oneOf/allOf, `$ref` inside the document, and the limits of strings, numbers and arrays; patterns
-    are beyond it. Raises `ValueError` where the properties of a schema are none.
+    Required properties are always there, optional ones only near the root. Supports type, enum, const, default, properties,
+    items, anyOf/oneOf/allOf, `$ref` inside the document, and the limits of strings, numbers and arrays, but not patterns.
+    Raises `ValueError` if the properties of a schema are invalid.
     """
     root = schema if root is None else root
     schema = _resolved(schema, root)
@@ -133,8 +133,8 @@ def _number(schema: dict[str, Any], kind: str) -> int | float:
 
 def _string(schema: dict[str, Any], name: str) -> str:
     text = _FORMATS.get(str(schema.get("format"))) or _sample(name)
-    shortest, longest = int(schema.get("minLength") or 0), schema.get("maxLength")
-    text = text.ljust(shortest, ".")
+    text = text.ljust(int(schema.get("minLength") or 0), ".")
+    longest = schema.get("maxLength")
     return text if longest is None else text[: int(longest)]
 
 

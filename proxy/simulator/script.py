@@ -1,4 +1,4 @@
-"""A script: what the simulated model says in one answer, as data."""
+"""Scripts: what the simulated model says in one answer, as data."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
-    """Visible thinking."""
+class Think:
+    """Reasoning that the client sees."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A part of the answer."""
+class Say:
+    """Text of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A refusal (`delta.refusal`, as OpenAI sends it; markup has no form for it and shows it as text)."""
+class Refuse:
+    """A refusal, in OpenAI's field `refusal`; as text where the output is raw markup."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallTool:
     """A function call; `arguments` is the JSON text exactly as the model writes it."""
 
     name: str
     arguments: str
 
 
-Step: TypeAlias = Reasoning | Text | Refusal | Call
+Step: TypeAlias = Think | Say | Refuse | CallTool
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The steps of one answer. `finish` overrides the finish reason that follows from the steps."""
+    """The steps of one answer. `finish` overrides the finish reason that follows from them."""
 
     steps: tuple[Step, ...]
     finish: str | None = None
 
 
 def script(*steps: Step, finish: str | None = None) -> Script:
-    """A script of these steps; steps with empty text are left out."""
-    return Script(tuple(step for step in steps if isinstance(step, Call) or step.text), finish)
+    """Make a script of these steps, without steps that have empty text."""
+    return Script(tuple(step for step in steps if isinstance(step, CallTool) or step.text), finish)
 
 
-def call(name: str, arguments: Mapping[str, Any]) -> Call:
-    """A call with these arguments, spelled with the separators that models use."""
-    return Call(name, json.dumps(arguments, ensure_ascii=False))
+def call(name: str, arguments: Mapping[str, Any]) -> CallTool:
+    """Make a call with these arguments, written with the separators that models use."""
+    return CallTool(name, json.dumps(arguments, ensure_ascii=False))

@@ -1,6 +1,6 @@
-"""A tokenizer without a vocabulary file: deterministic, reversible, and about as coarse as a real one.
+"""A tokenizer without a vocabulary file: deterministic, reversible, with tokens about as long as real ones.
 
-A token is at most six bytes of UTF-8 (whole characters), and its id is those bytes read as a number behind a leading 1, so that
+A token is at most six bytes of UTF-8 (whole characters), and its id is the number of a leading 1 and those bytes, so that
 any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-#: Special tokens by text; `<|im_end|>` ends an answer.
+# Special tokens by text; `<|im_end|>` ends an answer.
 SPECIAL = {
     text: number
     for number, text in enumerate(("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"), start=1)
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r" ?[A-Za-z]{1,5}| ?[0-9]{1,3}| ?[!-/:-@\[-`{-~]{1,3}|[ \t]{
 
 
 def split(text: str) -> list[str]:
-    """The tokens of a text, as texts; joined they are the text again."""
+    """Split a text into tokens, whose concatenation is the text."""
     tokens: list[str] = []
     for piece in _SPECIALS.split(text):
         tokens.extend((piece,) if piece in SPECIAL else _TOKEN.findall(piece))
@@ -29,23 +29,23 @@ def split(text: str) -> list[str]:
 
 
 def count(text: str) -> int:
-    """How many tokens a text has."""
+    """Count the tokens of a text."""
     return len(split(text))
 
 
 def token_id(token: str) -> int:
-    """The id of one token as `split` returns it."""
+    """Return the id of a token that `split` returned."""
     special = SPECIAL.get(token)
     return special if special is not None else int.from_bytes(b"\x01" + token.encode("utf-8", "replace"), "big")
 
 
 def encode(text: str) -> list[int]:
-    """The token ids of a text."""
+    """Return the token ids of a text."""
     return [token_id(token) for token in split(text)]
 
 
 def decode(ids: list[int]) -> str:
-    """The text of token ids. Raises `ValueError` for a number that is no id."""
+    """Return the text of token ids. Raises `ValueError` for an invalid id."""
     return "".join(_token_text(number) for number in ids)
 
 
@@ -54,5 +54,5 @@ def _token_text(number: int) -> str:
         return _SPECIAL_TEXT[number]
     data = number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
     if data[0] != 1 or len(data) < 2:
-        raise ValueError(f"{number} is no token id")
+        raise ValueError(f"{number} is not a token id")
     return data[1:].decode("utf-8", "replace")

@@ -1,16 +1,16 @@
-"""What vLLM refuses before it generates, in its own words (recorded from vLLM 0.32)."""
+"""Refuse the requests that vLLM refuses, with the same messages (recorded from vLLM 0.32)."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from proxy.simulator.errors import Refused, context_overflow, vllm_error
+from proxy.simulator.errors import ErrorAnswer, context_overflow, vllm_error
 from proxy.simulator.personality import Personality
 
 
 def parsed_body(data: bytes, content_type: str) -> dict[str, Any]:
-    """The JSON object of a request body. Raises `Refused`."""
+    """Return the JSON object of a request body. Raises `ErrorAnswer`."""
     if content_type != "application/json":
         message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
         raise vllm_error(message, type="Bad Request")
@@ -27,7 +27,7 @@ def parsed_body(data: bytes, content_type: str) -> dict[str, Any]:
 
 
 def check_chat_request(body: dict[str, Any], personality: Personality, max_model_len: int) -> None:
-    """Raises `Refused` for what vLLM answers with 400; fields that it does not know pass."""
+    """Raise `ErrorAnswer` for what vLLM answers with 400; unknown fields are accepted."""
     messages = body.get("messages")
     if messages is None:
         raise _invalid("missing", "body.messages", "Field required", input=f"<dict of {len(body)} items>")
@@ -42,7 +42,7 @@ def check_chat_request(body: dict[str, Any], personality: Personality, max_model
 
 
 def check_prompt_length(prompt_tokens: int, personality: Personality, max_model_len: int) -> None:
-    """Raises `Refused` if the prompt fills the context."""
+    """Raise `ErrorAnswer` if the prompt fills the context."""
     if prompt_tokens >= max_model_len:
         raise context_overflow(personality.shape.make, prompt_tokens, max_model_len)
 
@@ -73,7 +73,8 @@ def _check_sampling(body: dict[str, Any], max_model_len: int) -> None:
 
 
 def _check_tools(body: dict[str, Any], personality: Personality) -> None:
-    tools, choice = body.get("tools"), body.get("tool_choice")
+    tools = body.get("tools")
+    choice = body.get("tool_choice")
     for number, tool in enumerate(tools or ()):
         if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
             given = f"<dict of {len(tool)} items>" if isinstance(tool, dict) else repr(tool)
@@ -89,7 +90,7 @@ def _check_tools(body: dict[str, Any], personality: Personality) -> None:
 
 
 def _check_history_arguments(message: dict[str, Any]) -> None:
-    """vLLM parses the arguments of earlier calls for the chat template; broken ones break the request."""
+    """Refuse invalid arguments in earlier calls, which vLLM parses for the chat template."""
     for call in message.get("tool_calls") or ():
         arguments = (call.get("function") or {}).get("arguments") if isinstance(call, dict) else None
         if not isinstance(arguments, str) or not arguments:
@@ -100,6 +101,6 @@ def _check_history_arguments(message: dict[str, Any]) -> None:
             raise vllm_error(str(error)) from None
 
 
-def _invalid(kind: str, place: str, message: str, **more: Any) -> Refused:
+def _invalid(kind: str, place: str, message: str, **more: Any) -> ErrorAnswer:
     details = {"type": kind, "loc": place, "msg": message, **more}
     return vllm_error(f"1 validation error:\n  {details}", type="Bad Request", param=place)

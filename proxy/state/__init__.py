@@ -1,7 +1,6 @@
-"""What was answered: responses, the items they are made of, conversations, and the event logs of running responses."""
+"""Store responses, their items, conversations, and the events of running responses."""
 
-from proxy.state.database import Database, StoreUnavailable
-from proxy.state.events import EventsUnavailable, LiveLog
+from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from proxy.state.records import Conversation, Cursor, EventRow, NewItem, Page, PageOrder, Record, Running, Span, Stored
 from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import chains
-from proxy.state.database import Sql
+from proxy.state import histories
+from proxy.state.interfaces import Sql
 from proxy.state.records import Conversation, NewItem
 
 
 def create(sql: Sql, tenant: str, conversation: Conversation, items: Sequence[NewItem], expires_at: float) -> None:
-    """Begin a conversation."""
-    end = chains.append(sql, tenant, 0, items)
+    """Create a conversation."""
+    end = histories.append(sql, tenant, 0, items)
     sql.execute(
         "INSERT INTO conversations (id, tenant, created_at, expires_at, metadata, output_end) VALUES (?, ?, ?, ?, ?, ?)",
         (conversation.id, tenant, conversation.created_at, expires_at, _json(conversation.metadata), end),
@@ -22,7 +22,7 @@ def create(sql: Sql, tenant: str, conversation: Conversation, items: Sequence[Ne
 
 
 def get(sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
-    """A conversation of this tenant."""
+    """Return a conversation of this tenant."""
     statement = "SELECT id, created_at, metadata, output_end FROM conversations WHERE tenant = ? AND id = ?"
     row = sql.execute(statement, (tenant, conversation_id)).fetchone()
     return None if row is None else Conversation(row[0], row[1], msgspec.json.decode(row[2]), row[3])
@@ -36,16 +36,16 @@ def update(sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any]
 
 
 def delete(sql: Sql, tenant: str, conversation_id: str) -> bool:
-    """Take a conversation away; responses that belong to it stay. False if there is none of this id."""
+    """Delete a conversation, but not its responses. Return False if there is none with this id."""
     statement = "DELETE FROM conversations WHERE tenant = ? AND id = ? RETURNING output_end"
     row = sql.execute(statement, (tenant, conversation_id)).fetchone()
     if row is not None:
-        chains.prune(sql, row[0])
+        histories.prune(sql, row[0])
     return row is not None
 
 
 def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Take away at most `limit` conversations that nobody continued for too long. Returns how many."""
+    """Delete at most `limit` conversations that have expired. Return how many."""
     statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? LIMIT ?"
     rows = sql.execute(statement, (now, limit)).fetchall()
     for tenant, conversation_id in rows:
@@ -54,23 +54,23 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def add(sql: Sql, tenant: str, conversation_id: str, items: Sequence[NewItem], expires_at: float) -> int | None:
-    """Add items at the end. Returns the place of the last one, or None if there is no such conversation."""
+    """Add items at the end. Return the place of the last one, or None if there is no such conversation."""
     found = get(sql, tenant, conversation_id)
     if found is None:
         return None
-    end = chains.append(sql, tenant, found.end, items)
+    end = histories.append(sql, tenant, found.end, items)
     _move(sql, found, end, expires_at)
     return end
 
 
 def remove(sql: Sql, tenant: str, conversation_id: str, item_id: str, expires_at: float) -> Conversation | None:
-    """Take one item out. None if there is no such conversation, or no such item in it."""
+    """Remove an item. Return None if there is no such conversation, or no such item in it."""
     found = get(sql, tenant, conversation_id)
-    end = chains.without(sql, tenant, found.end, item_id) if found is not None else None
+    end = histories.without(sql, tenant, found.end, item_id) if found is not None else None
     if found is None or end is None:
         return None
     _move(sql, found, end, expires_at)
-    chains.prune(sql, found.end)
+    histories.prune(sql, found.end)
     return found
 
 

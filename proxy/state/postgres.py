@@ -1,6 +1,6 @@
 """PostgreSQL, for replicas on several machines. Needs `pip install 'responses-proxy[postgres]'`.
 
-Transactions are serializable, as SQLite's are by nature; one that another got in the way of runs again.
+Transactions are serializable, as SQLite's always are; after a conflict they are repeated.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ import psycopg
 from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 
-from proxy.state.database import Rows, Sql, StoreUnavailable, storable
+from proxy.state.interfaces import Rows, Sql, StoreUnavailable, storable
 from proxy.state.schema import POSTGRES, TooNew, migrate
 
 T = TypeVar("T")
 
-#: Connections of one process.
+# Connections of a process.
 _CONNECTIONS = 8
-#: When a server counts as gone that says nothing (libpq's parameters, in seconds and milliseconds), unless the URL says more.
-_PATIENCE = {
+# When a silent server is given up (libpq's parameters, in seconds and milliseconds), unless the URL says otherwise.
+_TIMEOUTS = {
     "connect_timeout": 10,
     "tcp_user_timeout": 15_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 2,
 }
-#: How often a transaction is tried.
-_TRIES = 20
-#: Any number that nobody else locks: migrations go one after the other.
+# How often a transaction is attempted.
+_ATTEMPTS = 20
+# The advisory lock for migrations: any number that nobody else uses.
 _MIGRATION_LOCK = 7_265_737_031
 
 
 class Postgres:
-    """A database on a server, reached over a few connections with a thread each."""
+    """A database on a server, with a few connections and a thread for each."""
 
     def __init__(self, url: str) -> None:
-        """`url` as libpq reads it (`postgresql://user@host/name`); what it leaves out comes from `PGPASSWORD` and the like.
-        Raises `StoreUnavailable` for one that libpq does not understand."""
-        self._target: dict[str, Any] = {**_PATIENCE, **_parsed(url)}
+        """Read `url` as libpq does (`postgresql://user@host/name`); `PGPASSWORD` and the like supply what it leaves out.
+
+        Raises `StoreUnavailable` for an invalid URL.
+        """
+        self._target: dict[str, Any] = {**_TIMEOUTS, **_parsed(url)}
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
-        self._own = threading.local()
+        self._of_thread = threading.local()
         self._all: set[psycopg.Connection[Any]] = set()
 
     async def open(self) -> None:
-        """See `Database`."""
+        """Implement `Database`."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
 
     async def close(self) -> None:
-        """See `Database`."""
+        """Implement `Database`."""
         await asyncio.to_thread(self._threads.shutdown)
         for connection in self._all:
             connection.close()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """See `Database`."""
+        """Implement `Database`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
 
     def _open(self) -> None:
@@ -75,12 +77,12 @@ class Postgres:
             raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
 
     def _run(self, work: Callable[[Sql], T]) -> T:
-        for attempt in range(_TRIES):
+        for attempt in range(_ATTEMPTS):
             try:
                 return self._once(work, IsolationLevel.SERIALIZABLE)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
-            except psycopg.OperationalError as error:  # the connection is gone: one more try with a new one
+            except psycopg.OperationalError as error:  # the connection is lost: try once more with a new one
                 last = error
                 if attempt:
                     break
@@ -95,12 +97,12 @@ class Postgres:
             return work(_Transaction(connection))
 
     def _connection(self) -> psycopg.Connection[Any]:
-        connection: psycopg.Connection[Any] | None = getattr(self._own, "connection", None)
+        connection: psycopg.Connection[Any] | None = getattr(self._of_thread, "connection", None)
         if connection is None or connection.closed or connection.broken:
             if connection is not None:
                 self._all.discard(connection)
             connection = psycopg.connect(autocommit=True, **self._target)
-            self._own.connection = connection
+            self._of_thread.connection = connection
             self._all.add(connection)
         return connection
 
@@ -108,13 +110,13 @@ class Postgres:
 def _parsed(url: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # its message repeats the URL, and with it perhaps a password
+    except psycopg.ProgrammingError:  # its message repeats the URL, perhaps with a password
         raise StoreUnavailable("the URL of the PostgreSQL store is not valid") from None
 
 
 @lru_cache(maxsize=256)
 def _translated(statement: str) -> str:
-    """No statement of the store holds a per cent sign or a question mark that means something else."""
+    # No statement of the store has another question mark, or a per cent sign.
     return statement.replace("?", "%s")
 
 

@@ -1,4 +1,4 @@
-"""What goes into a store and what comes out of it, as plain values."""
+"""The values that are stored and read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-#: An item on its way into the store: a value, or its JSON where every byte is to be kept.
+# An item to be stored: a value, or its JSON if every byte should be kept.
 NewItem = dict[str, Any] | str
 PageOrder = Literal["asc", "desc"]
 
-#: The place of an item in a history (see `proxy/state/chains.py`): 0 is the empty history.
+# The place of an item in a history (see `histories.py`); 0 is the empty history.
 Place = int
 
 ACTIVE = ("queued", "in_progress")
@@ -20,10 +20,10 @@ ACTIVE = ("queued", "in_progress")
 class Record:
     """A response to be stored. Times are Unix times in seconds.
 
-    `head` and `tail` are the JSON of the response before and behind the items of its `output`.
-    `background`: the client asked for it to run in the background. `detached`: it does so, asked for or not.
-    `context`: the place in the history that the request built on; `input` are the items that it added. `history` are the
-    items up to `context`, for the case that it is deleted while the response runs.
+    `head` and `tail` are the JSON of the response before and after the items of its `output`.
+    `background`: the client asked for it to run in the background. `detached`: it runs in the background, asked for or not.
+    `context`: the place in the history that the request continues; `input` are the items that it adds. `history` are the items
+    up to `context`, in case `context` is deleted while the response runs.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Who runs a response in the background: `worker` names a process, which is taken for dead at `until` (Unix time)."""
+    """The process that runs a response in the background; it is considered dead at `until` (Unix time)."""
 
     worker: str
     until: float
@@ -51,8 +51,11 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response as it was stored. `json` is the whole response object; `end` the place of its last output item.
-    The items that the request brought are those behind `input_begin`, up to `input_end`."""
+    """A response as it was stored.
+
+    `json` is the whole response object; `end` the place of its last output item. The items of the request are those after
+    `input_begin`, up to `input_end`.
+    """
 
     id: str
     status: str
@@ -66,7 +69,7 @@ class Stored:
 
     @property
     def active(self) -> bool:
-        """It has not ended yet."""
+        """Whether it has not ended yet."""
         return self.status in ACTIVE
 
 
@@ -81,21 +84,21 @@ class Conversation:
 
 
 class Page(NamedTuple):
-    """Items of one page, each with its id, and whether there are more behind it."""
+    """The items of one page, each with its id, and whether there are more after it."""
 
     items: list[dict[str, Any]]
     more: bool
 
 
 class Span(NamedTuple):
-    """A part of a history: the items behind `begin`, up to and including `end`."""
+    """A part of a history: the items after `begin`, up to and including `end`."""
 
     begin: Place
     end: Place
 
 
 class Cursor(NamedTuple):
-    """Where a page is: behind the item with the id `after`, before the one with the id `before`, or at the beginning."""
+    """Where a page begins: after the item with the id `after`, before the one with the id `before`, or at the beginning."""
 
     after: str | None = None
     before: str | None = None

@@ -1,8 +1,8 @@
-"""The log of running responses in Redis or Valkey: a stream for each response, and one for cancellations. Needs
-`pip install 'responses-proxy[redis]'`.
+"""The log of running responses in Redis or Valkey: a stream for each response, and one for cancellations.
 
-An entry of a log is a piece of the stream; its id is the number of the event behind it. Who appends names the entry that
-must be the last one: whatever a restart of the server has lost is noticed, and the log is written anew from memory.
+Needs `pip install 'responses-proxy[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of the
+event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
+writes the log again from memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from proxy.state.events import EventsUnavailable
+from proxy.state.interfaces import EventsUnavailable
 from proxy.state.records import EventRow
 
 T = TypeVar("T")
@@ -24,26 +24,26 @@ T = TypeVar("T")
 _LOG = "responses-proxy:events:"
 _CANCELLATIONS = "responses-proxy:cancelled"
 
-#: Pieces of one log, and cancellations, that the server keeps; a reader who is farther behind waits for the database.
+# Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
 _MAX_PIECES = 20_000
 _MAX_CANCELLATIONS = 1000
-#: Pieces that one read brings.
+# Pieces per read.
 _PIECES = 500
-#: How long a log is kept that nobody writes any more, and one that has ended, in seconds.
+# How long a log is kept after the last write, and after its end, in seconds.
 _ABANDONED = 3600
 _ENDED = 60
-#: Connections of one process, for commands and for readers who wait; readers beyond that look again and again.
+# Connections of a process for commands, and for readers that wait; further readers poll.
 _CONNECTIONS = 16
 _WAITING = 128
-#: How long a connection may take to be made, and an answer to come, in seconds.
+# How long connecting, and waiting for an answer, may take, in seconds.
 _CONNECT_TIMEOUT = 2.0
 _TIMEOUT = 5.0
-#: How long one look for cancellations waits, and how long it stays away from a server that is gone, in seconds.
+# How long a read of cancellations waits, and how long until the next one after an error, in seconds.
 _WATCH = 5.0
-_AWAY = 0.5
+_WATCH_RETRY = 0.5
 
-# An entry with a third field ends its log. Returns 1 if the piece was written, 0 if the log is not what the writer takes it
-# for, -1 if it has ended. Without an expected entry the piece replaces what is there.
+# An entry with a third field ends its log. Returns 1 if the piece was written, 0 if the last entry is not the expected one,
+# -1 if the log has ended. Without an expected entry the piece replaces the log.
 _APPEND = """
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and #last[2] > 4 then return -1 end
@@ -58,29 +58,29 @@ return 1
 
 
 class RedisLog:
-    """See `LiveLog`."""
+    """A `LiveLog` in Redis."""
 
     def __init__(self, url: str) -> None:
-        """`url`: `redis://`, `rediss://` or `unix://`, with user, password and database as usual; `valkey` does as well."""
+        """Connect to `url`: `redis://`, `rediss://` or `unix://` (or `valkey://`), with user, password and database."""
         url = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
         self._commands = _client(url, _CONNECTIONS, _TIMEOUT)
         self._readers = _client(url, _WAITING + 1, _TIMEOUT + _WATCH)
         self._append = self._commands.register_script(_APPEND)
-        self._own: dict[str, list[EventRow]] = {}
+        self._written: dict[str, list[EventRow]] = {}
         self._waiting = asyncio.Semaphore(_WAITING)
 
     async def open(self) -> None:
-        """See `LiveLog`."""
+        """Implement `LiveLog`."""
         await _send(self._commands, "PING")
 
     async def close(self) -> None:
-        """See `LiveLog`."""
+        """Implement `LiveLog`."""
         await self._commands.aclose()
         await self._readers.aclose()
 
     async def append(self, response_id: str, row: EventRow) -> None:
-        """See `LiveLog`."""
-        own = self._own.setdefault(response_id, [])
+        """Implement `LiveLog`."""
+        own = self._written.setdefault(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
         if await self._write(response_id, expected, row, _ABANDONED) == 0:
             whole = EventRow(own[0].first if own else row.first, row.next, b"".join([*(piece.data for piece in own), row.data]))
@@ -88,20 +88,20 @@ class RedisLog:
         own.append(row)
 
     def written(self, response_id: str) -> Sequence[EventRow]:
-        """See `LiveLog`."""
-        return self._own.get(response_id, ())
+        """Implement `LiveLog`."""
+        return self._written.get(response_id, ())
 
     async def end(self, response_id: str, last: EventRow | None) -> None:
-        """See `LiveLog`."""
-        own = self._own.pop(response_id, [])
+        """Implement `LiveLog`."""
+        own = self._written.pop(response_id, [])
         if last is None:
             await _send(self._commands, "DEL", _LOG + response_id)
         elif await self._write(response_id, f"{own[-1].next if own else last.first}-0", last, _ENDED, last=True) == 0:
-            # Readers find the whole in the database: nothing but the mark that it has ended is needed here.
+            # Readers find everything in the database: only the mark of the end is needed here.
             await self._write(response_id, "", last, _ENDED, last=True)
 
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
-        """See `LiveLog`."""
+        """Implement `LiveLog`."""
         query = ("STREAMS", _LOG + response_id, f"{after + 1}-0")
         if within <= 0 or self._waiting.locked():
             rows = _rows(await _send(self._commands, "XREAD", "COUNT", _PIECES, *query))
@@ -118,11 +118,11 @@ class RedisLog:
         return []
 
     async def cancel(self, response_id: str) -> None:
-        """See `LiveLog`."""
+        """Implement `LiveLog`."""
         await _send(self._commands, "XADD", _CANCELLATIONS, "MAXLEN", "~", _MAX_CANCELLATIONS, "*", "id", response_id)
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
-        """See `LiveLog`."""
+        """Implement `LiveLog`."""
         seen: Any = "$"
         while True:
             try:
@@ -131,16 +131,16 @@ class RedisLog:
                     seen = entry_id
                     cancelled(fields.get(b"id", b"").decode("utf-8", "replace"))
             except EventsUnavailable:
-                seen = "$"  # of what was missed the database tells
-                await asyncio.sleep(_AWAY)
+                seen = "$"  # what was missed is found in the database
+                await asyncio.sleep(_WATCH_RETRY)
 
     async def _write(self, response_id: str, expected: str, row: EventRow, kept: int, *, last: bool = False) -> int:
         values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, _MAX_PIECES, int(last)]
-        return cast("int", await _reached(self._append(keys=[_LOG + response_id], args=values)))
+        return cast("int", await _translating_errors(self._append(keys=[_LOG + response_id], args=values)))
 
 
 def _client(url: str, connections: int, timeout: float) -> Redis:
-    # A command that met a connection which the server had closed meanwhile is sent once more: none does harm twice.
+    # A command on a connection that the server has closed is sent once more: all of them are idempotent.
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections,
@@ -155,10 +155,10 @@ def _client(url: str, connections: int, timeout: float) -> Redis:
 
 
 def _send(client: Any, *words: str | int) -> Awaitable[Any]:
-    return _reached(client.execute_command(*words))
+    return _translating_errors(client.execute_command(*words))
 
 
-async def _reached(command: Awaitable[T]) -> T:
+async def _translating_errors(command: Awaitable[T]) -> T:
     try:
         return await command
     except (exceptions.RedisError, OSError) as error:
@@ -173,5 +173,5 @@ def _rows(answer: Any) -> list[EventRow]:
 
 
 def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """The entries of an answer to XREAD about one stream."""
+    """Return the entries of an answer to XREAD about one stream."""
     return [entry for _, entries in answer or () for entry in entries]

@@ -1,4 +1,4 @@
-"""Responses and the event logs of those that run in the background, as SQL inside an open transaction."""
+"""Responses, and the event logs of running ones, as SQL inside an open transaction."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import chains
-from proxy.state.database import Sql
+from proxy.state import histories
+from proxy.state.interfaces import Sql
 from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
 
-#: What the terminal event says of a response that was cancelled: there is no event `response.cancelled`.
+# The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
 CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
-#: A sign of life this far ahead, in seconds, is from before the clock was set back: no worker gives such signs.
+# A heartbeat this far ahead, in seconds, is from before the clock was set back.
 _AHEAD = 3600.0
-#: What a conversation remembers: after a failure the client will ask again.
+# The statuses that continue a conversation: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
-#: The events of a stream so far, and the number of the next: the events that close what it has open, and its item.
+# Given the events of a stream so far and the next number, returns the events that close the open item, and that item.
 CloseOpen = Callable[[bytes, int], tuple[list[bytes], list[str]]]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end"
 
 
 def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
-    """Write a response, or what has become of it. False if it had ended before, or was deleted while it ran."""
+    """Write a response, or its end. Return False if it had already ended, or was deleted while it ran."""
     begin, *ends = _ends(sql, record)
     state = (record.status, record.head, record.tail, begin, *ends)
     worker = (running.worker, running.until) if running is not None else (None, None)
-    if record.detached and running is None:  # it was written when it began
+    if record.detached and running is None:  # it was written when it started
         old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
         done = sql.execute(
             "UPDATE responses SET status = ?, head = ?, tail = ?, input_begin = ?, input_end = ?, output_end = ?, "
@@ -35,10 +35,10 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
             (*state, record.id, *ACTIVE),
         )
         if not done.rowcount:
-            chains.prune(sql, ends[1])
+            histories.prune(sql, ends[1])
             return False
         if old[0] != ends[0]:
-            chains.prune(sql, old[0])
+            histories.prune(sql, old[0])
     else:
         sql.execute(
             "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
@@ -60,19 +60,19 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
 
 
 def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
-    """A response of this tenant."""
+    """Return a response of this tenant."""
     statement = f"SELECT {_COLUMNS} FROM responses WHERE tenant = ? AND id = ?"
     row = sql.execute(statement, (tenant, response_id)).fetchone()
     if row is None:
         return None
     key, status, head, tail, background, conversation, input_begin, input_end, output_end = row
     has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
-    text = head + ",".join(chains.texts(sql, output_end, input_end)) + tail
+    text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
     return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
 
 
 def delete(sql: Sql, tenant: str, response_id: str) -> bool:
-    """Take a response away, and of its items what belongs to no other. False if there is none of this id."""
+    """Delete a response and the items that only it has. Return False if there is none with this id."""
     row = sql.execute(
         "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end", (tenant, response_id)
     ).fetchone()
@@ -83,7 +83,7 @@ def delete(sql: Sql, tenant: str, response_id: str) -> bool:
 
 
 def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Take away at most `limit` responses whose time has come. Returns how many."""
+    """Delete at most `limit` responses that have expired. Return how many."""
     rows = sql.execute(
         "SELECT id, input_end, output_end FROM responses WHERE expires_at < ? AND alive_until IS NULL LIMIT ?", (now, limit)
     ).fetchall()
@@ -94,7 +94,7 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def delete_logs(sql: Sql, before: float) -> None:
-    """Take away the event logs of responses that ended, were not asked for in the background, and began before then."""
+    """Delete the event logs of responses that have ended, were not requested in the background, and started before then."""
     sql.execute(
         "DELETE FROM events WHERE response IN "
         "(SELECT id FROM responses WHERE background = 0 AND alive_until IS NULL AND created_at < ?)",
@@ -103,20 +103,22 @@ def delete_logs(sql: Sql, before: float) -> None:
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> bool:
-    """Ask whoever runs the response to end it. False if there is none of this id."""
+    """Ask the process that runs the response to end it. Return False if there is none with this id."""
     statement = "UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?"
     return sql.execute(statement, (tenant, response_id)).rowcount > 0
 
 
 def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
-    """Whether a response still runs; None if there is none of this id."""
+    """Tell whether a response still runs; None if there is none with this id."""
     row = sql.execute("SELECT status FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
     return None if row is None else row[0] in ACTIVE
 
 
 def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
-    """A sign of life of a worker for what it runs, none of which is queued any more. Returns the responses that it is to go
-    on with."""
+    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on.
+
+    Returns those that it should go on with.
+    """
     statement = (
         "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled, status, head"
     )
@@ -135,7 +137,7 @@ def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
 
 
 def append_events(sql: Sql, response_id: str, row: EventRow) -> None:
-    """Write the next piece of a stream, once or again; nothing happens if the response was deleted or has ended meanwhile."""
+    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted or has ended."""
     sql.execute(
         "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?) "
         "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
@@ -144,19 +146,19 @@ def append_events(sql: Sql, response_id: str, row: EventRow) -> None:
 
 
 def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
-    """The pieces of a stream that hold events with numbers above `after`."""
+    """Return the pieces of a stream that have events with numbers above `after`."""
     statement = "SELECT first, next, data FROM events WHERE response = ? AND next > ? ORDER BY first"
     return [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
 
 
 def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], bool]:
-    """The same, and whether the response still runs."""
+    """Return the same, and whether the response still runs."""
     running = sql.execute("SELECT 1 FROM responses WHERE id = ? AND status IN (?, ?)", (response_id, *ACTIVE)).fetchone()
     return events(sql, response_id, after), running is not None
 
 
 def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """What runs in workers that show no sign of life any more: ids, and until when each was taken to be alive."""
+    """Return the responses of workers without a recent heartbeat: ids, and until when each was considered alive."""
     statement = "SELECT id, alive_until FROM responses WHERE alive_until < ? OR alive_until > ?"
     rows = sql.execute(statement, (now, now + _AHEAD)).fetchall()
     return [(row[0], row[1]) for row in rows]
@@ -165,8 +167,10 @@ def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
 def fail_abandoned(
     sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
 ) -> EventRow | None:
-    """End a response that `abandoned` named as failed, or as cancelled if that was asked for. `live` is its log where the
-    database does not have it. Returns the last events; None if the response has ended otherwise meanwhile."""
+    """End an abandoned response as failed, or as cancelled if that was requested.
+
+    `live` is its log if the database does not have it. Returns the last events; None if the response has ended otherwise.
+    """
     row = sql.execute(
         "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
         (response_id, now, now + _AHEAD),
@@ -183,7 +187,8 @@ def fail_abandoned(
     new_head, new_tail = _split(response)
     begin = log[-1].next if log else 0
     closing, cut = close(b"".join(piece.data for piece in log), begin)
-    done, number = done + cut, begin + len(closing)
+    done += cut
+    number = begin + len(closing)
     text = f'{{"type":"response.failed","sequence_number":{number},"response":{new_head}{",".join(done)}{new_tail}}}'
     failed = f"event: response.failed\ndata: {text}\n\n".encode()
     last = EventRow(begin, number + 1, b"".join([*closing, failed]))
@@ -196,7 +201,7 @@ def fail_abandoned(
             "cancelled" if cancelled else "failed",
             new_head,
             new_tail,
-            chains.append(sql, tenant, input_end, done),
+            histories.append(sql, tenant, input_end, done),
             response_id,
         ),
     )
@@ -207,7 +212,7 @@ _DONE = b'data: {"type":"response.output_item.done"'
 
 
 def _item_of(line: bytes) -> str:
-    """The item of an `output_item.done`, byte for byte."""
+    """Return the item of an `output_item.done`, byte for byte."""
     return bytes(msgspec.json.decode(line[6:], type=_ItemDone).item).decode()
 
 
@@ -222,12 +227,12 @@ def _split(response: dict[str, Any]) -> tuple[str, str]:
 
 
 def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
-    """The places before the input, of its last item, and of the last item of the output."""
+    """Return the places before the input, of its last item, and of the last item of the output."""
     context = record.context
-    if not chains.exists(sql, context):
-        context = chains.append(sql, record.tenant, 0, record.history)
-    input_end = chains.append(sql, record.tenant, context, record.input)
-    return context, input_end, chains.append(sql, record.tenant, input_end, record.output)
+    if not histories.exists(sql, context):
+        context = histories.append(sql, record.tenant, 0, record.history)
+    input_end = histories.append(sql, record.tenant, context, record.input)
+    return context, input_end, histories.append(sql, record.tenant, input_end, record.output)
 
 
 def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:
@@ -236,12 +241,12 @@ def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float
     ).fetchone()
     if row is None:
         return  # deleted while the response ran
-    if row[0] != record.context:  # somebody else was faster: what this response adds comes after that
-        end = chains.append(sql, record.tenant, row[0], [*record.input, *record.output])
+    if row[0] != record.context:  # it was continued meanwhile: add the items after that
+        end = histories.append(sql, record.tenant, row[0], [*record.input, *record.output])
     sql.execute("UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?", (end, expires_at, record.conversation))
 
 
 def _forget(sql: Sql, response_id: str, ends: Sequence[int]) -> None:
     sql.execute("DELETE FROM events WHERE response = ?", (response_id,))
     for end in reversed(ends):
-        chains.prune(sql, end)
+        histories.prune(sql, end)

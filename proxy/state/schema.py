@@ -1,14 +1,12 @@
-"""The tables, and how those of an older version become those of today."""
+"""The tables, and the migrations from older versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from proxy.state.database import Sql
+from proxy.state.interfaces import Sql
 
-#: What the types of a statement are called by a database. A `key` counts up and is never used twice.
+# The names of the types in a statement, by database. A `key` counts up and is never used twice.
 SQLITE = {"key": "INTEGER PRIMARY KEY AUTOINCREMENT", "integer": "INTEGER", "real": "REAL", "blob": "BLOB"}
 POSTGRES = {
     "key": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -17,14 +15,14 @@ POSTGRES = {
     "blob": "BYTEA",
 }
 
-#: Statements that lead from one version to the next. Never change an entry that was released: add one.
+# The statements that lead from one version to the next. Never change a released entry: add one.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        # What was said, once: `digest` is that of the item's JSON in canonical form.
-        # No key is ever used twice: a request under way may still hold one that was deleted.
+        # Each item once; `digest` is that of its JSON in canonical form.
+        # No key is ever used twice: a running request may still refer to one that was deleted.
         "CREATE TABLE items (key {key}, tenant TEXT NOT NULL, digest {blob} NOT NULL, body TEXT NOT NULL)",
         "CREATE UNIQUE INDEX items_digest ON items (tenant, digest)",
-        # Histories, as a tree: each node is an item said after those of its parents (0: the beginning).
+        # Histories, as a tree: each node is an item that follows those of its parents (0: the beginning).
         "CREATE TABLE nodes (key {key}, tenant TEXT NOT NULL, parent {integer} NOT NULL, "
         "item {integer} NOT NULL, item_id TEXT NOT NULL)",
         "CREATE UNIQUE INDEX nodes_parent ON nodes (parent, item)",
@@ -48,9 +46,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE secrets (name TEXT PRIMARY KEY, value {blob} NOT NULL)",
     ),
     (
-        # Where the items begin that the request itself brought; of older responses the whole history is theirs.
+        # The place before the items of the request itself; for older responses that is the beginning of the history.
         "ALTER TABLE responses ADD COLUMN input_begin {integer} NOT NULL DEFAULT 0",
-        # Work that one process does for all, and until when nobody else is to.
+        # Work that one process does for all, and until when the others leave it alone.
         "CREATE TABLE leases (name TEXT PRIMARY KEY, until {real} NOT NULL)",
     ),
 )
@@ -61,7 +59,7 @@ class TooNew(Exception):
 
 
 def migrate(sql: Sql, types: Mapping[str, str]) -> None:
-    """Bring the schema up to date, in the open transaction; `types` are those of the database. Raises `TooNew`."""
+    """Migrate the schema, in the open transaction; `types` are those of the database. Raises `TooNew`."""
     sql.execute("CREATE TABLE IF NOT EXISTS version (number {integer} NOT NULL)".format_map(types))
     row = sql.execute("SELECT number FROM version").fetchone()
     found = row[0] if row is not None else 0

@@ -1,6 +1,6 @@
 """SQLite: one file, or memory. Several processes of one machine may have the same file open (WAL).
 
-What is asked for while the file is busy is done together, with one commit for all.
+Work that arrives while the file is busy is done together, with one commit.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from proxy.state.database import Rows, Sql, StoreUnavailable, storable
+from proxy.state.interfaces import Rows, Sql, StoreUnavailable, storable
 from proxy.state.schema import SQLITE, TooNew, migrate
 
 T = TypeVar("T")
 
-#: How long a transaction waits for that of another process, in seconds.
+# How long a transaction waits for one of another process, in seconds.
 _BUSY_TIMEOUT = 10
 _RETRY = 0.02
-#: Pieces of work that one transaction holds.
+# The largest number of pieces of work in one transaction.
 _BATCH = 64
-#: Memory for pages, in KiB.
+# Page cache, in KiB.
 _CACHE = 16 * 1024
 
-#: What came of a piece of work: its result, or an error.
+# The result of a piece of work, or its error.
 _Outcome = tuple[Any, Exception | None]
 
 
 class Sqlite:
-    """A database on a thread of its own."""
+    """A database with a thread of its own."""
 
     def __init__(self, path: Path | None) -> None:
-        """`path` is created with its folder when absent; None keeps everything in memory."""
+        """Use the file at `path`, created with its folder if absent; None keeps everything in memory."""
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # which file is open
+        self._file: tuple[int, int] | None = None  # device and inode of the open file
         self._closed = True
         self._waiting: deque[_Work] = deque()
 
     async def open(self) -> None:
-        """See `Database`."""
+        """Implement `Database`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
         self._closed = False
 
     async def close(self) -> None:
-        """See `Database`."""
+        """Implement `Database`."""
         self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """See `Database`."""
+        """Implement `Database`."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class Sqlite:
     # ---- in the thread ----------------------------------------------------------------------------------------------
 
     def _do_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do all that waits, or as much of it as one transaction should hold; nothing if another call has done it already."""
+        """Do all waiting work, or as much as fits into one transaction; nothing if another call has done it already."""
         batch: list[_Work] = []
         while self._waiting and len(batch) < _BATCH:
             batch.append(self._waiting.popleft())
@@ -78,10 +78,10 @@ class Sqlite:
             loop.call_soon_threadsafe(_deliver, batch, outcomes)
 
     def _together(self, batch: Sequence[_Work]) -> list[_Outcome] | None:
-        """Each piece of work in a savepoint of one transaction. None if the database failed: then nothing was written."""
+        """Do each piece of work in a savepoint of one transaction. Return None if the database failed: nothing was written."""
         outcomes: list[_Outcome] = []
 
-        def all_of_it(sql: Sql) -> None:
+        def run_batch(sql: Sql) -> None:
             for one in batch:
                 sql.execute("SAVEPOINT work")
                 try:
@@ -93,10 +93,10 @@ class Sqlite:
                     outcomes.append((None, error))
                 sql.execute("RELEASE work")
 
-        return outcomes if self._alone(all_of_it)[1] is None else None
+        return outcomes if self._alone(run_batch)[1] is None else None
 
     def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
-        """One transaction."""
+        """Do one piece of work as a transaction."""
         try:
             connection = self._usable()
             connection.execute("BEGIN IMMEDIATE")
@@ -104,10 +104,10 @@ class Sqlite:
                 result = function(_Transaction(connection))
                 connection.execute("COMMIT")
             finally:
-                if connection.in_transaction:  # it failed; some errors have ended it already
+                if connection.in_transaction:  # it failed; some errors have already ended it
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:
-            if not isinstance(error, sqlite3.OperationalError):  # damaged, or no database: it may be replaced
+            if not isinstance(error, sqlite3.OperationalError):  # damaged or not a database: the file may be replaced later
                 self._close()
             return None, _unavailable(error)
         except Exception as error:
@@ -115,7 +115,7 @@ class Sqlite:
         return result, None
 
     def _usable(self) -> sqlite3.Connection:
-        """The connection; a new one if the file is not the one that was opened: deleted, or put back from a backup."""
+        """Return the connection; a new one if the file was deleted, or replaced by a backup."""
         if self._connection is None or (self._path is not None and _identity(self._path) != self._file):
             self._close()
             self._open()
@@ -131,9 +131,9 @@ class Sqlite:
             if self._path is not None:
                 self._path.chmod(0o600)
                 _switch_to_wal(connection)
-            # With WAL, a crash of the process loses nothing; a power cut may lose the last moments, never consistency.
+            # With WAL, a crash of the process loses nothing; a power cut may lose the last transactions, but not consistency.
             connection.execute("PRAGMA synchronous = NORMAL")
-            # What is deleted is overwritten.
+            # Deleted content is overwritten.
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
             connection.execute("BEGIN IMMEDIATE")
@@ -144,7 +144,8 @@ class Sqlite:
                 connection.close()
             reason = str(error) if isinstance(error, TooNew) else f"cannot open {self._path}: {error}"
             raise StoreUnavailable(reason) from error
-        self._connection, self._file = connection, _identity(self._path) if self._path is not None else None
+        self._connection = connection
+        self._file = _identity(self._path) if self._path is not None else None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -160,7 +161,7 @@ class _Work(NamedTuple):
 def _deliver(batch: Sequence[_Work], outcomes: Sequence[_Outcome]) -> None:
     for one, (value, error) in zip(batch, outcomes, strict=True):
         if one.result.done():
-            continue  # nobody waits any more
+            continue  # its caller was cancelled
         if error is not None:
             one.result.set_exception(error)
         else:
@@ -174,7 +175,7 @@ def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file stands there; None if there is none."""
+    """Return device and inode of a file; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -183,7 +184,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait by itself here, when another process switches the new file at the same moment."""
+    """Switch to WAL; wait, as SQLite does not do here, if another process switches the new file at the same moment."""
     deadline = time.monotonic() + _BUSY_TIMEOUT
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The store: one small interface over the tables, asynchronous; every call is one transaction.
+"""The store: an asynchronous interface to the tables; every call is one transaction.
 
-`tenant` says whose something is: what belongs to another is not there. Every method raises `StoreUnavailable` where the
-database cannot be read or written.
+`tenant` is the owner; what belongs to another tenant does not exist. Every method raises `StoreUnavailable` if the database
+cannot be read or written.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import chains, conversations, responses
-from proxy.state.database import Database, Sql, StoreUnavailable
-from proxy.state.events import EventsUnavailable, LiveLog
+from proxy.state import conversations, histories, responses
+from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import Conversation, Cursor, EventRow, NewItem, Page, PageOrder, Place, Record, Running, Span, Stored
 
-#: Rows that one round of the clean-up takes, so that others get their turn in between.
+# Rows per transaction of the clean-up, so that others get their turn in between.
 _BATCH = 100
-
-
-#: How long the log of a stream is kept that was not asked for in the background, in seconds.
+# How long the log of a stream that was not requested in the background is kept, in seconds.
 _LOG_KEPT = 3600.0
-#: After the store was gone, the workers get so many seconds to show that they live before any is taken for dead.
+# After an outage of the store, workers have this many seconds for a heartbeat before they are considered dead.
 _RECOVERY = 15.0
-#: A difference between two clocks that is more than their inaccuracy, in seconds: one of them was set.
+# If two clocks drift apart by more than this, in seconds, one of them was set.
 _JUMP = 5.0
-#: How long the end of a response whose worker is dead waits for a log that cannot be reached, in seconds.
-_PATIENCE = 60.0
+# How long ending the response of a dead worker waits for a log that cannot be reached, in seconds.
+_LOG_TIMEOUT = 60.0
 
 T = TypeVar("T")
 
@@ -45,19 +42,24 @@ class Store:
         live: LiveLog | None = None,
         steady: Callable[[], float] | None = None,
     ) -> None:
-        """`retention`: how long a response is kept, in seconds. `live`: where the events of running responses are, if not in
-        the database as well. `steady`: a clock that nobody sets, to notice when `clock` was set."""
+        """Build the store on `database`.
+
+        `retention`: how long a response is kept, in seconds. `live`: where the events of running responses are kept, if not in
+        the database. `steady`: a monotonic clock, to notice that `clock` was set.
+        """
         self._database = database
         self._retention = retention
         self._clock = clock
         self._live = live
         self._steady = steady
-        self._apart = clock() - steady() if steady is not None else 0.0  # the two clocks, when last looked at
-        self._jumped = 0.0  # by how much the clock was set, until somebody asks
-        self._trusted_from = 0.0  # when the signs of life in the store say something again
+        self._clock_difference = (
+            clock() - steady() if steady is not None else 0.0
+        )  # the difference of the clocks, when last checked
+        self._jumped = 0.0  # by how much the clock was set, since `take_jump`
+        self._trusted_from = 0.0  # from when on the heartbeats in the store can be relied on
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date. Raises `StoreUnavailable`."""
+        """Connect, and migrate the schema. Raises `StoreUnavailable`."""
         try:
             await self._database.open()
             if self._live is not None:
@@ -82,9 +84,10 @@ class Store:
     # ---- responses --------------------------------------------------------------------------------------------------
 
     async def save(self, record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
-        """Write a response: once, or in the background twice, when it begins (`running`) and when it has ended, together
-        with its last events. False if it had ended otherwise, or was deleted: then nothing was written."""
-        expires_at, live = record.created_at + self._retention, self._live
+        """Write a response: once, or in the background twice, when it starts (`running`) and when it has ended, with its
+        last events. Return False if it had ended otherwise or was deleted: then nothing was written."""
+        expires_at = record.created_at + self._retention
+        live = self._live
         if live is None or last is None:
             return await self._run(partial(_save, record=record, running=running, last=last, expires_at=expires_at))
         if running is not None:
@@ -97,125 +100,134 @@ class Store:
                 raise
         whole = EventRow(0, last.next, b"".join([*(piece.data for piece in live.written(record.id)), last.data]))
         saved = await self._run(partial(_save, record=record, running=None, last=whole, expires_at=expires_at))
-        with suppress(EventsUnavailable):  # who follows finds the rest in the database
+        with suppress(EventsUnavailable):  # followers find the rest in the database
             await live.end(record.id, last if saved else None)
         return saved
 
     async def response(self, tenant: str, response_id: str) -> Stored | None:
-        """A response."""
+        """Return a response; None if there is none with this id."""
         return await self._run(lambda sql: responses.get(sql, tenant, response_id))
 
     async def delete_response(self, tenant: str, response_id: str) -> bool:
-        """Take a response away. False if there is none of this id."""
+        """Delete a response. Return False if there is none with this id."""
         deleted = await self._run(lambda sql: responses.delete(sql, tenant, response_id))
         if deleted and self._live is not None:
-            with suppress(EventsUnavailable):  # whoever runs it finds it gone
+            with suppress(EventsUnavailable):  # the process that runs it will notice
                 await self._live.cancel(response_id)
         return deleted
 
     # ---- histories --------------------------------------------------------------------------------------------------
 
     async def history(self, end: Place) -> list[dict[str, Any]]:
-        """The items up to a place."""
-        return await self._run(lambda sql: chains.values(sql, end))
+        """Return the items up to a place."""
+        return await self._run(lambda sql: histories.values(sql, end))
 
     async def page(self, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
-        """A page of a part of a history; None if the cursor names none of its items."""
-        return await self._run(lambda sql: chains.page(sql, span, order, limit, cursor))
+        """Return a page of a part of a history; None if the cursor names none of its items."""
+        return await self._run(lambda sql: histories.page(sql, span, order, limit, cursor))
 
     async def item(self, end: Place, item_id: str) -> dict[str, Any] | None:
-        """One of the items up to a place."""
-        return await self._run(lambda sql: chains.item(sql, end, item_id))
+        """Return one of the items up to a place, by its id."""
+        return await self._run(lambda sql: histories.item(sql, end, item_id))
 
     async def items(self, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Items by id, wherever they stand."""
-        return await self._run(lambda sql: chains.find(sql, tenant, ids))
+        """Find items by id, in any history."""
+        return await self._run(lambda sql: histories.find(sql, tenant, ids))
 
     # ---- running responses ------------------------------------------------------------------------------------------
 
     async def append_events(self, response_id: str, row: EventRow) -> None:
-        """Write the next piece of a stream. After a failure it may be written again, longer than it was."""
+        """Write the next piece of a stream. After a failure it may be written again, and be longer."""
         if self._live is not None:
             await self._live.append(response_id, row)
         else:
             await self._run(lambda sql: responses.append_events(sql, response_id, row))
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
-        """The next pieces of a stream that hold events with numbers above `after`, all of them once it has ended. If there
-        are none, wait about so many seconds for some."""
+        """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended.
+
+        If there are none, wait about `within` seconds for some.
+        """
         if self._live is None:
             rows = await self._run(lambda sql: responses.events(sql, response_id, after))
             if not rows and within > 0:
                 await asyncio.sleep(within)
             return rows
-        gone: EventsUnavailable | None = None
+        failure: EventsUnavailable | None = None
         try:
             if rows := await self._live.read(response_id, after, within):
                 return rows
         except EventsUnavailable as error:
-            gone = error
+            failure = error
         rows, running = await self._run(lambda sql: responses.events_of(sql, response_id, after))
-        if running and gone is not None:
-            raise gone
+        if running and failure is not None:
+            raise failure
         return rows
 
     @property
     def signals(self) -> bool:
-        """Whether `events` returns as soon as there are some, and not only when the time is over."""
+        """Whether `events` returns as soon as there are some, and not only after `within` seconds."""
         return self._live is not None
 
     async def cancel(self, tenant: str, response_id: str) -> None:
-        """Ask whoever runs the response to end it."""
+        """Ask the process that runs the response to end it."""
         found = await self._run(lambda sql: responses.cancel(sql, tenant, response_id))
         if found and self._live is not None:
-            with suppress(EventsUnavailable):  # the next sign of life brings it as well
+            with suppress(EventsUnavailable):  # the next heartbeat tells it as well
                 await self._live.cancel(response_id)
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
-        """Call `cancelled` with ids of responses that are to be ended, sooner than `still_alive` tells, until the task is
-        cancelled; returns at once where there is no quicker way."""
+        """Call `cancelled` with ids of responses that should end, sooner than `still_alive` tells, until the task is cancelled.
+
+        Returns at once if there is no quicker way.
+        """
         if self._live is not None:
             await self._live.watch(cancelled)
 
     async def is_active(self, tenant: str, response_id: str) -> bool | None:
-        """Whether a response still runs; None if there is none of this id."""
+        """Tell whether a response still runs; None if there is none with this id."""
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
     async def still_alive(self, ids: Iterable[str], until: float) -> set[str]:
-        """A sign of life of a worker for what it runs. Returns the responses that it is to go on with."""
+        """Write the heartbeat of a worker for the responses that it runs. Return those that it should go on with."""
         return await self._run(lambda sql: responses.still_alive(sql, ids, until))
 
     async def fail_abandoned(self, code: str, message: str, close: responses.CloseOpen) -> list[str]:
-        """End as failed what was run by workers that are dead; `close` closes what their streams have open. Returns the ids."""
-        now, error, failed = self._clock(), {"code": code, "message": message}, []
+        """End the responses of dead workers as failed; `close` closes their open items. Return the ids."""
+        now = self._clock()
+        error = {"code": code, "message": message}
+        failed: list[str] = []
         self._notice_jump(now)
-        abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # asked in any case: is the store there?
+        abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # in any case, to notice an outage
         for response_id, until in abandoned if now >= self._trusted_from else ():
             log = await self._log_of(response_id, until)
             if log is not None:
                 fail = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log, close=close)
                 last = await self._run(fail)
-                failed += [response_id] if last is not None else []
-                if last is not None and self._live is not None:
-                    with suppress(EventsUnavailable):
-                        await self._live.end(response_id, last)
+                if last is not None:
+                    failed.append(response_id)
+                    if self._live is not None:
+                        with suppress(EventsUnavailable):
+                            await self._live.end(response_id, last)
         return failed
 
     def _notice_jump(self, now: float) -> None:
-        """After the clock was set, or the machine slept, the signs of life are of another time: wait for the next ones."""
+        """Wait for new heartbeats if the clock was set or the machine slept: the old ones are of another time."""
         if self._steady is not None:
-            before, self._apart = self._apart, now - self._steady()
-            if abs(self._apart - before) > _JUMP:
+            before = self._clock_difference
+            self._clock_difference = now - self._steady()
+            if abs(self._clock_difference - before) > _JUMP:
                 self._trusted_from = now + _RECOVERY
-                self._jumped += self._apart - before
+                self._jumped += self._clock_difference - before
 
     def take_jump(self) -> float:
-        """By how many seconds the clock was set since this was last asked; 0 if it was not."""
-        jumped, self._jumped = self._jumped, 0.0
+        """Return by how many seconds the clock was set since the last call; 0 if it was not."""
+        jumped = self._jumped
+        self._jumped = 0.0
         return jumped
 
     async def _log_of(self, response_id: str, until: float) -> list[EventRow] | None:
-        """What of a log is not in the database; None if it is worth waiting for."""
+        """Return the part of a log that is not in the database; None to wait for a log that cannot be reached."""
         log = list[EventRow]()
         if self._live is None:
             return log
@@ -223,47 +235,48 @@ class Store:
             while rows := await self._live.read(response_id, log[-1].next - 1 if log else -1, 0):
                 log += rows
         except EventsUnavailable:
-            return None if self._clock() < until + _PATIENCE else log
+            return None if self._clock() < until + _LOG_TIMEOUT else log
         return log
 
     # ---- conversations ----------------------------------------------------------------------------------------------
 
     async def create_conversation(self, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
-        """Begin a conversation."""
+        """Create a conversation."""
         now = self._clock()
         conversation = Conversation(f"conv_{secrets.token_hex(16)}", now, metadata, 0)
         await self._run(lambda sql: conversations.create(sql, tenant, conversation, items, now + self._retention))
         return conversation
 
     async def conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
-        """A conversation."""
+        """Return a conversation; None if there is none with this id."""
         return await self._run(lambda sql: conversations.get(sql, tenant, conversation_id))
 
     async def update_conversation(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
-        """Replace its metadata. None if there is none of this id."""
+        """Replace the metadata of a conversation. Return None if there is none with this id."""
         expires_at = self._clock() + self._retention
         return await self._run(lambda sql: conversations.update(sql, tenant, conversation_id, metadata, expires_at))
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Take a conversation away. False if there is none of this id."""
+        """Delete a conversation. Return False if there is none with this id."""
         return await self._run(lambda sql: conversations.delete(sql, tenant, conversation_id))
 
     async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
-        """Add items to a conversation. Returns the place of the last one; None if there is no such conversation."""
+        """Add items to a conversation. Return the place of the last one; None if there is no such conversation."""
         expires_at = self._clock() + self._retention
         return await self._run(lambda sql: conversations.add(sql, tenant, conversation_id, items, expires_at))
 
     async def remove_item(self, tenant: str, conversation_id: str, item_id: str) -> Conversation | None:
-        """Take an item out of a conversation. None if there is no such conversation or item."""
+        """Remove an item from a conversation. Return None if there is no such conversation or item."""
         expires_at = self._clock() + self._retention
         return await self._run(lambda sql: conversations.remove(sql, tenant, conversation_id, item_id, expires_at))
 
-    # ---- upkeep -----------------------------------------------------------------------------------------------------
+    # ---- maintenance -----------------------------------------------------------------------------------------------------
 
     async def clean_up(self) -> int:
-        """Take away what is older than the retention, and the logs of streams that nobody will take up any more. Returns how
-        many responses and conversations went."""
-        now, total = self._clock(), 0
+        """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
+        conversations were deleted."""
+        now = self._clock()
+        total = 0
         await self._run(lambda sql: responses.delete_logs(sql, now - _LOG_KEPT))
         while removed := await self._run(lambda sql: responses.delete_expired(sql, now, _BATCH)):
             total += removed
@@ -272,7 +285,7 @@ class Store:
         return total
 
     async def lease(self, name: str, seconds: float) -> bool:
-        """Take on some work for all processes. False if another has done so less than so many seconds ago."""
+        """Take on some work for all processes. Return False if another did so less than `seconds` ago."""
         now = self._clock()
         statement = (
             "INSERT INTO leases (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until "
@@ -281,7 +294,7 @@ class Store:
         return await self._run(lambda sql: sql.execute(statement, (name, now + seconds, now)).fetchone() is not None)
 
     async def secret(self, name: str) -> bytes:
-        """A key of 32 random bytes, made when first asked for and the same ever after."""
+        """Return a key of 32 random bytes, generated by the first call and always the same afterwards."""
 
         def work(sql: Sql) -> bytes:
             fresh = secrets.token_bytes(32)

@@ -16,7 +16,7 @@ from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
-from proxy.simulator.metrics import Counters
+from proxy.simulator.state import Counters
 from tests.codex.tape import Exchange, Tape
 from tests.judges import judge_stream
 

@@ -1,4 +1,4 @@
-"""`responses-proxy doctor` as its user sees it: the right verdict on servers of many kinds."""
+"""`responses-proxy doctor`: the right verdict on servers of many kinds, and its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from proxy.settings.load import load
 from proxy.simulator import serving
-from tests.commands.doctoring import CONTEXT, bad_request, examine, report, run, server
+from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, run, server
 from tests.server import harness
 from tests.server.harness import gateway
 
@@ -68,7 +68,7 @@ def test_a_raw_sglang_is_told_flags_by_its_own_names() -> None:
 
 @pytest.mark.parametrize(
     ("personality", "server"),
-    [("sglang", "SGLang 0.5.6"), ("llamacpp", "llama.cpp b6900-simulator"), ("deepseek", "unknown make")],
+    [("sglang", "SGLang 0.5.6"), ("llamacpp", "llama.cpp b6900-simulator"), ("deepseek", "unknown server")],
 )
 def test_reasoning_content_becomes_a_setting(personality: str, server: str) -> None:
     found = report(personality=personality)
@@ -82,7 +82,7 @@ def test_llamacpp_tells_its_context_elsewhere() -> None:
     assert report(personality="llamacpp").profile["models"] == [{"id": "m", "max_length": CONTEXT}]
 
 
-def test_ollama_works_but_keeps_its_context_to_itself() -> None:
+def test_ollama_works_but_does_not_report_its_context() -> None:
     found = report(personality="ollama")
     assert (found.status, found.verdict, found.server) == (0, "works", "Ollama 0.13.0")
     assert "OLLAMA_CONTEXT_LENGTH" in found.said("note")
@@ -152,7 +152,7 @@ def test_a_missing_done_marker_is_harmless() -> None:
     assert "[DONE]" in found.said("note")
 
 
-def test_a_model_that_is_not_served_is_told_which_are() -> None:
+def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
     found = report("--model", "other", strict_models=True)
     assert found.status == 1
     assert "It serves m: name one with --model." in found.said("error")
@@ -196,8 +196,7 @@ def test_the_settings_may_be_written_to_a_file(tmp_path: Path, capsys: pytest.Ca
     assert "cannot write" in capsys.readouterr().err
 
 
-def test_the_gateway_works_with_what_the_doctor_prescribes(tmp_path: Path) -> None:
-    """The cure is tried: raw markup comes out as items."""
+def test_the_gateway_works_with_the_recommended_settings(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
 
     async def test() -> None:
@@ -223,10 +222,10 @@ def test_control_characters_of_a_server_do_not_reach_the_terminal(capsys: pytest
     assert "\x1b[31m" not in capsys.readouterr().out
 
 
-# ---- who cannot be examined -------------------------------------------------------------------------------------------
+# ---- what cannot be examined ------------------------------------------------------------------------------------------
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -248,7 +247,7 @@ def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://user:password@x"])
-def test_a_url_that_is_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(url) == 2
     err = capsys.readouterr().err
     assert err.startswith("responses-proxy doctor: ")

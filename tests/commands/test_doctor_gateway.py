@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.doctoring import run
+from tests.commands.doctor_report import run
 from tests.server import harness
 from tests.server.harness import simulated
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import doctoring
+from tests.commands import doctor_report
 from tests.server.harness import gateway, post
 from tests.server.harness import run as run_test
 
@@ -123,8 +123,8 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 def test_the_doctor(vllm: Server) -> None:
     with redirect_stdout(StringIO()) as out:
-        status = doctoring.run(vllm.url, "--json", "--timeout", "60")
-    report = doctoring.Report(status, out.getvalue())
+        status = doctor_report.run(vllm.url, "--json", "--timeout", "60")
+    report = doctor_report.Report(status, out.getvalue())
     print(out.getvalue(), file=sys.stderr)
     assert (report.status, report.server) == (0, "vLLM 0.32.0")
     facts = report.profile

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.probing import autoconfigure as examining
+from proxy.probing import autoconfiguration
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
@@ -150,7 +150,7 @@ def test_a_backend_is_added_and_removed_under_load() -> None:
 
 
 def test_a_backend_that_is_removed_while_it_is_examined_is_looked_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examining, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(autoconfiguration, "RECONNECT_DELAY", 0.01)
 
     async def test() -> None:
         async with replicas(Replica("A")) as (a,), gateway("http://127.0.0.1:9", a.url, admin_key=KEY, adapt=True) as served:

@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 
 from proxy.simulator import serving
-from tests.server.examining import Backend
+from tests.probing.simulated_backend import SimulatedBackend
 from tests.server.harness import RawClient, run, until
 from tests.server.programs import Program, fresh_connections, program, status_of, statuses_of_some
 from tests.server.test_workers import TWO, metric
@@ -117,7 +117,7 @@ def test_what_a_backend_gets_at_once_is_shared_out() -> None:
 
 def test_changes_of_backends_reach_all_workers_and_those_that_come_later(tmp_path: Path) -> None:
     async def test() -> None:
-        async with serving(Backend().app) as one, serving(Backend().app) as two:
+        async with serving(SimulatedBackend().app) as one, serving(SimulatedBackend().app) as two:
             backends = {"one": {"url": one}, "two": {"url": two}}
             config = configured(tmp_path, backends=backends, admin_key=KEY)
             async with program(*ALONE, *config) as running:
@@ -148,7 +148,7 @@ def test_changes_of_backends_reach_all_workers_and_those_that_come_later(tmp_pat
 
 def test_one_worker_examines_the_backend_for_all() -> None:
     async def test() -> None:
-        backend = Backend("vllm-raw")
+        backend = SimulatedBackend("vllm-raw")
         async with serving(backend.app) as url, program("--backend", url, "--workers", "3", "--store", "none") as running:
             await running.says("examined the backend")
             asked = len(backend.chats)
@@ -171,7 +171,7 @@ def test_another_worker_takes_over_when_the_one_that_examines_dies() -> None:
 
     async def test() -> None:
         may_answer = False
-        backend = Backend()
+        backend = SimulatedBackend()
 
         @web.middleware
         async def slow(request: web.Request, handler: Any) -> web.StreamResponse:

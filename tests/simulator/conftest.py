@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 
 from proxy.simulator import SimulatorOptions, create_app, serving
-from tests.simulator.asking import Ask, Reply, post
+from tests.simulator.chat_client import Ask, Reply, post
 
 
 @pytest.fixture
 def ask() -> Ask:
-    """`ask(message, …)`: one streamed question to a fresh simulator; further keywords are fields of the request."""
+    """Return `ask(message, …)`, which sends a streamed request to a new simulator; other keywords become its fields."""
 
     def ask_once(
         message: str | list[dict[str, Any]] = "hi",

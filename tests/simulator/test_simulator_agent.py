@@ -1,4 +1,4 @@
-"""The coding agent's steps, with the tools of different clients, its commands run for real."""
+"""The steps of the coding agent, with the tools of different clients; its commands are really run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator.agent import agent, patch
-from proxy.simulator.conversation import Conversation
-from proxy.simulator.script import Call, Reasoning, Script, Text
+from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.script import CallTool, Say, Script, Think
 
 EXEC = ("exec_command", {"cmd": {"type": "string"}})
 PATCH = ("apply_patch", {"input": {"type": "string"}})
@@ -22,14 +22,14 @@ ARGV = ("shell", {"command": {"type": "array", "items": {"type": "string"}}})
 CODE_MODE = ("functions__exec", {"input": {"type": "string"}})
 
 
-def conversation(*tools: tuple[str, dict[str, Any]], results: tuple[str, ...] = (), **fields: Any) -> Conversation:
+def chat_request(*tools: tuple[str, dict[str, Any]], results: tuple[str, ...] = (), **fields: Any) -> ChatRequest:
     offered = [{"function": {"name": name, "parameters": {"properties": properties}}} for name, properties in tools]
     messages = [{"role": "user", "content": "scenario: agent"}, *({"role": "tool", "content": text} for text in results)]
-    return Conversation({"messages": messages, "tools": offered, **fields})
+    return ChatRequest({"messages": messages, "tools": offered, **fields})
 
 
 def only_call(script: Script) -> tuple[str, dict[str, Any]]:
-    (call,) = [step for step in script.steps if isinstance(step, Call)]
+    (call,) = [step for step in script.steps if isinstance(step, CallTool)]
     return call.name, json.loads(call.arguments)
 
 
@@ -42,30 +42,30 @@ def run_bash(command: list[str] | str, folder: Path) -> str:
 def test_four_steps_in_a_real_shell(tool: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     results: tuple[str, ...] = ()
     for _ in range(3):
-        name, arguments = only_call(agent(conversation(tool, results=results)))
+        name, arguments = only_call(agent(chat_request(tool, results=results)))
         assert name == tool[0]
         results += (run_bash(arguments["command"], tmp_path),)
     assert results[-1].endswith("Hello, world!\n")
-    last = agent(conversation(tool, results=results))
-    assert not any(isinstance(step, Call) for step in last.steps)
-    assert any(isinstance(step, Text) and "Hello, world!" in step.text for step in last.steps)
+    last = agent(chat_request(tool, results=results))
+    assert not any(isinstance(step, CallTool) for step in last.steps)
+    assert any(isinstance(step, Say) and "Hello, world!" in step.text for step in last.steps)
 
 
 def test_the_first_step_thinks_speaks_and_calls() -> None:
-    kinds = [type(step) for step in agent(conversation(EXEC)).steps]
-    assert kinds == [Reasoning, Text, Call]
+    kinds = [type(step) for step in agent(chat_request(EXEC)).steps]
+    assert kinds == [Think, Say, CallTool]
 
 
 def test_codex_edits_with_its_patch_tool_or_through_its_shell(tmp_path: Path) -> None:
-    name, arguments = only_call(agent(conversation(EXEC, PATCH, results=("",))))
+    name, arguments = only_call(agent(chat_request(EXEC, PATCH, results=("",))))
     assert name == "apply_patch"
     assert arguments["input"].startswith("*** Begin Patch\n*** Update File: greeting.py\n")
     assert arguments["input"].endswith("\n*** End Patch")
-    name, arguments = only_call(agent(conversation(EXEC, results=("",))))
+    name, arguments = only_call(agent(chat_request(EXEC, results=("",))))
     assert name == "exec_command"
     assert arguments["cmd"].startswith("apply_patch <<'EOF'\n*** Begin Patch\n")
     # the lines that the patch takes away are those that the first step wrote
-    _, first = only_call(agent(conversation(EXEC)))
+    _, first = only_call(agent(chat_request(EXEC)))
     removed = [line[1:] for line in arguments["cmd"].splitlines() if line.startswith("-")]
     run_bash(first["cmd"], tmp_path)
     written = (tmp_path / "greeting.py").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def test_codex_edits_with_its_patch_tool_or_through_its_shell(tmp_path: Path) ->
 
 
 def test_code_mode_gets_javascript() -> None:
-    name, arguments = only_call(agent(conversation(CODE_MODE)))
+    name, arguments = only_call(agent(chat_request(CODE_MODE)))
     assert name == "functions__exec"
     assert arguments["input"].startswith('const r = await tools.exec_command({cmd: "cat > greeting.py')
 
@@ -85,19 +85,19 @@ def test_code_mode_gets_javascript() -> None:
 def test_the_report_fits_the_schema_that_the_client_wants() -> None:
     schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "report", "schema": schema}}
-    last = agent(conversation(EXEC, results=("", "", "ok"), response_format=wanted)).steps[-1]
-    assert isinstance(last, Text)
+    last = agent(chat_request(EXEC, results=("", "", "ok"), response_format=wanted)).steps[-1]
+    assert isinstance(last, Say)
     assert set(json.loads(last.text)) == {"summary"}
 
 
 @pytest.mark.parametrize("scenario", [agent, patch])
-def test_without_tools_there_is_an_answer_all_the_same(scenario: Callable[[Conversation], Script]) -> None:
-    steps = scenario(conversation()).steps
+def test_without_tools_there_is_still_an_answer(scenario: Callable[[ChatRequest], Script]) -> None:
+    steps = scenario(chat_request()).steps
     assert steps
-    assert not any(isinstance(step, Call) for step in steps)
+    assert not any(isinstance(step, CallTool) for step in steps)
 
 
 def test_patch_adds_one_file() -> None:
-    name, arguments = only_call(patch(conversation(EXEC, PATCH)))
+    name, arguments = only_call(patch(chat_request(EXEC, PATCH)))
     assert (name, "*** Add File: hello.txt" in arguments["input"]) == ("apply_patch", True)
-    assert only_call(patch(conversation(EXEC)))[0] == "exec_command"
+    assert only_call(patch(chat_request(EXEC)))[0] == "exec_command"

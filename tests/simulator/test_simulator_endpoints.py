@@ -1,4 +1,4 @@
-"""Validation in vLLM's words, the tokenizer, and the endpoints beside chat."""
+"""Validation as in vLLM, the tokenizer, and the endpoints besides chat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
 from proxy.simulator.tokenizer import count, decode, encode, split
-from tests.simulator.asking import WEATHER, Ask, Reply, post
+from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -32,7 +32,7 @@ def fetch(method: str, path: str, body: Any = None, options: SimulatorOptions | 
 
 
 def recorded_errors() -> dict[str, tuple[int, Any]]:
-    """What vLLM answered to bad requests: name of the case -> status and JSON body."""
+    """Return what vLLM answered to bad requests: name of the case -> status and JSON body."""
     blocks = (STREAMS / "errors.txt").read_text(encoding="utf-8").split("### ")[1:]
     cases = (block.splitlines() for block in blocks)
     return {lines[0]: (int(lines[1].split()[0]), json.loads(lines[2])) for lines in cases if len(lines) > 2 and lines[2]}
@@ -86,7 +86,7 @@ def test_any_model_name_is_accepted_and_echoed(ask: Ask) -> None:
     assert ask(model="org/any-model").chunks[0]["model"] == "org/any-model"
 
 
-def test_a_key_is_asked_for_where_one_is_set() -> None:
+def test_a_configured_key_is_required() -> None:
     options = SimulatorOptions(api_key="secret")
     body = {"model": "m", "messages": MESSAGES}
     assert fetch("POST", "/v1/chat/completions", body, options).status == 401
@@ -94,7 +94,7 @@ def test_a_key_is_asked_for_where_one_is_set() -> None:
     assert fetch("GET", "/health", options=options).status == 200
 
 
-def test_models_version_and_what_is_not_there() -> None:
+def test_models_version_and_unknown_paths() -> None:
     models = fetch("GET", "/v1/models", options=SimulatorOptions(models=("a", "b"), max_model_len=4096)).json
     assert [(model["id"], model["owned_by"], model["max_model_len"]) for model in models["data"]] == [
         ("a", "vllm", 4096),
@@ -117,7 +117,7 @@ def test_each_make_has_the_endpoint_by_which_it_is_known(personality: str, path:
 @pytest.mark.parametrize(
     "text", ["", "Hello, world!", "naïve 東京 👩‍🚀\n\n\t x", 'a <think>b</think>{"k": "v"} <|im_end|>', "\x00\u2028"]
 )
-def test_tokens_are_the_text_again(text: str) -> None:
+def test_joined_tokens_are_the_text(text: str) -> None:
     assert "".join(split(text)) == text
     assert decode(encode(text)) == text
     assert count(text) == len(encode(text))
@@ -143,7 +143,7 @@ def test_text_completions_and_embeddings() -> None:
     assert list(vector) == plain["data"][0]["embedding"]
 
 
-def test_what_the_backend_received_can_be_looked_at() -> None:
+def test_received_requests_can_be_read() -> None:
     async def play() -> Any:
         app = create_app()
         async with serving(app) as url, aiohttp.ClientSession() as session:

@@ -13,7 +13,7 @@ import pytest
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.simulator.faults import Faults, parse_faults
 from proxy.simulator.playback import Player
-from tests.simulator.asking import WEATHER, Ask, Reply, post
+from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
@@ -34,7 +34,7 @@ def test_a_status_refuses_with_the_error_object_of_vllm(ask: Ask, status: int) -
         ("openai", "Please reduce the length of the messages"),
     ],
 )
-def test_a_context_overflow_in_the_words_of_each_server(ask: Ask, wording: str, words: str) -> None:
+def test_a_context_overflow_in_the_wording_of_each_server(ask: Ask, wording: str, words: str) -> None:
     reply = ask("hi", headers={"x-simulator-fault": f"overflow={wording}"})
     assert reply.status == 400
     assert words in reply.body.decode()
@@ -61,7 +61,8 @@ def test_a_drop_cuts_inside_a_call(ask: Ask) -> None:
 
 @pytest.mark.parametrize(("place", "field"), [("reasoning", "reasoning"), ("text", "content")])
 def test_a_drop_cuts_inside_the_named_part(ask: Ask, place: str, field: str) -> None:
-    whole, cut = ask(), ask(headers={"x-simulator-fault": f"drop={place}"})
+    whole = ask()
+    cut = ask(headers={"x-simulator-fault": f"drop={place}"})
     assert cut.broken
     assert 0 < len(cut.text(field)) < len(whole.text(field))
 
@@ -123,7 +124,7 @@ def test_headers_do_not_wait_for_the_first_token() -> None:
     assert asyncio.run(measure()) > 0.1
 
 
-def test_faults_that_strike_once_leave_the_retry_alone() -> None:
+def test_faults_that_happen_once_do_not_affect_the_retry() -> None:
     async def twice() -> list[int]:
         async with serving(create_app()) as url, aiohttp.ClientSession() as session:
             body = {"model": "m", "messages": [{"role": "user", "content": "fault: status=503,once"}]}
@@ -157,7 +158,7 @@ def test_faults_without_a_stream(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("spec", ["bogus", "drop=nowhere", "status=many", "overflow=ibm"])
-def test_a_spec_that_makes_no_sense_is_refused_aloud(ask: Ask, spec: str) -> None:
+def test_an_invalid_spec_is_refused(ask: Ask, spec: str) -> None:
     with pytest.raises(ValueError, match=spec.rpartition("=")[2]):
         parse_faults(spec)
     assert ask("hi", headers={"x-simulator-fault": spec}).status == 400
@@ -188,7 +189,7 @@ def test_a_client_that_leaves_frees_the_gpu(stream: bool) -> None:
     assert after["vllm:generation_tokens_total"] < 100
 
 
-def test_a_client_that_leaves_at_the_very_end_is_no_error(
+def test_a_client_that_disconnects_at_the_very_end_is_not_an_error(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def played_to_nobody(player: Player, delay: float) -> str:
@@ -206,7 +207,7 @@ async def _read_slowly(session: aiohttp.ClientSession, url: str, body: dict[str,
 
 
 async def _metrics(session: aiohttp.ClientSession, url: str) -> dict[str, float]:
-    """The gauges and counters by name, without their labels."""
+    """Return the gauges and counters by name, without their labels."""
     async with session.get(f"{url}/metrics") as response:
         lines = (await response.text()).splitlines()
     samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))

@@ -1,4 +1,4 @@
-"""Which scenario plays, and what it says."""
+"""Which scenario is chosen, and its answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.simulator.conversation import Conversation, spoken_text
+from proxy.simulator.chat_request import ChatRequest, spoken_text
 from proxy.simulator.scenarios import SCENARIOS, choose
 from proxy.simulator.schema import example
-from proxy.simulator.script import Call, Text
-from tests.simulator.asking import WEATHER, Ask
+from proxy.simulator.script import CallTool, Say
+from tests.simulator.chat_client import WEATHER, Ask
 
 CODEX = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"
 
@@ -21,8 +21,8 @@ SHELL = {"type": "function", "function": {"name": "exec_command", "parameters": 
 TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}
 
 
-def conversation(*texts: str, **fields: Any) -> Conversation:
-    return Conversation({"messages": [{"role": "user", "content": text} for text in texts], **fields})
+def chat_request(*texts: str, **fields: Any) -> ChatRequest:
+    return ChatRequest({"messages": [{"role": "user", "content": text} for text in texts], **fields})
 
 
 def response_format(schema: dict[str, Any]) -> dict[str, Any]:
@@ -36,19 +36,19 @@ def function(name: str, **properties: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "scenario"),
     [
-        (conversation("hello"), "default"),
-        (conversation("Please write a file for me", tools=[SHELL]), "agent"),
-        (conversation("Please write a file for me"), "default"),
-        (conversation("What is the weather?", tools=[WEATHER]), "tool"),
-        (conversation("hello", tools=[WEATHER], tool_choice="required"), "tool"),
-        (conversation("You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff."), "compaction"),
-        (conversation("Another language model started to solve this problem. Summary: …"), "continued"),
-        (conversation("fill it in", response_format=response_format({"type": "object"})), "schema"),
-        (conversation("title for: scenario: agent", response_format=response_format(TITLE_SCHEMA)), "title"),
-        (conversation([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]), "image"),  # type: ignore[arg-type]
+        (chat_request("hello"), "default"),
+        (chat_request("Please write a file for me", tools=[SHELL]), "agent"),
+        (chat_request("Please write a file for me"), "default"),
+        (chat_request("What is the weather?", tools=[WEATHER]), "tool"),
+        (chat_request("hello", tools=[WEATHER], tool_choice="required"), "tool"),
+        (chat_request("You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff."), "compaction"),
+        (chat_request("Another language model started to solve this problem. Summary: …"), "continued"),
+        (chat_request("fill it in", response_format=response_format({"type": "object"})), "schema"),
+        (chat_request("title for: scenario: agent", response_format=response_format(TITLE_SCHEMA)), "title"),
+        (chat_request([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]), "image"),  # type: ignore[arg-type]
     ],
 )
-def test_a_scenario_is_found_without_being_named(asked: Conversation, scenario: str) -> None:
+def test_a_scenario_is_found_without_being_named(asked: ChatRequest, scenario: str) -> None:
     assert choose(asked) == scenario
 
 
@@ -60,13 +60,13 @@ def test_the_message_the_model_name_or_a_header_names_a_scenario(ask: Ask) -> No
     assert "simulated model" in ask("Hello!").text()
 
 
-def test_an_unknown_name_is_refused_aloud(ask: Ask) -> None:
+def test_an_unknown_name_is_refused(ask: Ask) -> None:
     for reply in (ask("scenario: nonsense"), ask("hi", model="sim-nonsense"), ask("personality: nonsense")):
         assert reply.status == 400
         assert "nonsense" in reply.json["error"]["message"]
 
 
-def test_a_title_request_is_not_led_astray_by_the_message_that_it_quotes(ask: Ask) -> None:
+def test_a_title_request_ignores_directives_in_the_message_that_it_quotes(ask: Ask) -> None:
     reply = ask("Title for: scenario: agent fault: status=500", response_format=response_format(TITLE_SCHEMA))
     assert json.loads(reply.text()) == {"title": "Simulated conversation"}
 
@@ -80,8 +80,8 @@ def test_every_scenario_has_an_answer_with_and_without_tools(ask: Ask, name: str
         assert reply.payloads[-1] == b"[DONE]"
 
 
-def test_context_in_tags_is_not_what_the_user_says() -> None:
-    asked = conversation(
+def test_context_in_tags_is_left_out_of_the_question() -> None:
+    asked = chat_request(
         "Fix it. scenario: agent",
         "<environment_context>\n  <cwd>/workspace</cwd>\n</environment_context>",
         "# AGENTS.md instructions for /workspace\n\n<INSTRUCTIONS>\nBe kind.\n</INSTRUCTIONS>",
@@ -90,7 +90,7 @@ def test_context_in_tags_is_not_what_the_user_says() -> None:
     joined = {"content": "<environment_context>x</environment_context>\n\n<image name=[Image #1]>\n</image>\nWhat is this?"}
     assert spoken_text(joined) == "What is this?"
     task = '<agent_message author="/root">\nscenario: plain\n</agent_message>'
-    assert conversation("scenario: subagent", task).question == task  # what another agent says counts
+    assert chat_request("scenario: subagent", task).question == task  # what another agent says counts
 
 
 @pytest.mark.skipif(not CODEX.exists(), reason="no captured Codex requests beside the checkout")
@@ -98,7 +98,7 @@ def test_the_last_words_in_captured_codex_requests() -> None:
     def question(name: str) -> str:
         items = json.loads((CODEX / name).read_text(encoding="utf-8"))["body"]["input"]
         messages = [{"role": item["role"], "content": item["content"]} for item in items if item["type"] == "message"]
-        return Conversation({"messages": messages}).question
+        return ChatRequest({"messages": messages}).question
 
     assert question("06-resume.json") == "second"
     assert question("26-sub-agent-parent-after-wait.json") == "hello"
@@ -107,7 +107,7 @@ def test_the_last_words_in_captured_codex_requests() -> None:
 
 def test_tool_results_that_carry_images_do_not_end_the_turn() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
-    asked = Conversation(
+    asked = ChatRequest(
         {
             "messages": [
                 {"role": "user", "content": "look at it"},
@@ -165,14 +165,14 @@ def test_subagent_spawns_waits_and_reports() -> None:
     spawn = function("multi_agent_v1__spawn_agent", message={"type": "string"})
     wait = function("multi_agent_v1__wait_agent", targets={"type": "array"}, timeout_ms={"type": "number"})
     messages: list[dict[str, Any]] = [{"role": "user", "content": "scenario: subagent"}]
-    asked = Conversation({"messages": messages, "tools": [spawn, wait]})
-    (spawning,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    asked = ChatRequest({"messages": messages, "tools": [spawn, wait]})
+    (spawning,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, CallTool)]
     assert "scenario: plain" in json.loads(spawning.arguments)["message"]
     messages.append({"role": "tool", "content": '{"agent_id":"a-1","nickname":"Ada"}'})
-    (waiting,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, Call)]
+    (waiting,) = [step for step in SCENARIOS["subagent"](asked).steps if isinstance(step, CallTool)]
     assert json.loads(waiting.arguments)["targets"] == ["a-1"]
     messages.append({"role": "tool", "content": "child says hi"})
-    assert any(isinstance(step, Text) and "child says hi" in step.text for step in SCENARIOS["subagent"](asked).steps)
+    assert any(isinstance(step, Say) and "child says hi" in step.text for step in SCENARIOS["subagent"](asked).steps)
 
 
 def test_long_answers_have_as_many_tokens_as_asked_for(ask: Ask) -> None:
@@ -200,7 +200,7 @@ def test_made_up_values_fit_their_schema(ask: Ask, schema: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("wrong", [{"properties": 7}, {"required": "abc"}, {"required": [1]}])
-def test_a_schema_that_is_none_is_refused(ask: Ask, wrong: dict[str, Any]) -> None:
+def test_an_invalid_schema_is_refused(ask: Ask, wrong: dict[str, Any]) -> None:
     reply = ask("fill it in, scenario: schema", response_format=response_format({"type": "object", **wrong}))
     assert reply.status == 400
     assert "Invalid JSON schema" in reply.json["error"]["message"]

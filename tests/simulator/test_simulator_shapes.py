@@ -1,4 +1,4 @@
-"""What the simulator sends has the shape of what vLLM was recorded to send."""
+"""The simulator's output has the shape of recordings of vLLM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.wire.chat import decode_chunk
 from proxy.wire.sse import SSEDecoder
-from tests.simulator.asking import WEATHER, Ask
+from tests.simulator.chat_client import WEATHER, Ask
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
 needs_recordings = pytest.mark.skipif(not STREAMS.exists(), reason="no recorded streams beside the checkout")
@@ -26,7 +26,7 @@ def recorded(name: str) -> list[dict[str, Any]]:
 
 
 def keys(value: Any) -> Any:
-    """The skeleton of a JSON value: keys and kinds, without what differs from answer to answer."""
+    """Return the skeleton of a JSON value: keys and kinds, without what differs between answers."""
     if isinstance(value, dict):
         # a token of the recordings may be part of a character, whose bytes are then not there
         return {key: "bytes" if key == "bytes" else keys(entry) for key, entry in value.items()}
@@ -44,7 +44,7 @@ def distinct(skeletons_seen: Iterable[Any]) -> list[Any]:
 
 
 def skeletons(chunks: list[dict[str, Any]]) -> list[Any]:
-    """The different shapes of chunks in a stream, in the order in which they first appear."""
+    """Return the different shapes of the chunks of a stream, in the order of their first appearance."""
     return distinct(keys(chunk) for chunk in chunks)
 
 
@@ -78,7 +78,7 @@ def test_raw_markup_has_the_shapes_of_the_recording(ask: Ask) -> None:
 
 @needs_recordings
 def test_several_tokens_per_chunk_share_deltas_as_in_the_recordings(ask: Ask) -> None:
-    """The head of a call with its first arguments, and the end of the reasoning with the beginning of the text."""
+    # The head of a call with its first arguments, and the end of the reasoning with the beginning of the text.
     recordings = recorded("hermes_interval/parallel.0.sse") + recorded("hermes_interval/think_text_tool.0.sse")
     wanted = [keys(delta) for delta in _crowded(recordings)]
     assert wanted
@@ -90,7 +90,7 @@ def test_several_tokens_per_chunk_share_deltas_as_in_the_recordings(ask: Ask) ->
 
 
 def _crowded(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The deltas that hold more than one thing."""
+    """Return the deltas that hold more than one thing."""
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
     return [delta for delta in deltas if {"content", "reasoning"} <= set(delta) or len(delta.get("tool_calls") or ()) > 1]
 
@@ -106,7 +106,7 @@ def test_an_answer_without_stream_has_the_keys_of_the_recording(ask: Ask) -> Non
 
 
 def test_the_same_words_whatever_the_personality(ask: Ask) -> None:
-    """Field names, chunking and usage differ; what the model says does not."""
+    # Field names, chunking and usage differ, but not what the model says.
     arguments = set()
     for name, personality in PERSONALITIES.items():
         if personality.markup:

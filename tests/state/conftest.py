@@ -1,4 +1,4 @@
-"""The stores that the contract is held against; the PostgreSQL server is a real one, started for the session."""
+"""The stores that the tests of the contract run on; PostgreSQL and Redis are real servers."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ Opening = Callable[[], AbstractAsyncContextManager[Opened]]
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A running server that tests share."""
+    """Start a server that all tests share."""
     with postgres_running() as server:
         yield server
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """A database with nothing in it."""
+    """Create an empty database."""
     return postgres_server.fresh_database()
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A running server that a test may stop."""
+    """Start a server that the test may stop."""
     with postgres_running() as server:
         yield server
 
 
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
-    """A running server with nothing in it."""
+    """Start an empty server."""
     with redis_running() as server:
         yield server
 
 
 @pytest.fixture(params=["file", "memory", "postgres", "file and redis", "postgres and redis"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """What the store is made of."""
+    """Choose what the store consists of."""
     return str(request.param)
 
 
 @pytest.fixture
 def new_database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Database]:
-    """Makes the database, not opened yet: again and again the same one, except for memory."""
+    """Return a function that makes the database, not opened yet; always the same one, except for memory."""
     if kind.startswith("postgres"):
         url = request.getfixturevalue("postgres_url")
         from proxy.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
@@ -74,12 +74,13 @@ def new_database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> C
 
 @pytest.fixture
 def opening(kind: str, new_database: Callable[[], Database], request: pytest.FixtureRequest) -> Opening:
-    """Opens the store."""
+    """Return a context manager that opens the store."""
     redis = request.getfixturevalue("redis_server") if "redis" in kind else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Opened]:
-        clock, database = Clock(), new_database()
+        clock = Clock()
+        database = new_database()
         store = Store(database, 1000.0, clock, redis.log() if redis is not None else None)
         await store.open()
         try:
@@ -92,9 +93,9 @@ def opening(kind: str, new_database: Callable[[], Database], request: pytest.Fix
 
 @pytest.fixture
 def quiet_store() -> Iterator[None]:
-    """What a test provokes is logged as an error, and is no defect."""
+    """Ignore the errors that a test provokes: they are not defects."""
     logger = logging.getLogger("responses_proxy")
-    told = ("store", "not stored")
-    logger.addFilter(expected := lambda record: record.getMessage() not in told)
+    provoked = ("store", "not stored")
+    logger.addFilter(expected := lambda record: record.getMessage() not in provoked)
     yield
     logger.removeFilter(expected)

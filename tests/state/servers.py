@@ -24,7 +24,7 @@ _USER = "postgres"
 
 
 class RedisServer:
-    """Redis or Valkey behind a socket in a folder of its own; it keeps nothing on disk."""
+    """Redis or Valkey on a socket in a folder of its own, with nothing on disk."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program = program
@@ -45,7 +45,7 @@ class RedisServer:
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """As a power cut would; all it knew is lost."""
+        """Kill the server, as a power cut would; all its data is lost."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -53,7 +53,7 @@ class RedisServer:
         self._socket.unlink(missing_ok=True)
 
     def log(self) -> RedisLog:
-        """A client of it."""
+        """Return a client of the server."""
         from proxy.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
 
         return RedisLog(self.url)
@@ -65,12 +65,12 @@ class RedisServer:
 
 @contextmanager
 def redis_running() -> Iterator[RedisServer]:
-    """A server with nothing in it; the test is skipped where there is none."""
+    """Run an empty server; skip the test if none is installed."""
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         pytest.skip("neither Redis nor Valkey is installed")
     pytest.importorskip("redis", reason="the Redis driver is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="redis-"))  # short: the name of a socket has few letters
+    folder = Path(tempfile.mkdtemp(prefix="redis-"))  # short, since the path of a socket is limited
     server = RedisServer(program, folder)
     server.start()
     try:
@@ -81,10 +81,10 @@ def redis_running() -> Iterator[RedisServer]:
 
 
 class PostgresServer:
-    """PostgreSQL behind a socket in a folder of its own."""
+    """PostgreSQL on a socket in a folder of its own."""
 
     def __init__(self, folder: Path, user: str | None) -> None:
-        """`user`: who runs it, if not the one who runs the tests."""
+        """Initialise the server; it runs as `user`, if not as the user that runs the tests."""
         self._folder = folder
         self._user = user
         self._run("initdb", "-A", "trust", "-U", _USER, "--no-sync", "--encoding=UTF8", "--locale=C")
@@ -95,11 +95,11 @@ class PostgresServer:
         self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
 
     def stop(self) -> None:
-        """As a crash would; what was committed stays."""
+        """Stop the server, as a crash would; committed data stays."""
         self._run("pg_ctl", "-m", "immediate", "-w", "stop")
 
     def fresh_database(self) -> str:
-        """The URL of a database with nothing in it."""
+        """Create an empty database and return its URL."""
         import psycopg  # noqa: PLC0415  (an extra)
 
         admin = f"postgresql:///postgres?host={self._folder}&user={_USER}"
@@ -116,11 +116,11 @@ class PostgresServer:
 
 @contextmanager
 def postgres_running() -> Iterator[PostgresServer]:
-    """A server with nothing in it; the test is skipped where there is none."""
+    """Run an empty server; skip the test if none is installed."""
     if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("psycopg", reason="the PostgreSQL driver is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: the name of a socket has few letters
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short, since the path of a socket is limited
     user = _USER if os.geteuid() == 0 else None  # the server refuses to run as root
     if user is not None:
         try:

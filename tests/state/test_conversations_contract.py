@@ -1,4 +1,4 @@
-"""What every store does with conversations."""
+"""Conversations, in every kind of store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_items_keep_their_ids_when_another_is_taken_out(opening: Opening) -> None:
+def test_items_keep_their_ids_when_another_is_removed(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
         async def ids(end: int) -> list[str]:
             page = await store.page(Span(0, end), "asc", 10, Cursor())
@@ -54,7 +54,7 @@ def test_items_keep_their_ids_when_another_is_taken_out(opening: Opening) -> Non
     play(opening, test)
 
 
-def test_a_conversation_stays_as_long_as_somebody_changes_it(opening: Opening) -> None:
+def test_a_conversation_is_kept_as_long_as_it_changes(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         names = [(await store.create_conversation("a", {}, [USER])).id for _ in range(5)]
         changed, added, taken, answered, left = names

@@ -70,9 +70,10 @@ def assert_whole(body: bytes, response: dict[str, Any]) -> None:
     assert events[-1]["response"] == response
 
 
-def test_the_log_is_written_anew_when_the_server_has_lost_it(redis_server: RedisServer) -> None:
+def test_the_log_is_written_again_when_the_server_has_lost_it(redis_server: RedisServer) -> None:
     async def test() -> None:
-        writer, reader = redis_server.log(), redis_server.log()
+        writer = redis_server.log()
+        reader = redis_server.log()
         await writer.append("r", EventRow(0, 2, b"a"))
         redis_server.kill()
         with pytest.raises(EventsUnavailable):
@@ -89,9 +90,10 @@ def test_the_log_is_written_anew_when_the_server_has_lost_it(redis_server: Redis
     run(test())
 
 
-def test_nothing_comes_behind_the_end(redis_server: RedisServer) -> None:
+def test_nothing_is_appended_after_the_end(redis_server: RedisServer) -> None:
     async def test() -> None:
-        writer, other = redis_server.log(), redis_server.log()
+        writer = redis_server.log()
+        other = redis_server.log()
         await writer.append("r", EventRow(0, 2, b"a"))
         await other.end("r", EventRow(2, 3, b"failed"))
         await writer.append("r", EventRow(2, 3, b"b"))  # it was taken for dead, and did not know
@@ -102,9 +104,10 @@ def test_nothing_comes_behind_the_end(redis_server: RedisServer) -> None:
     run(test())
 
 
-def test_a_reader_waits_for_what_comes(redis_server: RedisServer) -> None:
+def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
     async def test() -> None:
-        writer, reader = redis_server.log(), redis_server.log()
+        writer = redis_server.log()
+        reader = redis_server.log()
         await writer.append("r", EventRow(0, 2, b"a"))
         assert await reader.read("r", 1, 0.01) == []
         reading = asyncio.create_task(reader.read("r", 1, 10))
@@ -122,7 +125,9 @@ def test_a_reader_waits_for_what_comes(redis_server: RedisServer) -> None:
     run(test())
 
 
-def test_a_reader_who_is_too_far_behind_gets_all_at_the_end(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("proxy.state.redis._MAX_PIECES", 10)
 
     async def test() -> None:
@@ -144,7 +149,7 @@ def test_a_reader_who_is_too_far_behind_gets_all_at_the_end(redis_server: RedisS
 
 
 @pytest.mark.parametrize("store", ["file", "postgres"])
-def test_made_here_followed_and_cancelled_there(
+def test_started_here_followed_and_cancelled_there(
     store: str, redis_server: RedisServer, tmp_path: Any, request: pytest.FixtureRequest
 ) -> None:
     place = str(tmp_path / "x.sqlite3") if store == "file" else request.getfixturevalue("postgres_url")

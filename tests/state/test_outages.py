@@ -1,4 +1,4 @@
-"""The store is gone for a while: what needs it is refused, all else goes on, and it comes back by itself."""
+"""The store is unavailable for a while: what needs it is refused, the rest goes on, and it recovers without help."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quiet_store")
 
 
 async def assert_gone(served: Served, name: str) -> None:
-    """What was stored cannot be had or continued, what needs no store is answered as ever."""
+    """Assert that stored responses cannot be read or continued, and that what needs no store is answered."""
     assert_error(await ask(served, "GET", f"/v1/responses/{name}"), 503)
     assert_error(await post(served, previous_response_id=name), 503)
     assert_error(await post(served, background=True, stream=False), 503)
@@ -49,7 +49,7 @@ def database(served: Served) -> Sqlite:
 
 
 async def in_thread(sqlite: Sqlite, work: Any) -> None:
-    """Touch the connection where it lives."""
+    """Use the connection in its thread."""
     await asyncio.get_running_loop().run_in_executor(sqlite._thread, work)
 
 
@@ -73,8 +73,7 @@ def test_postgresql_is_restarted(own_postgres: PostgresServer) -> None:
 
 
 def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> None:
-    """The model is done long before: the end waits for the store."""
-
+    # The model finishes long before: the end waits for the store.
     async def test() -> None:
         url = own_postgres.fresh_database()
         async with serving(create_app()) as backend, gateway(backend, store=url) as served:
@@ -160,7 +159,7 @@ def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: p
 
 
 async def lapse(served: Served) -> None:
-    """Half a minute passes without a sign of life."""
+    """Let half a minute pass without a heartbeat."""
     store = served.parts.store
     assert store is not None
     await store._database.run(lambda sql: sql.execute("UPDATE responses SET alive_until = alive_until - 30").rowcount)
@@ -183,7 +182,9 @@ def test_the_file_is_deleted(tmp_path: Path) -> None:
 
 
 def test_the_file_is_damaged_and_replaced(tmp_path: Path) -> None:
-    folder, kept, path = tmp_path / "state", tmp_path / "kept", tmp_path / "state" / "x.sqlite3"
+    folder = tmp_path / "state"
+    kept = tmp_path / "kept"
+    path = folder / "x.sqlite3"
 
     async def test() -> None:
         async with serving(create_app()) as url, gateway(url, store=str(path)) as served:

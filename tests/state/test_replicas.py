@@ -1,4 +1,4 @@
-"""Two gateways on two machines, as far as a test can have them: what they share is a PostgreSQL server."""
+"""Two gateways that share only a PostgreSQL server, as if on two machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def start(served: Served, text: str) -> str:
     return str(answer.json["id"])
 
 
-def test_made_here_continued_followed_and_cancelled_there(postgres_url: str) -> None:
+def test_started_here_continued_followed_and_cancelled_there(postgres_url: str) -> None:
     async def test() -> None:
         backend = create_app()
         async with (

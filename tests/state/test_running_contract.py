@@ -1,4 +1,4 @@
-"""Responses that run, in every store: their logs, and what becomes of them when their worker dies."""
+"""Running responses, in every kind of store: their logs, and what happens when their worker dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store does, whatever it is made of."""
+"""The contract of every kind of store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER = {"role": "user", "content": "hello"}
 
 
 def said(number: int) -> str:
-    """An output item as the stream had it, with bytes that another encoder would not write."""
+    """Make an output item as it was streamed, with bytes that another encoder would not write."""
     return f'{{"type": "message", "id":"msg_{number}","role":"assistant","content":[{{"type":"output_text","text":"é\\/"}}]}}'
 
 
@@ -59,7 +59,7 @@ def test_a_response_comes_back_byte_for_byte(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_what_belongs_to_another_is_not_there(opening: Opening) -> None:
+def test_what_belongs_to_another_tenant_does_not_exist(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[USER], output=[said(1)]))
         conversation = await store.create_conversation("a", {}, [USER])
@@ -92,7 +92,8 @@ def test_a_history_goes_through_all_turns(opening: Opening) -> None:
 @pytest.mark.parametrize("way", ["chained", "sent again"])
 def test_a_long_conversation_grows_by_what_is_new(opening: Opening, way: str) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        end, sent = 0, list[Any]()
+        end = 0
+        sent = list[Any]()
         for turn in range(60):
             asked = {"role": "user", "content": "go on"}
             fields = {"context": end, "input": [asked]} if way == "chained" else {"input": [*sent, asked]}
@@ -145,7 +146,7 @@ def test_a_context_deleted_meanwhile_is_written_again(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_old_responses_go_and_young_ones_stay(opening: Opening) -> None:
+def test_old_responses_are_deleted_and_new_ones_stay(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         await store.save(record("old", input=[USER], output=[said(1)]))
         await store.create_conversation("a", {}, [USER])
@@ -193,7 +194,7 @@ def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) 
     play(opening, test)
 
 
-def test_who_turns_pages_comes_to_the_end_whatever_the_ids(opening: Opening) -> None:
+def test_paging_reaches_the_end_whatever_the_ids(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
         span = Span(0, await end_of(store, "resp_1"))
@@ -231,7 +232,7 @@ def test_pages_go_both_ways(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_work_for_all_is_done_by_one(opening: Opening) -> None:
+def test_work_for_all_processes_is_done_by_one(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         assert await store.lease("clean-up", 10)
         assert not await store.lease("clean-up", 10)
@@ -252,7 +253,7 @@ def test_a_secret_stays_the_same(opening: Opening) -> None:
     play(opening, test)
 
 
-def test_half_a_surrogate_pair_is_no_obstacle(opening: Opening) -> None:
+def test_a_lone_surrogate_is_replaced(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         odd = {"id": "a\ud800\0", "role": "user", "content": "b\ud800\0"}
         assert await store.save(record("resp_1", input=[odd]))
@@ -305,7 +306,7 @@ def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
     asyncio.run(test())
 
 
-def test_a_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     async def test() -> None:
         store = Store(Sqlite(tmp_path / "state" / "x"), 1000.0, Clock())
         await store.open()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from pydantic import ValidationError
 
+from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.lifespan import Parts
 from proxy.server.process.notices import ADAPTED, ADDED, DRAINED, EXAMINED, LOOKED, REMOVED, RESUMED, Notice
-from proxy.server.setup.autoconfiguration import Autoconfiguration
 from proxy.server.setup.backends import spec_of
 from proxy.settings import BackendDetails
 from proxy.telemetry import logs

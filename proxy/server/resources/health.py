@@ -7,9 +7,9 @@ import asyncio
 from aiohttp import web
 
 from proxy.backend.pool import Pool
+from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.access.needs import Needs, needs
 from proxy.server.generation.in_flight import InFlight, State
-from proxy.server.setup.autoconfiguration import Autoconfiguration
 from proxy.settings import Settings
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.wire.errors import ApiError

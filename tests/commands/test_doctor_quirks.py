@@ -1,4 +1,4 @@
-"""`responses-proxy doctor` on servers with tastes of their own: what it finds, and what it prescribes."""
+"""`responses-proxy doctor` on servers with quirks: what it finds, and what it recommends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.commands.doctoring import bad_request, report, roles, stream
+from tests.commands.doctor_report import bad_request, report, roles, stream
 
 
-def test_a_template_that_insists_on_turns() -> None:
+def test_a_template_that_requires_alternating_turns() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
-        told = [role for role in roles(body) if role != "system"]
-        in_turns = all(one != other for one, other in pairwise(told))
-        return None if in_turns else bad_request("Conversation roles must alternate user/assistant")
+        spoken = [role for role in roles(body) if role != "system"]
+        alternating = all(one != other for one, other in pairwise(spoken))
+        return None if alternating else bad_request("Conversation roles must alternate user/assistant")
 
     found = report(change=change)
     assert found.profile["tolerates"]["two_user"] is False
@@ -84,7 +84,7 @@ def test_a_model_that_cannot_call() -> None:
     assert "made no tool call" in found.said("warning")
 
 
-def test_a_model_that_calls_only_if_it_must() -> None:
+def test_a_model_that_calls_only_if_forced() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         if body.get("tool_choice") != "required":
             body.pop("tools", None)
@@ -108,13 +108,13 @@ def _say_hello(body: dict[str, Any]) -> web.Response | None:
     return None if body.get("tool_choice") == "auto" else stream("Hello.")
 
 
-def test_a_thought_that_never_becomes_an_answer() -> None:
+def test_reasoning_that_never_becomes_an_answer() -> None:
     found = report(model="sim-reasoning-only")
     assert "came as reasoning, without any text" in found.said("warning")
     assert found.profile["structured_output"] is None
 
 
-def test_tools_that_nobody_can_read_are_an_error() -> None:
+def test_refused_tools_are_an_error() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         return bad_request("m does not support tools") if "tools" in body else None
 
@@ -124,7 +124,7 @@ def test_tools_that_nobody_can_read_are_an_error() -> None:
     assert "--tool-call-parser NAME" in found.said("error")
 
 
-def test_markup_that_leaks_through_parsers_is_rescued() -> None:
+def test_markup_that_leaks_through_the_parsers_is_rescued() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         if "step by step" not in body["messages"][0]["content"]:
             return None
@@ -144,7 +144,7 @@ def test_reasoning_that_the_template_opens() -> None:
     assert found.settings["opened_thinking"] == "yes"
 
 
-def test_a_prompt_that_is_cut_without_a_word() -> None:
+def test_a_prompt_that_is_cut_silently() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         body["messages"][-1]["content"] = body["messages"][-1]["content"][-1000:]
         return None
@@ -154,7 +154,7 @@ def test_a_prompt_that_is_cut_without_a_word() -> None:
     assert "forget" in found.said("warning")
 
 
-def test_an_answer_in_one_piece_where_a_stream_was_asked() -> None:
+def test_an_answer_in_one_piece_where_a_stream_was_requested() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         body.pop("stream", None)
         body.pop("stream_options", None)
@@ -165,8 +165,8 @@ def test_an_answer_in_one_piece_where_a_stream_was_asked() -> None:
     assert found.status == 0
 
 
-def test_a_server_that_works_on_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.probing.full._STOPS_WITHIN", 0.1)
+def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.probing.prober._STOP_DEADLINE", 0.1)
     busy = {"running": 0.0}
 
     async def metrics(request: web.Request) -> web.Response:
@@ -180,7 +180,7 @@ def test_a_server_that_works_on_for_nobody(monkeypatch: pytest.MonkeyPatch) -> N
     found = report(change=change)
     assert found.profile["stops"] is False
     assert found.status == 1
-    assert "goes on after the client has left" in found.said("error")
+    assert "goes on after the client has disconnected" in found.said("error")
 
 
 @pytest.mark.parametrize(("city", "reading"), [("zq7\nzq7", "json"), (r"zq7\nzq7", "text"), ("Paris", None)])

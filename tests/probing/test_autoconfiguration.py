@@ -1,4 +1,4 @@
-"""The gateway finds out by itself what its backend wants, while it serves."""
+"""The gateway finds out while it serves which settings its backend needs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.backend.transport.client import Backend as Client
-from proxy.probing import recommend as adaptation
-from proxy.probing.autoconfigure import Examination
-from proxy.probing.brief import probe_briefly
-from proxy.probing.full import probe
+from proxy.backend.transport.client import Backend
+from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.probing.prober import probe, probe_briefly
+from proxy.probing.profile import Profile
+from proxy.probing.recommend import recommended_settings, settings_to_apply
 from proxy.settings import Settings
 from proxy.simulator import PERSONALITIES, serving
-from tests.server.examining import Backend, adapted, lines, settings_of
+from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.harness import gateway, post, run, until
-
-__all__ = ["lines"]
 
 WEATHER: Any = {
     "type": "function",
@@ -36,9 +34,9 @@ HISTORY: Any = [
 # ---- what fits ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_vllm_that_parses_is_asked_little_and_left_as_it_is(lines: list[str]) -> None:
+def test_a_vllm_that_parses_is_asked_little_and_changes_nothing(lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend()
+        backend = SimulatedBackend()
         async with adapted(backend):
             assert lines == ["examined the backend server=vllm model=simulator"]
             assert [chat.get("max_completion_tokens") for chat in backend.chats] == [8, 512, 1, 1]
@@ -56,7 +54,7 @@ RAW = {
 @pytest.mark.parametrize("personality", RAW)
 def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend(personality)
+        backend = SimulatedBackend(personality)
         async with adapted(backend) as served:
             assert settings_of(lines) == RAW[personality]
             await until(
@@ -75,7 +73,7 @@ def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -
 @pytest.mark.parametrize("personality", ["sglang", "llamacpp", "deepseek"])
 def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend(personality)
+        backend = SimulatedBackend(personality)
         async with adapted(backend) as served:
             assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
             await post(served, input=HISTORY)
@@ -87,7 +85,7 @@ def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: li
 
 def test_ollama_is_not_made_to_load_a_model(lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend("ollama", models=("a", "b", "c"))
+        backend = SimulatedBackend("ollama", models=("a", "b", "c"))
         async with adapted(backend) as served:
             assert backend.chats == []
             assert settings_of(lines) == {"max_tokens_field": "max_tokens"}
@@ -106,7 +104,7 @@ def test_a_limit_of_the_older_name(lines: list[str]) -> None:
         return None
 
     async def test() -> None:
-        backend = Backend("deepseek", change)
+        backend = SimulatedBackend("deepseek", change)
         async with adapted(backend) as served:
             assert settings_of(lines)["max_tokens_field"] == "max_tokens"
             await post(served, max_output_tokens=20)
@@ -115,7 +113,7 @@ def test_a_limit_of_the_older_name(lines: list[str]) -> None:
     run(test())
 
 
-def test_a_template_that_wants_turns_to_alternate(lines: list[str]) -> None:
+def test_a_template_that_requires_alternating_turns(lines: list[str]) -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         roles = [message["role"] for message in body["messages"]]
         if any(first == second for first, second in pairwise(roles)):
@@ -123,7 +121,7 @@ def test_a_template_that_wants_turns_to_alternate(lines: list[str]) -> None:
         return None
 
     async def test() -> None:
-        backend = Backend(change=change)
+        backend = SimulatedBackend(change=change)
         async with adapted(backend) as served:
             assert settings_of(lines) == {"user_messages": "merge"}
             answer = await post(
@@ -135,30 +133,30 @@ def test_a_template_that_wants_turns_to_alternate(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("personality", sorted(PERSONALITIES.keys() - {"ollama"}))
-def test_few_questions_lead_to_the_settings_of_many(personality: str) -> None:
+def test_the_brief_probe_leads_to_the_settings_of_the_full_one(personality: str) -> None:
     async def test() -> None:
-        backend = Backend(personality, max_model_len=8192)
+        backend = SimulatedBackend(personality, max_model_len=8192)
         async with serving(backend.app) as url:
-            thorough = await probe(f"{url}/v1")
-            client = Client(f"{url}/v1", api_key=None, connect_timeout=5)
+            full = await probe(f"{url}/v1")
+            client = Backend(f"{url}/v1", api_key=None, connect_timeout=5)
             brief = await probe_briefly(client)
             await client.close()
-        assert adaptation.fitting_settings(brief) == adaptation.fitting_settings(thorough)
+        assert recommended_settings(brief) == recommended_settings(full)
 
     run(test())
 
 
-# ---- what the operator said goes first ------------------------------------------------------------------------------------
+# ---- given settings come first --------------------------------------------------------------------------------------------
 
 
-def test_what_was_given_stays(lines: list[str]) -> None:
+def test_given_settings_stay(lines: list[str]) -> None:
     async def test() -> None:
-        async with adapted(Backend("llamacpp"), reasoning_field="none"):
+        async with adapted(SimulatedBackend("llamacpp"), reasoning_field="none"):
             assert settings_of(lines) == {}
-        async with adapted(Backend("vllm-raw"), tool_call_parser="none"):
+        async with adapted(SimulatedBackend("vllm-raw"), tool_call_parser="none"):
             assert settings_of(lines) == {}  # the parsers go together
         models: Any = {"sim*": {"reasoning_parser": "none"}}
-        async with adapted(Backend("vllm-raw"), models=models):
+        async with adapted(SimulatedBackend("vllm-raw"), models=models):
             assert settings_of(lines) == {}
 
     run(test())
@@ -166,7 +164,7 @@ def test_what_was_given_stays(lines: list[str]) -> None:
 
 def test_it_can_be_switched_off() -> None:
     async def test() -> None:
-        backend = Backend("llamacpp")
+        backend = SimulatedBackend("llamacpp")
         async with serving(backend.app) as url, gateway(url, adapt=False) as served:
             served.parts.autoconfiguration.begin()
             assert served.parts.autoconfiguration.task is None
@@ -176,36 +174,36 @@ def test_it_can_be_switched_off() -> None:
     run(test())
 
 
-def test_it_is_on_unless_said_otherwise() -> None:
+def test_it_is_on_by_default() -> None:
     assert Settings().adapt is True
 
 
-def test_many_settings_may_change_at_once() -> None:
-    """The pure part: what fits, less what was given."""
-    profile = adaptation.Profile("http://x/v1", model="m", max_tokens_field="max_tokens", reasoning_field="reasoning_content")
-    assert adaptation.missing_settings(Settings(), profile) == {
+def test_several_settings_may_change_at_once() -> None:
+    profile = Profile("http://x/v1", model="m", max_tokens_field="max_tokens", reasoning_field="reasoning_content")
+    assert settings_to_apply(Settings(), profile) == {
         "max_tokens_field": "max_tokens",
         "reasoning_field": "reasoning_content",
     }
-    assert adaptation.missing_settings(Settings(reasoning_field="both"), profile) == {"max_tokens_field": "max_tokens"}
-    assert adaptation.missing_settings(Settings(), replace(profile, max_tokens_field="none", reasoning_field=None)) == {}
+    assert settings_to_apply(Settings(reasoning_field="both"), profile) == {"max_tokens_field": "max_tokens"}
+    assert settings_to_apply(Settings(), replace(profile, max_tokens_field="none", reasoning_field=None)) == {}
 
 
 def test_several_backends_have_to_agree(lines: list[str]) -> None:
     async def test() -> None:
-        taken: list[Settings] = []
+        used: list[Settings] = []
         async with (
-            serving(Backend("llamacpp").app) as one,
-            serving(Backend("sglang").app) as two,
-            serving(Backend("vllm").app) as other,
+            serving(SimulatedBackend("llamacpp").app) as one,
+            serving(SimulatedBackend("sglang").app) as two,
+            serving(SimulatedBackend("vllm").app) as other,
         ):
-            clients = [Client(f"{url}/v1", api_key=None, connect_timeout=5) for url in (one, two, other)]
-            examination = Examination(Settings(), taken.append)
-            await examination.run(clients[:2])
-            assert [settings.reasoning_field for settings in taken] == ["reasoning_content"]
+            clients = [Backend(f"{url}/v1", api_key=None, connect_timeout=5) for url in (one, two, other)]
+            pool: Any = None  # `run` is given the backends
+            autoconfiguration = Autoconfiguration(Settings(), pool, used.append, lambda found: None)
+            await autoconfiguration.run(clients[:2])
+            assert [settings.reasoning_field for settings in used] == ["reasoning_content"]
             assert len([line for line in lines if line.startswith("adapted")]) == 1
-            await examination.run(clients[2:])
-            assert taken[-1].reasoning_field == "reasoning"
+            await autoconfiguration.run(clients[2:])
+            assert used[-1].reasoning_field == "reasoning"
             assert "the backends differ: not adapted setting=reasoning_field model=simulator" in lines
             for client in clients:
                 await client.close()

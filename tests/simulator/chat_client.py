@@ -1,4 +1,4 @@
-"""Questions to a simulator, and what comes back."""
+"""A client for a simulator, and its replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEATHER = {
 
 @dataclass
 class Reply:
-    """What came back; `broken`: the connection ended before the body did. `payloads` are those of the stream, `[DONE]` too."""
+    """A reply. `broken`: the connection ended before the body. `payloads` are those of the stream, `[DONE]` included."""
 
     status: int
     headers: dict[str, str]
@@ -70,13 +70,14 @@ class Reply:
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
-    """One POST, read to its end or to where the connection breaks."""
+    """Send a POST request, and read the reply up to its end or to where the connection breaks."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"content-type": "application/json", **(headers or {})}
     received = bytearray()
     try:
         async with session.post(url, data=data, headers=sent) as response:
-            status, given = response.status, {name.lower(): value for name, value in response.headers.items()}
+            status = response.status
+            given = {name.lower(): value for name, value in response.headers.items()}
             try:
                 async for piece in response.content.iter_any():
                     received += piece
@@ -87,5 +88,5 @@ async def post(session: aiohttp.ClientSession, url: str, body: Any, headers: dic
         return Reply(0, {}, b"", broken=True)
 
 
-#: `ask(message, …)` of the fixture
+# The type of the fixture `ask`.
 Ask = Callable[..., Reply]

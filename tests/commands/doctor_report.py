@@ -1,4 +1,4 @@
-"""`responses-proxy doctor` on a simulated server: how the tests run it, and read what it says."""
+"""Run `responses-proxy doctor` on a simulated server, and read its report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, redirect_stdout
 from typing import Any
 from unittest.mock import patch
@@ -15,17 +15,17 @@ from unittest.mock import patch
 from aiohttp import web
 
 from proxy.commands import doctor
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import serving
+from tests.probing.simulated_backend import Change, SimulatedBackend
 
-Change = Callable[[dict[str, Any]], web.Response | None]
-#: Slow enough that one can leave in the middle of an answer, fast enough for a test.
+# Tokens per second: slow enough to disconnect in the middle of an answer, fast enough for a test.
 _PACE = 5000.0
-#: So that the prompt that is too long is not very long.
+# Small, so that the prompt that exceeds it is small too.
 CONTEXT = 8192
 
 
 def run(*argv: str, environ: Mapping[str, str] | None = None) -> int:
-    """Run the command on a wide terminal, with these variables and no others that count; its exit status."""
+    """Run the command on a wide terminal, with these environment variables; return its exit status."""
     parser = argparse.ArgumentParser()
     doctor.add_arguments(parser)
     with patch.dict(os.environ, {"NO_PROXY": "*", "COLUMNS": "200"}):
@@ -38,23 +38,9 @@ def run(*argv: str, environ: Mapping[str, str] | None = None) -> int:
 async def server(
     personality: str = "vllm", *, model: str = "m", change: Change | None = None, **options: Any
 ) -> AsyncIterator[str]:
-    """A simulator; `change` may answer a chat request instead of it, or alter the request."""
+    """Serve a simulator; `change` may alter a chat request, or answer it instead."""
     chosen = {"tokens_per_second": _PACE, "max_model_len": CONTEXT, **options}
-    app = create_app(SimulatorOptions(models=(model,), personality=PERSONALITIES[personality], **chosen))
-
-    @web.middleware
-    async def changing(request: web.Request, handler: Any) -> web.StreamResponse:
-        if change is not None and request.path.endswith("/chat/completions"):
-            body = json.loads(await request.read())
-            instead = change(body)
-            if instead is not None:
-                return instead
-            request._read_bytes = json.dumps(body).encode()
-        answer: web.StreamResponse = await handler(request)
-        return answer
-
-    app.middlewares.insert(0, changing)
-    async with serving(app) as url:
+    async with serving(SimulatedBackend(personality, change, models=(model,), **chosen).app) as url:
         yield url
 
 
@@ -65,7 +51,7 @@ def examine(
     environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> int:
-    """Run the command against a server of this personality; its exit status."""
+    """Run the command against a simulator of this personality; return its exit status."""
 
     async def test() -> int:
         async with server(personality, change=change, **options) as url:
@@ -75,7 +61,7 @@ def examine(
 
 
 class Report:
-    """What `--json` says, and the exit status."""
+    """The report of `--json`, and the exit status."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -87,12 +73,12 @@ class Report:
         self.findings = report["findings"]
 
     def said(self, level: str) -> str:
-        """All findings of a level, with their advice."""
+        """Return all findings of a level, with their advice."""
         return "\n".join(f"{found['text']} {found['advice']}" for found in self.findings if found["level"] == level)
 
 
 def report(*argv: str, **options: Any) -> Report:
-    """Examine a server, see `examine`."""
+    """Examine a simulator (see `examine`) and return the report."""
     with redirect_stdout(io.StringIO()) as out:
         status = examine("--json", *argv, **options)
     return Report(status, out.getvalue())
@@ -109,6 +95,6 @@ def roles(body: dict[str, Any]) -> list[str]:
 
 
 def stream(text: str) -> web.Response:
-    """An answer of one chunk."""
+    """Answer with one chunk."""
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
     return web.Response(text=f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", content_type="text/event-stream")

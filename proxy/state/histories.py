@@ -1,8 +1,8 @@
-"""Histories, stored as a tree of items.
+"""Histories, stored as a tree of items, as SQL inside an open transaction.
 
-A history is named by its last node; following the parents gives it back. Who continues a history adds what is new and
-shares the rest, whether he names the response before or sends the whole conversation again: a conversation of n turns
-takes space for n turns, not for n². What nobody refers to any more is taken away from the leaves inward (`prune`).
+A history is identified by its last node and read by following the parents. A request that continues a history adds what is new
+and shares the rest, whether it names the previous response or repeats the whole conversation: a conversation of n turns takes
+space for n turns, not for n². `prune` deletes what is no longer referred to, from the leaves inward.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from proxy.state.database import Sql
+from proxy.state.interfaces import Sql
 from proxy.state.records import Cursor, NewItem, Page, PageOrder, Place, Span
 
 _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
-#: How the ids of items begin that came without one, by type.
+# The prefix of the id of an item that came without one, by type.
 _PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
@@ -31,8 +31,8 @@ _PREFIXES = {
     "custom_tool_call_output": "ctco",
     "compaction": "cmp",
 }
-#: What parts of a content have, whether their author wrote it or not.
-_PARTS: dict[str, dict[str, Any]] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
+# The members that content parts always have, by type.
+_PART_DEFAULTS: dict[str, dict[str, Any]] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
 
 _CHAIN = (
     "WITH RECURSIVE chain (key, parent, item, item_id, depth) AS ("
@@ -43,12 +43,12 @@ _CHAIN = (
 
 
 def exists(sql: Sql, place: Place) -> bool:
-    """The place is still there (deleting a response may have taken it away)."""
+    """Tell whether the place still exists: deleting a response may have deleted it."""
     return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
 
 
 def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Place:
-    """Add items behind a place; where the same items stand there already, they are used. Returns the last one's place."""
+    """Add items after a place, reusing those that are already there. Return the place of the last one."""
     for item in items:
         body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
@@ -57,7 +57,7 @@ def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Pla
 
 
 def texts(sql: Sql, end: Place, begin: Place = 0) -> list[str]:
-    """The JSON of the items behind `begin`, up to and including `end`, in order, as they were stored."""
+    """Return the JSON of the items after `begin`, up to and including `end`, in order, as they were stored."""
     if end == begin:
         return []
     statement = _CHAIN + "SELECT i.body FROM chain c JOIN items i ON i.key = c.item ORDER BY c.depth DESC"
@@ -65,38 +65,40 @@ def texts(sql: Sql, end: Place, begin: Place = 0) -> list[str]:
 
 
 def values(sql: Sql, end: Place) -> list[dict[str, Any]]:
-    """The items of a whole history, in order, without ids that the store made up."""
+    """Return the items of a whole history, in order, without ids that the store made up."""
     return [_decode(text) for text in texts(sql, end)]
 
 
 def page(sql: Sql, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
-    """A page of a part of a history, each item with its id; None if the cursor names no item of it."""
+    """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
     statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
     rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
-    first, last = 0, len(rows)
+    first = 0
+    last = len(rows)
     ids = [row[0] for row in rows]
     for named in (cursor.after, cursor.before):
         if named is not None and named not in ids:
             return None
-    if cursor.after is not None:  # should two have this id, behind both: who turns pages must come to the end
+    if cursor.after is not None:  # if two have this id, after both: paging must reach the end
         first = last - ids[::-1].index(cursor.after)
     if cursor.before is not None:
         last = ids.index(cursor.before)
     if cursor.before is not None and cursor.after is None:
-        more, first = last > limit, max(0, last - limit)  # the ones next to it
+        more = last > limit
+        first = max(0, last - limit)  # the nearest ones
     else:
         more = last > first + limit
     return Page([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
 
 
 def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
-    """An item of a history by its id."""
+    """Return an item of a history by its id."""
     row = sql.execute(_CHAIN + "SELECT item_id, item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
     return None if row is None else _shown(sql, row[0], row[1])
 
 
 def find(sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Items by id, wherever they stand, the last one where several have it; ids that are unknown are left out."""
+    """Find items by id in any history, the last one if several have it; unknown ids are left out."""
     found: dict[str, dict[str, Any]] = {}
     for item_id in ids:
         statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
@@ -107,19 +109,19 @@ def find(sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]
 
 
 def without(sql: Sql, tenant: str, end: Place, item_id: str) -> Place | None:
-    """The history without one of its items: what came after it is added anew. None if the item is not in it."""
+    """Make the history without one of its items, by adding the later ones again. Return None if the item is not in it."""
     rows = sql.execute(_CHAIN + "SELECT key, parent, item, item_id FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
     at = next((number for number, row in enumerate(rows) if row[3] == item_id), None)
     if at is None:
         return None
     place: Place = rows[at][1]
     for _, _, key, kept_id in rows[at + 1 :]:
-        place = _moved(sql, tenant, place, key, kept_id)
+        place = _add_moved(sql, tenant, place, key, kept_id)
     return place
 
 
 def prune(sql: Sql, place: Place) -> None:
-    """Take away a node that nothing refers to, then its parent likewise, and their items."""
+    """Delete a node that nothing refers to, then its parents likewise, and their items."""
     while place:
         row = sql.execute("SELECT parent, item FROM nodes WHERE key = ?", (place,)).fetchone()
         if row is None or _is_used(sql, place):
@@ -153,7 +155,7 @@ def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
 def _text(value: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no JSON text may hold
+    except UnicodeEncodeError:  # a lone surrogate, which JSON text may not contain
         return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
@@ -181,12 +183,12 @@ def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Plac
     return int(row[0])
 
 
-def _moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
-    """An item behind another parent, with the id that it has."""
+def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
+    """Add an item after another parent, with the id that it has."""
     place = _child(sql, tenant, parent, key, item_id)
     if sql.execute("SELECT item_id FROM nodes WHERE key = ?", (place,)).fetchone()[0] == item_id:
         return place
-    # The same was said there before, and got another id from the store: with an id of its own it is an item of its own.
+    # The same item is there already, with another id from the store: with an id of its own it is another item.
     value = _value(sql, key) | {"id": item_id}
     return _child(sql, tenant, parent, _item(sql, tenant, _text(value), value), item_id)
 
@@ -197,7 +199,7 @@ def _value(sql: Sql, key: int) -> dict[str, Any]:
 
 
 def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
-    """An item as the API shows it: with its id, and with what a client may leave out where it says nothing new."""
+    """Return an item as the API shows it: with its id, and with the members that clients may omit."""
     value = _value(sql, key)
     kind = value.setdefault("type", "message")
     if kind == "message" and isinstance(value.get("content"), str):
@@ -214,4 +216,8 @@ def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
 
 
 def _complete_part(part: Any) -> Any:
-    return {**_PARTS.get(part["type"], {}), **part} if isinstance(part, dict) and isinstance(part.get("type"), str) else part
+    return (
+        {**_PART_DEFAULTS.get(part["type"], {}), **part}
+        if isinstance(part, dict) and isinstance(part.get("type"), str)
+        else part
+    )

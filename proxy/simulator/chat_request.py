@@ -1,4 +1,4 @@
-"""What the simulated model sees: the chat request, read the way a scenario needs it."""
+"""A chat request, read as scenarios need it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-#: Clients send surroundings as user messages: `<tag>…</tag>` blocks, and the instructions of a repository.
-#: What clients say beside the user's words. What another agent says is as good as the user's.
+# Clients send context in user messages: `<tag>…</tag>` blocks, and the instructions of a repository. A message of another agent
+# counts as the user's.
 _CONTEXT = re.compile(
     r"\s*(?:<(?!agent_message\b)([A-Za-z_][\w-]*)[^>]*>.*?</\1>"
     r"|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
@@ -19,7 +19,7 @@ _IMAGE_MARKER = re.compile(r"</?image\b[^>]*>")
 
 @dataclass(frozen=True)
 class Tool:
-    """A function offered to the model under its chat name."""
+    """A function that is offered to the model."""
 
     name: str
     parameters: dict[str, Any]
@@ -32,41 +32,41 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """`request` is the body of a chat request, already validated: `messages` is a list of objects."""
+class ChatRequest:
+    """A chat request. `body` is already validated: `messages` is a list of objects."""
 
-    request: dict[str, Any]
+    body: dict[str, Any]
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """All messages, in order."""
-        messages: list[dict[str, Any]] = self.request["messages"]
+        messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
     @property
     def question(self) -> str:
-        """What the user last said, without the context that clients wrap in tags; empty if nothing."""
+        """The text of the last user message, without the context that clients wrap in tags; empty if there is none."""
         position = self._question_position()
         return "" if position is None else spoken_text(self.messages[position])
 
     @property
     def tool_results(self) -> list[str]:
-        """The texts of the tool results since the user last said something: their number is the step of an agent's work."""
+        """The texts of the tool results since the last user message; their number is the step of an agent's work."""
         position = self._question_position()
         later = self.messages if position is None else self.messages[position + 1 :]
         return [message_text(message) for message in later if message.get("role") in ("tool", "function")]
 
     @property
     def images(self) -> list[str]:
-        """The URLs of all image parts of the conversation."""
+        """The URLs of all image parts of the messages."""
         parts = (part for message in self.messages for part in _parts(message))
         return [_image_url(part) for part in parts if part.get("type") in ("image_url", "input_image")]
 
     @property
     def tools(self) -> list[Tool]:
-        """The functions offered, also in the old `functions` field."""
-        entries = [tool.get("function") for tool in self.request.get("tools") or () if isinstance(tool, dict)]
-        entries += self.request.get("functions") or []
+        """The functions offered, including those in the old `functions` field."""
+        entries = [tool.get("function") for tool in self.body.get("tools") or () if isinstance(tool, dict)]
+        entries += self.body.get("functions") or []
         return [
             Tool(entry["name"], entry.get("parameters") or {})
             for entry in entries
@@ -74,7 +74,7 @@ class Conversation:
         ]
 
     def tool(self, *names: str) -> Tool | None:
-        """The first offered tool with one of these names, alone or behind a namespace (`files__read` for `read`)."""
+        """Find the first offered tool with one of these names, with or without a namespace (`files__read` for `read`)."""
         for name in names:
             for tool in self.tools:
                 if tool.name == name or re.split(r"__|\.", tool.name)[-1] == name:
@@ -83,8 +83,8 @@ class Conversation:
 
     @property
     def forced_tool(self) -> Tool | None:
-        """The tool that `tool_choice` insists on: the named one, or the first for `required`."""
-        choice = self.request.get("tool_choice")
+        """The tool that `tool_choice` requires: the named one, or the first for `required`."""
+        choice = self.body.get("tool_choice")
         if isinstance(choice, dict):
             wanted = (choice.get("function") or choice).get("name")
             return next((tool for tool in self.tools if tool.name == wanted), None)
@@ -92,13 +92,13 @@ class Conversation:
 
     @property
     def parallel(self) -> bool:
-        """Whether several calls at once are welcome."""
-        return self.request.get("parallel_tool_calls") is not False
+        """Whether several calls at once are allowed."""
+        return self.body.get("parallel_tool_calls") is not False
 
     @property
     def schema(self) -> dict[str, Any] | None:
         """The JSON schema that the answer must fit; `{"type": "object"}` for `json_object`; None for free text."""
-        wanted = self.request.get("response_format")
+        wanted = self.body.get("response_format")
         if not isinstance(wanted, dict):
             return None
         if wanted.get("type") == "json_object":
@@ -109,9 +109,9 @@ class Conversation:
         return schema if isinstance(schema, dict) else {}
 
     def prompt_text(self) -> str:
-        """The prompt, in the manner of a chat template: what the prompt tokens are counted from."""
+        """Render the prompt as a chat template would; its tokens are counted."""
         turns = [f"<|im_start|>{message.get('role')}\n{_rendered(message)}<|im_end|>\n" for message in self.messages]
-        tools = self.request.get("tools") or self.request.get("functions")
+        tools = self.body.get("tools") or self.body.get("functions")
         return "".join([json.dumps(tools, ensure_ascii=False) if tools else "", *turns, "<|im_start|>assistant\n"])
 
     def _question_position(self) -> int | None:
@@ -122,14 +122,14 @@ class Conversation:
         return None
 
     def _is_attachment(self, position: int) -> bool:
-        """Whether a user message only carries the images of the tool result before it (tool messages cannot hold any)."""
+        """Tell whether a user message only has the images of the tool result before it, which tool messages cannot contain."""
         if position == 0 or self.messages[position - 1].get("role") != "tool":
             return False
         return any(part.get("type") == "image_url" for part in _parts(self.messages[position]))
 
 
 def message_text(message: dict[str, Any]) -> str:
-    """The text of a message: its string, or its text parts one per line."""
+    """Return the text of a message: its string, or its text parts, one per line."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -137,7 +137,7 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def spoken_text(message: dict[str, Any]) -> str:
-    """The text of a message without leading blocks of context and without markers around images."""
+    """Return the text of a message without leading blocks of context and markers around images."""
     text = _IMAGE_MARKER.sub("", message_text(message)).strip()
     while (context := _CONTEXT.match(text)) is not None:
         text = text[context.end() :]

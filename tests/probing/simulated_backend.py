@@ -1,15 +1,13 @@
-"""Simulated backends that a gateway examines, and what it logs of it."""
+"""Simulated backends for a gateway to probe, and what the gateway logs about it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
@@ -18,8 +16,11 @@ from tests.server.harness import Served, gateway
 Change = Callable[[dict[str, Any]], web.Response | None]
 
 
-class Backend:
-    """A simulated server; `chats` are the chat requests that reached it."""
+class SimulatedBackend:
+    """A simulator. `change` may alter a chat request, or answer it instead; `refused` are the requests that it answered.
+
+    `chats` are the chat requests that reached the simulator.
+    """
 
     def __init__(self, personality: str = "vllm", change: Change | None = None, **options: Any) -> None:
         self.app = create_app(SimulatorOptions(personality=PERSONALITIES[personality], **options))
@@ -36,6 +37,7 @@ class Backend:
                 if instead is not None:
                     self.refused.append(body)
                     return instead
+                request._read_bytes = json.dumps(body).encode()
             answer: web.StreamResponse = await handler(request)
             return answer
 
@@ -47,8 +49,8 @@ class Backend:
 
 
 @asynccontextmanager
-async def adapted(backend: Backend, **settings: Any) -> AsyncIterator[Served]:
-    """A gateway that has examined this backend."""
+async def adapted(backend: SimulatedBackend, **settings: Any) -> AsyncIterator[Served]:
+    """Serve a gateway that has probed this backend."""
     async with serving(backend.app) as url, gateway(url, **settings) as served:
         await examined(served)
         yield served
@@ -60,27 +62,7 @@ async def examined(served: Served) -> None:
     await asyncio.wait_for(asyncio.shield(served.parts.autoconfiguration.task), 30)
 
 
-@pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What the gateway logs: message and fields."""
-    found: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            values = {
-                name: value for name, value in getattr(record, "fields", {}).items() if name not in ("seconds", "backend")
-            }
-            found.append(" ".join([record.getMessage(), *(f"{name}={value}" for name, value in values.items())]))
-
-    logger = logging.getLogger("responses_proxy")
-    monkeypatch.setattr(logger, "handlers", [Collector()])
-    before = logger.level
-    logger.setLevel(logging.INFO)  # not by the attribute: a logger remembers what it may pass on
-    yield found
-    logger.setLevel(before)
-
-
 def settings_of(lines: list[str]) -> dict[str, str]:
-    """The settings that were taken, by what was logged."""
-    taken = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines if line.startswith("adapted")]
-    return {fields["setting"]: fields["value"] for fields in taken}
+    """Return the settings that were applied, according to the log."""
+    applied = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines if line.startswith("adapted")]
+    return {fields["setting"]: fields["value"] for fields in applied}

@@ -1,4 +1,4 @@
-"""Backends that a gateway cannot examine, or not yet; and what the program says."""
+"""Backends that a gateway cannot probe, or not yet; and what the program logs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.probing import autoconfigure as examining
+from proxy.probing import autoconfiguration
 from proxy.simulator import serving
+from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.backends import Connection, backend
-from tests.server.examining import Backend, adapted, lines, settings_of
 from tests.server.harness import ask, gateway, post, run, until
 from tests.server.test_server_shutdown import program
 
-__all__ = ["lines"]
 
-
-def test_a_server_that_comes_later_is_waited_for_while_the_gateway_serves(
+def test_a_server_that_starts_later_is_waited_for_while_the_gateway_serves(
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(autoconfiguration, "RECONNECT_DELAY", 0.01)
 
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as held:
@@ -32,7 +30,7 @@ def test_a_server_that_comes_later_is_waited_for_while_the_gateway_serves(
             served.parts.autoconfiguration.begin()
             await until(lambda: lines)
             assert (await post(served)).status == 502
-            runner = web.AppRunner(Backend("llamacpp").app)
+            runner = web.AppRunner(SimulatedBackend("llamacpp").app)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", port).start()
             await until(lambda: served.parts.autoconfiguration.task.done() if served.parts.autoconfiguration.task else False)
@@ -43,9 +41,10 @@ def test_a_server_that_comes_later_is_waited_for_while_the_gateway_serves(
     run(test())
 
 
-def test_health_tells_that_the_backend_is_being_looked_at() -> None:
+def test_health_says_that_the_backend_is_being_probed() -> None:
     async def test() -> None:
-        asked, answer = asyncio.Event(), asyncio.Event()
+        asked = asyncio.Event()
+        answer = asyncio.Event()
 
         async def slow(connection: Connection) -> None:
             asked.set()
@@ -58,7 +57,6 @@ def test_health_tells_that_the_backend_is_being_looked_at() -> None:
             await asked.wait()
             assert (await ask(served, "GET", "/health")).json == {"status": "ok", "examining": True}
             answer.set()
-            assert served.parts.autoconfiguration is not None
             await served.parts.autoconfiguration.looked.wait()
             assert (await ask(served, "GET", "/health")).json == {"status": "ok"}
 
@@ -74,26 +72,26 @@ def test_a_stop_ends_the_waiting() -> None:
     run(test())
 
 
-def test_a_key_that_only_clients_have_is_asked_for_once(lines: list[str]) -> None:
+def test_a_missing_key_is_logged_once(lines: list[str]) -> None:
     async def test() -> None:
-        async with adapted(Backend(api_key="secret")):
+        async with adapted(SimulatedBackend(api_key="secret")):
             assert len(lines) == 1
             assert "backend_api_key" in lines[0]
         lines.clear()
-        async with adapted(Backend("llamacpp", api_key="secret"), backend_api_key="secret"):
+        async with adapted(SimulatedBackend("llamacpp", api_key="secret"), backend_api_key="secret"):
             assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
         assert "secret" not in "".join(lines)
 
     run(test())
 
 
-def test_one_of_many_models_says_nothing_about_the_others(lines: list[str]) -> None:
+def test_one_of_several_models_says_nothing_about_the_others(lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend("openai", models=("a", "b"))
+        backend = SimulatedBackend("openai", models=("a", "b"))
         async with adapted(backend):
             assert backend.chats == []
-            assert lines == ["not adapted to the backend reason=it lists 2 models, and one need not be like another"]
-        backend = Backend("vllm", models=("base", "adapter"))
+            assert lines == ["not adapted to the backend reason=it lists 2 models, which may differ"]
+        backend = SimulatedBackend("vllm", models=("base", "adapter"))
         async with adapted(backend):
             assert {chat["model"] for chat in backend.chats} == {"base"}
 
@@ -101,13 +99,11 @@ def test_one_of_many_models_says_nothing_about_the_others(lines: list[str]) -> N
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_does_not_answer_is_left_alone_in_the_end(
-    status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(examining, "ASK_AGAIN", (0.01, 0.01))
+def test_a_server_that_does_not_answer_is_given_up(status: int, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autoconfiguration, "ANSWER_RETRY_DELAYS", (0.01, 0.01))
 
     async def test() -> None:
-        backend = Backend(change=lambda body: web.Response(status=status))
+        backend = SimulatedBackend(change=lambda body: web.Response(status=status))
         async with adapted(backend):
             assert len(backend.refused) == 3
             assert len(lines) == 3
@@ -116,9 +112,9 @@ def test_a_server_that_does_not_answer_is_left_alone_in_the_end(
     run(test())
 
 
-def test_a_server_without_chat_is_told_once(lines: list[str]) -> None:
+def test_a_server_without_chat_is_logged_once(lines: list[str]) -> None:
     async def test() -> None:
-        backend = Backend(change=lambda body: web.json_response({"error": {"message": "no chat here"}}, status=404))
+        backend = SimulatedBackend(change=lambda body: web.json_response({"error": {"message": "no chat here"}}, status=404))
         async with adapted(backend):
             assert len(lines) == 1
             assert lines[0].startswith("not adapted to the backend")
@@ -127,7 +123,7 @@ def test_a_server_without_chat_is_told_once(lines: list[str]) -> None:
 
 
 def test_a_model_that_thinks_longer_is_given_more_room() -> None:
-    """Its template opened the block, so nothing marks the thoughts until they end."""
+    # Its template opened the block, so nothing marks the reasoning until it ends.
 
     def change(body: dict[str, Any]) -> web.Response | None:
         if body.get("max_completion_tokens") != 512:
@@ -136,7 +132,7 @@ def test_a_model_that_thinks_longer_is_given_more_room() -> None:
         return web.Response(text=f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", content_type="text/event-stream")
 
     async def test() -> None:
-        backend = Backend("sglang-raw", change)
+        backend = SimulatedBackend("sglang-raw", change)
         async with adapted(backend) as served:
             assert 2048 in [chat.get("max_completion_tokens") for chat in backend.chats]
             assert served.parts.live.current.settings.tool_call_parser == "hermes"
@@ -147,9 +143,9 @@ def test_a_model_that_thinks_longer_is_given_more_room() -> None:
 # ---- the program ------------------------------------------------------------------------------------------------------------
 
 
-def test_serve_listens_at_once_and_says_what_it_found() -> None:
+def test_serve_listens_at_once_and_logs_what_it_found() -> None:
     async def test() -> None:
-        backend = Backend("llamacpp")
+        backend = SimulatedBackend("llamacpp")
         async with serving(backend.app) as url, program(url, "--adapt") as running:
             assert running.process.stderr is not None
             said = ""
@@ -162,7 +158,7 @@ def test_serve_listens_at_once_and_says_what_it_found() -> None:
 
 def test_a_model_cannot_write_to_the_operators_terminal() -> None:
     async def test() -> None:
-        backend = Backend(models=("\x1b[31mred",))
+        backend = SimulatedBackend(models=("\x1b[31mred",))
         async with serving(backend.app) as url, program(url, "--adapt") as running:
             assert running.process.stderr is not None
             said = b""
@@ -174,9 +170,9 @@ def test_a_model_cannot_write_to_the_operators_terminal() -> None:
     run(test())
 
 
-def test_a_record_has_the_settings_that_were_taken(tmp_path: Any) -> None:
+def test_a_recording_has_the_settings_that_were_applied(tmp_path: Any) -> None:
     async def test() -> None:
-        async with adapted(Backend("llamacpp"), record=tmp_path) as served:
+        async with adapted(SimulatedBackend("llamacpp"), record=tmp_path) as served:
             await post(served)
         [path] = tmp_path.glob("*.jsonl")
         head = json.loads(path.read_text().splitlines()[0])

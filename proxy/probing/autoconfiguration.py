@@ -1,0 +1,165 @@
+"""Find out while the gateway serves which settings its backends need, and apply them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proxy.backend.pool import Pool
+from proxy.backend.transport.client import Backend
+from proxy.probing.prober import NoAnswer, probe_briefly
+from proxy.probing.profile import Profile
+from proxy.probing.recommend import common_settings, settings_to_apply
+from proxy.settings import Settings
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError
+
+# Seconds until a server that could not be reached is tried again: doubled each time, up to the maximum.
+RECONNECT_DELAY = 1.0
+RECONNECT_DELAY_MAX = 60.0
+# Seconds until a server that did not answer a question is asked again; after the last one it is left alone.
+ANSWER_RETRY_DELAYS = (10.0, 30.0, 90.0, 270.0)
+_KEY_REQUIRED = "the backend requires a key: set backend_api_key, or the settings that fit"
+
+Report = Callable[["Autoconfiguration"], None]
+
+
+class Autoconfiguration:
+    """Probes the backends of a pool in the background, and applies the settings that all of them need.
+
+    With several workers one of them probes and reports, and the others `take_over` what it found. `looked` is set when the
+    first attempt at each backend is over, whatever came of it.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None], report: Report) -> None:
+        """Take the `settings` that were given.
+
+        `use` is called with the settings to use from then on; `report` whenever something was found out.
+        """
+        self.enabled = settings.adapt
+        self.finished = False
+        self.looked = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None  # running or done
+        self._expected = False  # this process or another one probes
+        self._settings = settings
+        self._pool = pool
+        self._use = use
+        self._report = report
+        self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
+        self._taken: dict[str, Any] = {}
+        self._pending: set[str] = set()  # backends that were not attempted yet
+
+    @property
+    def taken(self) -> dict[str, Any]:
+        """The settings that were applied so far."""
+        return dict(self._taken)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the first attempt is not over yet, so that an answer may not be the best one."""
+        return self._expected and not self.looked.is_set()
+
+    def expect(self) -> None:
+        """Note that another process probes, unless that is disabled."""
+        self._expected = self.enabled
+
+    def begin(self) -> None:
+        """Probe the backends of the pool, unless that is disabled or has begun."""
+        if not self.enabled or self.task is not None:
+            return
+        self._expected = True
+        backends = [member.backend for member in self._pool.members.by_name.values()]
+        self.task = asyncio.create_task(self.run(backends))
+        self.task.add_done_callback(self._done)
+
+    def take_over(self, taken: dict[str, Any]) -> None:
+        """Apply the settings that another process has found."""
+        self._taken = {name: value for name, value in taken.items() if name in Settings.model_fields}
+        self._use(self._settings.model_copy(update=self._taken))
+
+    async def close(self) -> None:
+        """Stop probing."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self, backends: Sequence[Backend]) -> None:
+        """Probe the backends. Returns when each has been probed or given up."""
+        self._pending = {str(backend.url) for backend in backends}
+        async with asyncio.TaskGroup() as group:
+            for backend in backends:
+                group.create_task(self._configure(backend))
+
+    async def _configure(self, backend: Backend) -> None:
+        url = str(backend.url)
+        try:
+            profile = await self._probe(backend, url)
+            if profile is not None:
+                self._apply(url, profile)
+        finally:
+            self._attempted(url)
+
+    def _attempted(self, url: str) -> None:
+        self._pending.discard(url)
+        if self._pending or self.looked.is_set():
+            return
+        self.looked.set()
+        self._report(self)
+
+    def _apply(self, url: str, profile: Profile) -> None:
+        if profile.refusal is not None:
+            _warn("not adapted to the backend", url, profile.refusal)
+            return
+        self._needed[url] = settings_to_apply(self._settings, profile)
+        common, conflicting = common_settings(list(self._needed.values()))
+        for name in common.keys() - self._taken.keys():
+            fields = logs.fields(setting=name, value=common[name], model=profile.model or None, backend=url)
+            logs.logger().info("adapted to the backend", extra=fields)
+        for name in conflicting:
+            value = self._needed[url].get(name)
+            fields = logs.fields(setting=name, value=value, model=profile.model or None, backend=url)
+            logs.logger().warning("the backends differ: not adapted", extra=fields)
+        if common != self._taken:
+            self._taken = common
+            self._use(self._settings.model_copy(update=common))
+            self._report(self)
+        fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.seconds, backend=url)
+        logs.logger().info("examined the backend", extra=fields)
+
+    async def _probe(self, backend: Backend, url: str) -> Profile | None:
+        """Probe a backend, waiting until it can be reached. Return None if it is given up."""
+        delay = RECONNECT_DELAY
+        retry_delays = iter(ANSWER_RETRY_DELAYS)
+        while True:
+            try:
+                return await probe_briefly(backend)
+            except ApiError as error:
+                if backend.closed:
+                    return None
+                if error.status in (401, 403):
+                    _warn("not adapted to the backend", url, _KEY_REQUIRED)
+                    return None
+                if delay == RECONNECT_DELAY:
+                    _warn("the backend cannot be examined yet", url, error.message)
+                pause: float | None = delay
+                delay = min(delay * 2, RECONNECT_DELAY_MAX)
+            except NoAnswer as error:
+                _warn("the backend cannot be examined yet", url, str(error))
+                pause = next(retry_delays, None)
+            if pause is None:
+                return None
+            self._attempted(url)
+            await asyncio.sleep(pause)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logs.logger().error("a defect while probing the backends", exc_info=error)
+        self.finished = True
+        self._report(self)
+
+
+def _warn(message: str, url: str, reason: str) -> None:
+    logs.logger().warning(message, extra=logs.fields(reason=reason, backend=url))

@@ -1,0 +1,102 @@
+"""What the store is built on: a database, and optionally a log of running responses beside it.
+
+A transaction is an ordinary function that runs in a thread. So the event loop never waits for a disk, and a request that is
+cancelled never leaves a transaction half done: the function runs to its end even if nobody waits for the result any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from proxy.state.records import EventRow
+
+T = TypeVar("T")
+
+
+class StoreUnavailable(Exception):
+    """The store cannot be opened, read or written. The message is for operators."""
+
+
+class EventsUnavailable(StoreUnavailable):
+    """The log of running responses cannot be reached. The message is for operators."""
+
+
+class Rows(Protocol):
+    """The result of a statement."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+
+class Sql(Protocol):
+    """An open transaction. The values replace the `?` in a statement, in order."""
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows: ...
+
+
+class Database(Protocol):
+    """A database with serializable transactions."""
+
+    async def open(self) -> None:
+        """Connect, and migrate the schema. Raises `StoreUnavailable`."""
+
+    async def close(self) -> None:
+        """Finish what was started, and disconnect."""
+
+    async def run(self, work: Callable[[Sql], T]) -> T:
+        """Run `work` as one transaction; repeat it after a conflict with another one.
+
+        Raises `StoreUnavailable`, and whatever `work` raises; then nothing was written.
+        """
+
+
+class LiveLog(Protocol):
+    """A log of the events of running responses, faster to write and to follow than the database.
+
+    When a response ends, the database gets its whole log together with the response. So this log may lose everything at any
+    moment: the process that runs the response writes it again. Every method but `close` and `written` raises
+    `EventsUnavailable`.
+    """
+
+    async def open(self) -> None:
+        """Connect."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+    async def append(self, response_id: str, row: EventRow) -> None:
+        """Append a piece to a stream that this process runs. If it raises, the piece is not part of the log."""
+
+    def written(self, response_id: str) -> Sequence[EventRow]:
+        """Return from memory all pieces that this process has appended to a stream."""
+
+    async def end(self, response_id: str, last: EventRow | None) -> None:
+        """End a stream with `last`, after all of it was written to the database; with None delete it at once.
+
+        Nothing can be appended after that.
+        """
+
+    async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
+        """Return the next pieces that have events with numbers above `after`, without a gap.
+
+        If there are none, wait up to `within` seconds for some.
+        """
+
+    async def cancel(self, response_id: str) -> None:
+        """Tell the process that runs the response to end it."""
+
+    async def watch(self, cancelled: Callable[[str], None]) -> None:
+        """Call `cancelled` with the id of each response that should end, until the task is cancelled."""
+
+
+def storable(values: Sequence[Any]) -> list[Any]:
+    """Replace what databases do not accept in texts: lone surrogates and null characters."""
+    return [
+        value.encode("utf-8", "replace").decode().replace("\0", "\ufffd") if isinstance(value, str) else value
+        for value in values
+    ]
