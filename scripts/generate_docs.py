@@ -23,8 +23,8 @@ from proxy.parsers.format import (
     Tools,
 )
 from proxy.request.loss_report import Loss
-from proxy.request.parameters.parameters import SAMPLING
-from proxy.request.parameters.support import support
+from proxy.request.parameters.table import SAMPLING
+from proxy.request.support import support
 from proxy.settings import CONFIG_VARIABLE, flag, variable
 from proxy.settings.reference import Knob, reference
 from proxy.telemetry.metrics import Metrics
@@ -161,7 +161,7 @@ def _codes(markers: Iterable[str]) -> str:
 
 
 TRANSLATED = """\
-<!-- Written by `make docs` from proxy/request/parameters/support.py and proxy/conformance/rules.py; edit those. -->
+<!-- Written by `make docs` from proxy/request/support.py, parameters/table.py and proxy/conformance/rules.py. Edit those. -->
 
 # What becomes of a request, and of the answer
 

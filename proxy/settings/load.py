@@ -24,7 +24,6 @@ from proxy.settings import (
     suggestion,
     variable,
 )
-from proxy.settings.retired import what_became_of
 from proxy.settings.yaml_file import read_yaml
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
@@ -64,9 +63,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
     known = [variable(field) for field in Settings.model_fields]
     for name in ours:
-        retired = what_became_of(name[len(ENV_PREFIX) :].lower(), Settings.model_fields)
-        if retired is not None:
-            raise SettingsError(f"environment variable {name}: {retired}")
         if name.upper() not in known:
             raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
     source = EnvSettingsSource(Settings)
@@ -105,9 +101,6 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
     for key in content:
-        retired = what_became_of(str(key), Settings.model_fields)
-        if retired is not None:
-            raise SettingsError(f"{path}: {retired}")
         if key not in Settings.model_fields:
             raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
     return content

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatPlan, Policy, support, translate
+from proxy.request import ChatRequest, Policy, support, translate
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 from tests.request.chat_rules import complaints
@@ -21,7 +21,7 @@ def plan(
     policy: Policy | None = None,
     resolve_item: Callable[[str], Item | None] | None = None,
     **parameters: Any,
-) -> ChatPlan:
+) -> ChatRequest:
     """The plan for a request with these input items; it holds to the rules of chat servers and to our own table."""
     body = {"model": "m", "input": list(items) or "hi", **parameters}
     result = translate(parse_request(body), policy or Policy(), resolve_item)
@@ -44,7 +44,7 @@ def refusal(*items: Item, policy: Policy | None = None, **parameters: Any) -> Ap
     return caught.value
 
 
-def outcomes(result: ChatPlan) -> set[str]:
+def outcomes(result: ChatRequest) -> set[str]:
     """The loss report in short: `tool web_search ignored`. Messages, which every request has, are not worth a word."""
     return {f"{loss.kind} {loss.name} {loss.outcome}" for loss in result.losses if loss.name != "message"}
 

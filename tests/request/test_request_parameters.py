@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.request import Policy
-from proxy.request.parameters.parameters import PARAMETERS, RESERVED, SAMPLING
+from proxy.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
 from proxy.wire.requests import ResponsesRequest
 from tests.judges import DOCUMENT, openapi_errors
 from tests.request.asking import function, outcomes, plan, refusal, response_with

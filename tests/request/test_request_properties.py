@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.request import ChatPlan, Policy, support, translate
+from proxy.request import ChatRequest, Policy, support, translate
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES
-from proxy.request.input.conversation import SILENT_ITEMS
+from proxy.request.input.item_reader import SILENT_ITEMS
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 from tests.request.chat_rules import complaints
@@ -97,7 +97,7 @@ POLICIES = st.builds(
 )
 
 
-def answer(policy: Policy | None = None, **fields: Any) -> ChatPlan | ApiError:
+def answer(policy: Policy | None = None, **fields: Any) -> ChatRequest | ApiError:
     """The plan for these fields, or the refusal; nothing else may come."""
     try:
         return translate(parse_request({"model": "m", "input": "hi", **fields}), policy)
@@ -105,7 +105,7 @@ def answer(policy: Policy | None = None, **fields: Any) -> ChatPlan | ApiError:
         return error
 
 
-def holds(found: ChatPlan | ApiError, field: str) -> None:
+def holds(found: ChatRequest | ApiError, field: str) -> None:
     """A valid chat request, or a 400 that names something in `field`."""
     if isinstance(found, ApiError):
         assert found.status == 400

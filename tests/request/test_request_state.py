@@ -48,5 +48,5 @@ def test_stored_prompts_there_are_none() -> None:
 
 def test_sealed_reasoning_is_given_where_it_can_be() -> None:
     request = parse_request({"model": "m", "input": "x", "include": ["reasoning.encrypted_content"]})
-    assert translate(request, Policy(seals_reasoning=True)).sealed_reasoning
-    assert not translate(request, Policy()).sealed_reasoning
+    assert translate(request, Policy(encrypts_reasoning=True)).encrypted_reasoning
+    assert not translate(request, Policy()).encrypted_reasoning

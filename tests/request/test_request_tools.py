@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatPlan, Policy
+from proxy.request import ChatRequest, Policy
 from proxy.wire.tools import CUSTOM_INPUT, ToolTarget
 from tests.request.asking import Item, call, function, outcomes, output, plan, refusal, user
 
@@ -19,7 +19,7 @@ def namespace(name: str, *tools: Item, **fields: Any) -> Item:
     return {"type": "namespace", "name": name, "description": "", "tools": list(tools), **fields}
 
 
-def offered(result: ChatPlan) -> dict[str, Item]:
+def offered(result: ChatRequest) -> dict[str, Item]:
     """The functions of the chat request by name."""
     return {tool["function"]["name"]: tool["function"] for tool in result.body.get("tools", [])}
 
