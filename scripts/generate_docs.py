@@ -26,7 +26,7 @@ from proxy.request.loss_report import Loss
 from proxy.request.parameters.table import SAMPLING
 from proxy.request.support import support
 from proxy.settings import CONFIG_VARIABLE, flag, variable
-from proxy.settings.reference import Knob, reference
+from proxy.settings.reference import SettingInfo, reference
 from proxy.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
@@ -91,7 +91,7 @@ def render() -> str:
     return "".join(parts)
 
 
-def _row(knob: Knob) -> str:
+def _row(knob: SettingInfo) -> str:
     values = knob.kind if knob.kind.isupper() else " ".join(f"`{value}`" for value in knob.kind.split("|"))
     default = knob.default if knob.default == "none" else f"`{knob.default}`"
     return f"| `{knob.name}` | {values} | {default} | {knob.description} |\n"

@@ -88,9 +88,9 @@ def test_a_key_without_a_name_has_one_that_stays() -> None:
         ({"alice": {"hash": hash_of(KEY), "requests_per_minute": -1}}, "alice: requests_per_minute: "),
         ({"alice": {"hash": hash_of(KEY), "request_per_minute": 1}}, "(did you mean requests_per_minute?)"),
         ({"alice": hash_of(KEY), "bob": hash_of(KEY)}, "alice and bob have the same key"),
-        ({"a b": hash_of(KEY)}, "a name has"),
-        ({"": hash_of(KEY)}, "a name has"),
-        ({7: hash_of(KEY)}, "a name has"),
+        ({"a b": hash_of(KEY)}, "a name consists of"),
+        ({"": hash_of(KEY)}, "a name consists of"),
+        ({7: hash_of(KEY)}, "a name consists of"),
         ([hash_of(KEY)], "valid dictionary"),
         (None, "valid dictionary"),
     ],
@@ -129,7 +129,7 @@ def test_an_origin_is_as_browsers_write_it(origin: str) -> None:
 
 @pytest.mark.parametrize("origin", ["chat.example.com", "https://", "https://a.example/path", "https://*.example.com", "null"])
 def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
-    with pytest.raises(SettingsError, match="an origin is a scheme"):
+    with pytest.raises(SettingsError, match="an origin consists of a scheme"):
         load({}, None, {"RESPONSES_PROXY_CORS_ORIGINS": origin})
 
 
