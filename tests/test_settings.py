@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what the user reads when one is wrong."""
+"""The sources of settings, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def complaint(flags: dict[str, object] | None = None, file: Path | None = None, 
     return str(caught.value)
 
 
-# Where a value comes from
+# Sources
 
 
 def test_defaults_stand_when_nothing_is_said() -> None:
@@ -130,7 +130,7 @@ def test_a_backend_is_given_with_or_without_v1(given: str, normal: str) -> None:
     assert backend_url(normal) == normal
 
 
-# What is wrong, and how it is said
+# Errors
 
 
 def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_urls_alone_are_named_by_host_and_port() -> None:
 def test_models_have_settings_of_their_own(tmp_path: Path) -> None:
     text = "models:\n  qwen*:\n    reasoning_parser: qwen3\n    opened_thinking: no\n  '*':\n    rescue: true\n"
     settings = load({}, write(tmp_path, text), {})
-    assert list(settings.models) == ["qwen*", "*"]  # in this order: the first that fits counts
+    assert list(settings.models) == ["qwen*", "*"]  # in this order, since the first match applies
     assert settings.models["qwen*"] == ModelParsers(reasoning_parser="qwen3", opened_thinking="no")
     assert settings.models["*"] == ModelParsers(rescue=True)
     assert load({}, write(tmp_path, describe(settings)), {}) == settings
@@ -347,7 +347,7 @@ def test_models_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
     assert "models: Input should be a valid dictionary" in complaint(file=write(tmp_path, "models: [qwen]\n"))
 
 
-# The settings and what they steer
+# Settings and the policy of the translation
 
 
 def test_the_policy_of_the_translation_has_the_same_defaults() -> None:

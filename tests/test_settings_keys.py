@@ -1,4 +1,4 @@
-"""API keys in the settings: what an operator may write, what is made of it, and what is never repeated."""
+"""API keys in the settings: accepted notations, and that no key is ever repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from proxy.settings import Settings, SettingsError, describe
 from proxy.settings.keys import hash_of
 from proxy.settings.load import load
 
-KEY, OTHER = "rp_0123456789abcdef", "rp_fedcba9876543210"
+KEY = "rp_0123456789abcdef"
+OTHER = "rp_fedcba9876543210"
 
 
 def hashes(settings: Settings) -> dict[str, list[str]]:
@@ -70,7 +71,7 @@ def test_the_variable_may_have_plain_keys(text: str, found: dict[str, list[str]]
 
 
 def test_a_key_without_a_name_has_one_that_stays() -> None:
-    """What it stored hangs on its name, so that must not depend on the other keys."""
+    """Check that the name does not depend on the other keys, since stored responses belong to it."""
     (alone,) = from_variable(KEY).api_keys
     assert alone in from_variable(f"{OTHER},{KEY}").api_keys
     (padded,) = from_variable(KEY + "==").api_keys

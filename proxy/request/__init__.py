@@ -3,6 +3,6 @@
 from proxy.request.loss_report import Loss, header_value
 from proxy.request.policy import Policy
 from proxy.request.support import support
-from proxy.request.translate import ChatRequest, check_kept_items, translate
+from proxy.request.translation import ChatRequest, check_kept_items, translate
 
 __all__ = ["ChatRequest", "Loss", "Policy", "check_kept_items", "header_value", "support", "translate"]

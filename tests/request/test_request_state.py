@@ -1,4 +1,4 @@
-"""What a request continues: stored items before its input, and what is allowed once responses are stored."""
+"""Requests that continue a stored response, and parameters that need a store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ STORED = [{"role": "user", "content": "one"}, {"type": "message", "role": "assis
 
 def test_the_history_comes_before_the_input() -> None:
     request = parse_request({"model": "m", "input": "three", "previous_response_id": "resp_1", "instructions": "Be brief."})
-    plan = translate(request, KEEPS, history=STORED)
-    assert [message["content"] for message in plan.body["messages"]] == ["Be brief.", "one", "two", "three"]
-    assert plan.echo["previous_response_id"] == "resp_1"
-    assert ("parameter", "previous_response_id", "preserved") in {(loss.kind, loss.name, loss.outcome) for loss in plan.losses}
+    result = translate(request, KEEPS, history=STORED)
+    assert [message["content"] for message in result.body["messages"]] == ["Be brief.", "one", "two", "three"]
+    assert result.echo["previous_response_id"] == "resp_1"
+    assert ("parameter", "previous_response_id", "preserved") in {
+        (loss.kind, loss.name, loss.outcome) for loss in result.losses
+    }
 
 
 def test_an_output_may_answer_a_call_of_the_history() -> None:
