@@ -10,7 +10,7 @@ from proxy.request.fields import Object, object_list, quote
 from proxy.request.input.call_matching import NO_CALLS, match_calls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
 from proxy.request.input.item_reader import ItemReader
-from proxy.request.input.items import Entry, ResolveItem, entries, entries_at
+from proxy.request.input.items import ResolveItem, entries, entries_at
 from proxy.request.input.urls import refuse_urls
 from proxy.request.loss_report import Loss, LossReport
 from proxy.request.parameters.echo import echo
@@ -26,7 +26,7 @@ from proxy.request.parameters.parameters import (
 )
 from proxy.request.policy import Policy
 from proxy.request.tools.catalog import NO_TOOLS, Catalog
-from proxy.request.tools.declarations import TOOL_LISTS, ToolReader, check_tool_count
+from proxy.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
 from proxy.request.tools.tool_choice import ANY_TOOL, ToolChoice, ToolChoiceReader
 from proxy.wire.errors import invalid_request
 from proxy.wire.requests import ResponsesRequest
@@ -95,7 +95,7 @@ def translate(
         check_tool_count(request.tools, items, policy.max_tools)
     if policy.url_inputs != "pass":
         refuse_urls(items, policy.url_inputs)
-    catalog = _catalog(request, items, policy, report) if declares_tools else NO_TOOLS
+    catalog = Catalog(read_tools(request.tools or [], items, policy, report)) if declares_tools else NO_TOOLS
     choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
     has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
     calls = match_calls(items, CallItemReader(catalog, report), report) if has_calls else NO_CALLS
@@ -139,8 +139,7 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
             message = f"Invalid value: {quote(entry.kind)} is part of a request and cannot be added to a conversation."
             raise invalid_request(message, f"{entry.path}.type", "invalid_value")
     refuse_urls(found, policy.url_inputs)
-    tools = ToolReader(policy, report)
-    calls = CallItemReader(Catalog(tools.read_items(found), tools.hosted), report)
+    calls = CallItemReader(Catalog(read_tools([], found, policy, report)), report)
     for entry in found:
         if entry.kind in CALL_TYPES:
             calls.call(entry)
@@ -148,12 +147,6 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
             output_call_id(entry)
             calls.output(entry)
     ItemReader(policy, NO_CALLS, report).read(found)
-
-
-def _catalog(request: ResponsesRequest, items: list[Entry], policy: Policy, report: LossReport) -> Catalog:
-    """Read the tools of the request, then those that items declare."""
-    reader = ToolReader(policy, report)
-    return Catalog({"tools": list(reader.read(request.tools or [], "tools")), **reader.read_items(items)}, reader.hosted)
 
 
 def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice) -> Object:

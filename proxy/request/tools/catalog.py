@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence, Set
-
 from proxy.request.fields import Object
-from proxy.request.tools.declarations import Declaration
+from proxy.request.tools.declarations import Declaration, DeclaredTools
 from proxy.request.tools.names import BARE_NAMESPACE, chat_names, lone_chat_name
 from proxy.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget
 
@@ -19,24 +16,21 @@ class Catalog:
     tools. `hosted` are the types of the tools that cannot be offered.
     """
 
-    def __init__(self, lists: Mapping[str, Sequence[Declaration]], hosted: Set[str] = frozenset()) -> None:
-        """Name the tools of `lists`, given by the path of each list in the request (`tools`, `input[0].tools`)."""
-        self._lists = lists
-        self.hosted = hosted
-        first: dict[ToolTarget, Declaration] = {}
-        for declaration in itertools.chain.from_iterable(lists.values()):
-            first.setdefault(declaration.target, declaration)
-        self._names = chat_names(first)
-        self.table: ToolTable = {self._names[target]: target for target in first}
-        self.functions: dict[str, Object] = {
-            self._names[target]: _function(self._names[target], declaration) for target, declaration in first.items()
-        }
-        self.grammars: dict[str, Grammar] = {
-            self._names[target]: declaration.grammar for target, declaration in first.items() if declaration.grammar is not None
-        }
+    def __init__(self, declared: DeclaredTools) -> None:
+        self._by_list = declared.by_list
+        self._names = chat_names(declared.first)
         self._by_name: dict[tuple[str, str | None], str] = {}
-        for target in first:
-            self._by_name.setdefault((target.name, target.namespace), self._names[target])
+        self.hosted = declared.hosted
+        self.table: ToolTable = {}
+        self.functions: dict[str, Object] = {}
+        self.grammars: dict[str, Grammar] = {}
+        for target, declaration in declared.first.items():
+            name = self._names[target]
+            self._by_name.setdefault((target.name, target.namespace), name)
+            self.table[name] = target
+            self.functions[name] = _function(name, declaration)
+            if declaration.grammar is not None:
+                self.grammars[name] = declaration.grammar
 
     def name_of_call(self, kind: ToolKind, name: str, namespace: str | None) -> str:
         """Return the chat name for a call in the input; its tool need not be declared (any more)."""
@@ -60,7 +54,7 @@ class Catalog:
 
     def names_declared_at(self, path: str) -> list[str]:
         """Return the chat names of the tools in the list at `path`."""
-        return [self._names[declaration.target] for declaration in self._lists[path]]
+        return [self._names[target] for target in self._by_list[path]]
 
     def _declared(self, name: str, namespace: str | None) -> str | None:
         """Find a tool by name, of any kind; the namespace "functions" is the same as none."""
@@ -80,4 +74,4 @@ def _function(name: str, declaration: Declaration) -> Object:
     return {"type": "function", "function": function}
 
 
-NO_TOOLS = Catalog({})
+NO_TOOLS = Catalog(DeclaredTools({}, {}, set()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object, filled_text, object_list, optional_flag, optional_object, optional_text, quote, text
@@ -65,39 +65,56 @@ def _count(tools: Any) -> int:
     return len(tools) + sum(len(found) for found in members if isinstance(found, list))
 
 
-class ToolReader:
-    """Reads lists of tools. `hosted` collects the types of the tools that cannot be offered."""
+class DeclaredTools(NamedTuple):
+    """The tools of a request.
+
+    `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in the request, by its path
+    (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered.
+    """
+
+    first: dict[ToolTarget, Declaration]
+    by_list: dict[str, list[ToolTarget]]
+    hosted: set[str]
+
+
+def read_tools(tools: object, items: Iterable[Entry], policy: Policy, report: LossReport) -> DeclaredTools:
+    """Read the `tools` of a request, then those that items declare. Raises `ApiError` 400."""
+    reader = _ToolReader(policy, report)
+    reader.read(tools, "tools")
+    for entry in items:
+        if entry.kind in TOOL_LISTS:
+            reader.read(entry.item.get("tools") or [], f"{entry.path}.tools")
+    return reader.declared
+
+
+class _ToolReader:
+    """Reads the lists of tools of one request."""
 
     def __init__(self, policy: Policy, report: LossReport) -> None:
         self._policy = policy
         self._report = report
-        self.hosted: set[str] = set()
         self._patterns_left = _PATTERN_BUDGET
-        self._declared: dict[ToolTarget, Declaration] = {}
+        self.declared = DeclaredTools({}, {}, set())
 
-    def read(self, tools: object, param: str) -> Iterator[Declaration]:
-        """Yield the declarations of a list of tools at `param`. Raises `ApiError` 400."""
+    def read(self, tools: object, param: str) -> None:
+        found = self.declared.by_list.setdefault(param, [])
         for index, tool in enumerate(object_list(tools, param)):
             path = f"{param}[{index}]"
-            if text(tool, "type", path) == "namespace":
-                yield from self._namespace(tool, path)
+            kind = text(tool, "type", path)
+            if kind == "namespace":
+                self._namespace(tool, path, found)
             else:
-                yield from self._tool(tool, path, None, "")
+                self._tool(kind, tool, path, None, "", found)
 
-    def read_items(self, entries: Iterable[Entry]) -> dict[str, list[Declaration]]:
-        """Return the declarations in items, by the path of their list. Raises `ApiError` 400."""
-        lists = ((f"{entry.path}.tools", entry.item.get("tools") or []) for entry in entries if entry.kind in TOOL_LISTS)
-        return {path: list(self.read(tools, path)) for path, tools in lists}
-
-    def _namespace(self, tool: Object, path: str) -> Iterator[Declaration]:
+    def _namespace(self, tool: Object, path: str, found: list[ToolTarget]) -> None:
         namespace = filled_text(tool, "name", path)
         about = optional_text(tool, "description", path) or ""
         self._report.adapted("tool", "namespace", "offered as functions named namespace__name")
         for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
-            yield from self._tool(member, f"{path}.tools[{index}]", namespace, about)
+            member_path = f"{path}.tools[{index}]"
+            self._tool(text(member, "type", member_path), member, member_path, namespace, about, found)
 
-    def _tool(self, tool: Object, path: str, namespace: str | None, about: str) -> Iterator[Declaration]:
-        kind = text(tool, "type", path)
+    def _tool(self, kind: str, tool: Object, path: str, namespace: str | None, about: str, found: list[ToolTarget]) -> None:
         if kind == "function":
             declaration = self._function(tool, path, namespace, about)
         elif kind == "custom":
@@ -109,9 +126,10 @@ class ToolReader:
             self._unavailable(kind, path)
             return
         self._options(tool, path)
-        if self._declared.setdefault(declaration.target, declaration) != declaration:
+        first = self.declared.first.setdefault(declaration.target, declaration)
+        if first is not declaration and first != declaration:
             self._report.ignored("tool", "declared_again", "a tool of this name was declared in another way before", path)
-        yield declaration
+        found.append(declaration.target)
 
     def _options(self, tool: Object, path: str) -> None:
         """Report the options of a tool that chat servers do not support."""
@@ -208,10 +226,10 @@ class ToolReader:
     def _unavailable(self, kind: str, path: str) -> None:
         hosted = hosted_name(kind)
         if hosted is not None:
-            self.hosted.add(kind)
+            self.declared.hosted.add(kind)
             self._report.ignored("tool", hosted, "hosted tools are not run here", path)
         elif kind in _BUILTIN:
-            self.hosted.add(kind)
+            self.declared.hosted.add(kind)
             self._report.ignored("tool", kind, "it would have to be run by the server", path)
         else:
             self._report.ignored("tool", "unknown", "unknown tool type", path)

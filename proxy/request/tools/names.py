@@ -29,12 +29,13 @@ def chat_names(targets: Iterable[ToolTarget]) -> dict[ToolTarget, str]:
     names: dict[ToolTarget, str] = {}
     unnamed: list[ToolTarget] = []
     for joined, claimants in claims.items():
-        first, *others = sorted(claimants, key=_rank)
+        if len(claimants) > 1:
+            claimants.sort(key=_rank)
         if _is_valid(joined):
-            names[first] = joined
+            names[claimants[0]] = joined
+            unnamed += claimants[1:]
         else:
-            unnamed.append(first)
-        unnamed.extend(others)
+            unnamed += claimants
     taken = set(names.values())
     for target in sorted(unnamed, key=_rank):
         names[target] = _free_name(target, taken)
