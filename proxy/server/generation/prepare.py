@@ -81,7 +81,9 @@ def stream_options(
     )
 
 
-def encryption_options(plan: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording) -> dict[str, Any]:
+def encryption_options(
+    plan: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording
+) -> dict[str, Any]:
     """Return the options by which the translator encrypts what the request asks to be encrypted."""
     options: dict[str, Any] = {}
     if plan.encrypted_reasoning:
