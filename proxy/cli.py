@@ -81,12 +81,7 @@ class _Version(argparse.Action):
 
 
 def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
-    from proxy.settings import Settings, suggestion
-    from proxy.settings.retired import what_became_of
+    from proxy.settings import suggestion
 
-    name = argument.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
-    retired = what_became_of(name, Settings.model_fields)
-    if retired is not None:
-        return f"unknown argument {argument}: {retired}"
     flags = re.findall(r"--[a-z][a-z-]*", parser.format_help())
     return f"unknown argument {argument}{suggestion(argument.partition('=')[0], flags)}"

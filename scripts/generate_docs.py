@@ -1,6 +1,6 @@
 """Write what would go stale in docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
 the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
-New settings are added to the list of all that ever were."""
+New settings are added to the list of all released ones."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from proxy.parsers.format import (
     ToolFormat,
 )
 from proxy.request.loss_report import Loss
-from proxy.request.parameters.parameters import SAMPLING
-from proxy.request.parameters.support import support
+from proxy.request.parameters.table import SAMPLING
+from proxy.request.support import support
 from proxy.settings import CONFIG_VARIABLE, flag, variable
-from proxy.settings.reference import Knob, reference
+from proxy.settings.reference import SettingInfo, reference
 from proxy.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
@@ -54,25 +54,25 @@ INTRODUCTION = f"""\
 
 # Configuration
 
-Every setting can be given in three ways. Where two of them name the same setting, the earlier in this list wins:
+Every setting can be given in three ways. If several give the same setting, the first in this list takes precedence:
 
 1. a flag: `responses-proxy serve {flag("port")} 9001`;
 2. an environment variable: `{variable("port")}=9001`;
 3. a key of a YAML file named by `--config FILE` or `{CONFIG_VARIABLE}`: `port: 9001`.
 
-The names follow from each other: `idle_timeout` in the file is `{flag("idle_timeout")}` and
-`{variable("idle_timeout")}`. A switch has two flags, `{flag("metrics")}` and `--no-metrics`. A list is a repeated
-flag, a YAML list, or one variable with commas or in JSON. An empty variable counts as absent. Times are in seconds.
+The names correspond: `idle_timeout` in the file is `{flag("idle_timeout")}` and
+`{variable("idle_timeout")}`. A boolean has two flags, `{flag("metrics")}` and `--no-metrics`. A list is a repeated
+flag, a YAML list, or a variable with commas or in JSON. An empty variable counts as absent. Times are in seconds.
 
-A name that does not exist is an error, wherever it stands. `responses-proxy serve --print-config` prints the settings
-in force as a YAML file, without secrets.
+Unknown names are errors in all three places. `responses-proxy serve --print-config` prints the settings in effect as a
+YAML file, without secrets.
 
 ```yaml
 backend: http://gpu-server:8000
 host: 0.0.0.0
 log_format: json
 idle_timeout: 600
-models:                      # a mapping has no flag: it is JSON in a variable
+models:                      # a mapping has no flag; in a variable it is JSON
   "qwen3-coder*":
     tool_call_parser: qwen3_coder
   "qwen3*":
@@ -83,24 +83,24 @@ models:                      # a mapping has no flag: it is JSON in a variable
 
 
 def render() -> str:
-    """The whole document: a table for each section of the settings."""
+    """Return `docs/configuration.md`, with a table for each section of the settings."""
     parts = [INTRODUCTION]
-    for title, knobs in groupby(reference(), key=lambda knob: knob.section):
+    for title, settings in groupby(reference(), key=lambda setting: setting.section):
         parts.append(f"\n## {title}\n\n| setting | values | default | meaning |\n|---|---|---|---|\n")
-        parts.extend(_row(knob) for knob in knobs)
+        parts.extend(_row(setting) for setting in settings)
     return "".join(parts)
 
 
-def _row(knob: Knob) -> str:
-    values = knob.kind if knob.kind.isupper() else " ".join(f"`{value}`" for value in knob.kind.split("|"))
-    default = knob.default if knob.default == "none" else f"`{knob.default}`"
-    return f"| `{knob.name}` | {values} | {default} | {knob.description} |\n"
+def _row(setting: SettingInfo) -> str:
+    values = setting.kind if setting.kind.isupper() else " ".join(f"`{value}`" for value in setting.kind.split("|"))
+    default = setting.default if setting.default == "none" else f"`{setting.default}`"
+    return f"| `{setting.name}` | {values} | {default} | {setting.description} |\n"
 
 
 def with_new_settings(released: str) -> str:
-    """The list of all settings that ever were, with those of today at its end. Nothing is ever taken out."""
+    """Append new settings to the list of all released ones. Nothing is ever removed from it."""
     known = released.split()
-    return released + "".join(f"{knob.name}\n" for knob in reference() if knob.name not in known)
+    return released + "".join(f"{setting.name}\n" for setting in reference() if setting.name not in known)
 
 
 def with_names(document: str) -> str:
@@ -162,11 +162,11 @@ def _codes(markers: Iterable[str]) -> str:
 
 
 TRANSLATED = """\
-<!-- Written by `make docs` from proxy/request/parameters/support.py and proxy/conformance/rules.py; edit those. -->
+<!-- Written by `make docs` from proxy/request/support.py, parameters/table.py and proxy/conformance/rules.py. Edit those. -->
 
-# What becomes of a request, and of the answer
+# How requests and answers are translated
 
-A Responses request says more than a chat server can be told. Each of its parts has one of these outcomes:
+A Responses request can say more than a chat request. Each of its parts has one of these outcomes:
 
 | outcome | |
 |---|---|
@@ -175,16 +175,16 @@ A Responses request says more than a chat server can be told. Each of its parts 
 | ignored | not carried over |
 | rejected | answered with an error 400 |
 
-What was adapted or ignored of a request is in the header `x-responses-proxy-losses` of its answer
-(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`) and in the metric `responses_proxy_losses_total`. With the
-setting `strict`, what would be ignored and could matter to the answer is rejected. The settings `forward` and `forward_unknown`
-send parameters on that would be ignored, to a server that knows them.
+The header `x-responses-proxy-losses` of the answer lists what was adapted or ignored
+(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), and the metric `responses_proxy_losses_total` counts it.
+With the setting `strict`, a request is rejected if anything would be ignored that could change the answer. The settings
+`forward` and `forward_unknown` send parameters that would otherwise be ignored, for servers that support them.
 """
 
 EVENTS = """
 ## Events
 
-In the order in which they come, with the fields that each has beside `type` and `sequence_number`. One item is open at a time:
+In the order of a stream, with the fields of each besides `type` and `sequence_number`. One item is open at a time:
 `output_item.added`, its parts and deltas, `output_item.done`, and then the next. The stream ends with exactly one of
 `response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
 
@@ -196,39 +196,39 @@ _HEADINGS = {
     "parameter": "Parameters",
     "item": "Items of the input",
     "tool": "Tools",
-    "content": "Parts of messages, and what else is in items",
+    "content": "Content parts, and other parts of items",
 }
-#: In the order of a stream: what the gateway sends.
+# In the gateway sends.
 _WHEN = {
     "response.created": "first, as soon as the server has begun to answer",
-    "response.queued": "after it, for a background response",
+    "response.queued": "then, for a background response",
     "response.in_progress": "then",
-    "response.output_item.added": "an item begins; it is empty, and `in_progress`",
+    "response.output_item.added": "an item begins, empty and `in_progress`",
     "response.content_part.added": "a part of a message, or the text of reasoning, begins",
     "response.output_text.delta": "more text",
-    "response.output_text.done": "all of it",
+    "response.output_text.done": "the complete text",
     "response.refusal.delta": "more of a refusal",
-    "response.refusal.done": "all of it",
+    "response.refusal.done": "the complete text",
     "response.reasoning_text.delta": "more reasoning; `response.reasoning.delta` with `reasoning_events: spec`",
-    "response.reasoning_text.done": "all of it",
+    "response.reasoning_text.done": "the complete text",
     "response.content_part.done": "the part ends",
-    "response.reasoning_summary_part.added": "the reasoning again, for clients that asked for a summary",
-    "response.reasoning_summary_text.delta": "more of it",
-    "response.reasoning_summary_text.done": "all of it",
+    "response.reasoning_summary_part.added": "the reasoning is repeated for clients that asked for a summary",
+    "response.reasoning_summary_text.delta": "more text",
+    "response.reasoning_summary_text.done": "the complete text",
     "response.reasoning_summary_part.done": "the part ends",
-    "response.function_call_arguments.delta": "more JSON of a function call",
-    "response.function_call_arguments.done": "all of it",
-    "response.custom_tool_call_input.delta": "more input of a custom tool, without the JSON around it",
-    "response.custom_tool_call_input.done": "all of it",
+    "response.function_call_arguments.delta": "more JSON arguments of a function call",
+    "response.function_call_arguments.done": "the complete arguments",
+    "response.custom_tool_call_input.delta": "more input of a custom tool, as plain text",
+    "response.custom_tool_call_input.done": "the complete input",
     "response.output_item.done": "the item ends, `completed` or `incomplete`",
-    "response.completed": "the end of an answer that is whole",
-    "response.incomplete": "the end of one that was cut, at the token limit or by a content filter",
-    "response.failed": "the end of one that broke: `response.error` says why",
+    "response.completed": "the answer is complete",
+    "response.incomplete": "the answer was cut off at the token limit or by a content filter",
+    "response.failed": "the answer failed; `response.error` gives the reason",
 }
 
 
 def translation() -> str:
-    """`docs/translation.md`."""
+    """Return `docs/translation.md`."""
     parts = [TRANSLATED]
     for kind, title in _HEADINGS.items():
         losses = [loss for loss in support() if loss.kind == kind and loss.name not in SAMPLING]
@@ -236,7 +236,7 @@ def translation() -> str:
         parts.extend(_loss(loss) for loss in sorted(losses, key=lambda loss: loss.name))
         if kind == "parameter":
             names = ", ".join(f"`{name}`" for name in SAMPLING)
-            parts.append(f"\nParameters that the Responses API does not have, and chat servers know, are preserved: {names}.\n")
+            parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
     parts.append(EVENTS)
     parts.extend(f"| `{name}` | {when} | {_fields(name)} |\n" for name, when in _WHEN.items())
     return "".join(parts)

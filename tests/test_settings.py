@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what the user reads when one is wrong."""
+"""The sources of settings, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def complaint(flags: dict[str, object] | None = None, file: Path | None = None, 
     return str(caught.value)
 
 
-# Where a value comes from
+# Sources
 
 
 def test_defaults_stand_when_nothing_is_said() -> None:
@@ -130,7 +130,7 @@ def test_a_backend_is_given_with_or_without_v1(given: str, normal: str) -> None:
     assert backend_url(normal) == normal
 
 
-# What is wrong, and how it is said
+# Errors
 
 
 def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_variable_that_is_no_mapping_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('port: 1\nbackend_api_key: "sk-secret\nhost: a\n', "at line 4, column 1, in what begins at line 2"),
+        ('port: 1\nbackend_api_key: "sk-secret\nhost: a\n', "at line 4, column 1, in the block that begins at line 2"),
         ("backend_api_key: *sk-secret\n", "at line 1, column 18"),
         ("backend_api_key: !sk-secret a\n", "at line 1, column 18"),
         ("port: 2020-99-99\n", ""),
@@ -196,9 +196,9 @@ def test_a_mistake_in_the_file_is_placed_and_no_key_repeated(tmp_path: Path, tex
 
 def test_a_key_that_is_there_twice_is_a_mistake(tmp_path: Path) -> None:
     file = "backend: http://a\nport: 9001\nbackend: http://b\n"
-    assert complaint(file=write(tmp_path, file)).endswith("not valid YAML at line 3, column 1: a key that is there already")
+    assert complaint(file=write(tmp_path, file)).endswith("not valid YAML at line 3, column 1: a key that occurs twice")
     inside = "backends:\n  a: {url: http://a, url: http://b}\n"
-    assert complaint(file=write(tmp_path, inside)).endswith("not valid YAML at line 2, column 22: a key that is there already")
+    assert complaint(file=write(tmp_path, inside)).endswith("not valid YAML at line 2, column 22: a key that occurs twice")
     merged = "backends:\n  a: &a {url: http://a, weight: 2}\n  b: {<<: *a, url: http://b}\n"
     assert load({}, write(tmp_path, merged), {}).backends["b"].url == "http://b/v1"
 
@@ -282,11 +282,11 @@ def test_backends_have_names_and_details(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("gpu: {}", "gpu: url: Field required"),
-        ("gpu: {url: 'gpu:8000'}", "gpu: url: a backend is a URL: did you mean http://gpu:8000 ?"),
-        ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: no user, password"),
+        ("gpu: {url: 'gpu:8000'}", "gpu: url: a backend must be a URL: did you mean http://gpu:8000 ?"),
+        ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: a backend's URL must have no user, password"),
         ("gpu: {url: 'http://a', alias: {}}", "gpu: unknown key alias (did you mean aliases?)"),
         ("gpu: {url: 'http://a', max_concurrency: 0}", "gpu: max_concurrency: Input should be greater than or equal to 1"),
-        ("a/b: {url: 'http://a'}", "a backend's name is made of letters"),
+        ("a/b: {url: 'http://a'}", "a backend's name consists of"),
         ("gpu: http://a", "gpu: Input should be a valid dictionary"),
     ],
 )
@@ -317,7 +317,7 @@ def test_urls_alone_are_named_by_host_and_port() -> None:
 def test_models_have_settings_of_their_own(tmp_path: Path) -> None:
     text = "models:\n  qwen*:\n    reasoning_parser: qwen3\n    opened_thinking: no\n  '*':\n    rescue: true\n"
     settings = load({}, write(tmp_path, text), {})
-    assert list(settings.models) == ["qwen*", "*"]  # in this order: the first that fits counts
+    assert list(settings.models) == ["qwen*", "*"]  # in this order, since the first match applies
     assert settings.models["qwen*"] == ModelParsers(reasoning_parser="qwen3", opened_thinking="no")
     assert settings.models["*"] == ModelParsers(rescue=True)
     assert load({}, write(tmp_path, describe(settings)), {}) == settings
@@ -347,7 +347,7 @@ def test_models_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
     assert "models: Input should be a valid dictionary" in complaint(file=write(tmp_path, "models: [qwen]\n"))
 
 
-# The settings and what they steer
+# Settings and the policy of the translation
 
 
 def test_the_policy_of_the_translation_has_the_same_defaults() -> None:

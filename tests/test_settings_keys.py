@@ -1,4 +1,4 @@
-"""API keys in the settings: what an operator may write, what is made of it, and what is never repeated."""
+"""API keys in the settings: accepted notations, and that no key is ever repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from proxy.settings import Settings, SettingsError, describe
 from proxy.settings.keys import hash_of
 from proxy.settings.load import load
 
-KEY, OTHER = "rp_0123456789abcdef", "rp_fedcba9876543210"
+KEY = "rp_0123456789abcdef"
+OTHER = "rp_fedcba9876543210"
 
 
 def hashes(settings: Settings) -> dict[str, list[str]]:
@@ -70,7 +71,7 @@ def test_the_variable_may_have_plain_keys(text: str, found: dict[str, list[str]]
 
 
 def test_a_key_without_a_name_has_one_that_stays() -> None:
-    """What it stored hangs on its name, so that must not depend on the other keys."""
+    """Check that the name does not depend on the other keys, since stored responses belong to it."""
     (alone,) = from_variable(KEY).api_keys
     assert alone in from_variable(f"{OTHER},{KEY}").api_keys
     (padded,) = from_variable(KEY + "==").api_keys
@@ -88,9 +89,9 @@ def test_a_key_without_a_name_has_one_that_stays() -> None:
         ({"alice": {"hash": hash_of(KEY), "requests_per_minute": -1}}, "alice: requests_per_minute: "),
         ({"alice": {"hash": hash_of(KEY), "request_per_minute": 1}}, "(did you mean requests_per_minute?)"),
         ({"alice": hash_of(KEY), "bob": hash_of(KEY)}, "alice and bob have the same key"),
-        ({"a b": hash_of(KEY)}, "a name has"),
-        ({"": hash_of(KEY)}, "a name has"),
-        ({7: hash_of(KEY)}, "a name has"),
+        ({"a b": hash_of(KEY)}, "a name consists of"),
+        ({"": hash_of(KEY)}, "a name consists of"),
+        ({7: hash_of(KEY)}, "a name consists of"),
         ([hash_of(KEY)], "valid dictionary"),
         (None, "valid dictionary"),
     ],
@@ -129,7 +130,7 @@ def test_an_origin_is_as_browsers_write_it(origin: str) -> None:
 
 @pytest.mark.parametrize("origin", ["chat.example.com", "https://", "https://a.example/path", "https://*.example.com", "null"])
 def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
-    with pytest.raises(SettingsError, match="an origin is a scheme"):
+    with pytest.raises(SettingsError, match="an origin consists of a scheme"):
         load({}, None, {"RESPONSES_PROXY_CORS_ORIGINS": origin})
 
 

@@ -1,4 +1,4 @@
-"""What an upgrade must not break without a word: the names of settings, and knowing which version runs."""
+"""Upgrades: the names of settings stay, and the running version can be told."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy import __version__
-from proxy.cli import main
-from proxy.settings import Settings, SettingsError
-from proxy.settings.load import load
-from proxy.settings.retired import RETIRED, Removed, Renamed
+from proxy.settings import Settings
 from proxy.version import read_commit, version_line
 
 ROOT = Path(__file__).parents[1]
@@ -23,51 +20,16 @@ RELEASED = (ROOT / "tests" / "released_settings.txt").read_text(encoding="utf-8"
 SEMANTIC = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"
 
 
-@pytest.fixture
-def _some_retired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RETIRED, "listen_port", Renamed("port", "0.2"))
-    monkeypatch.setitem(RETIRED, "turbo", Removed("0.3", "it is always on."))
-
-
 # Settings
 
 
-def test_every_setting_that_was_ever_released_is_known_or_explained() -> None:
-    assert sorted(set(RELEASED.split()) - Settings.model_fields.keys() - RETIRED.keys()) == []
+def test_every_setting_that_was_ever_released_still_exists() -> None:
+    assert sorted(set(RELEASED.split()) - Settings.model_fields.keys()) == []
 
 
 def test_every_setting_of_today_is_in_the_list() -> None:
     with_new_settings = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_new_settings"]
     assert with_new_settings(RELEASED) == RELEASED, "run `make docs`"
-
-
-def test_what_was_renamed_leads_to_a_setting_of_today() -> None:
-    renamed = {name: entry.to for name, entry in RETIRED.items() if isinstance(entry, Renamed)}
-    assert {name: to for name, to in renamed.items() if to not in Settings.model_fields} == {}
-    assert RETIRED.keys() & Settings.model_fields.keys() == set()
-
-
-@pytest.mark.usefixtures("_some_retired")
-def test_a_file_of_an_earlier_version_is_told_what_to_write(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
-    file.write_text("listen_port: 1\n", encoding="utf-8")
-    with pytest.raises(SettingsError) as caught:
-        load({}, file, {})
-    assert str(caught.value) == f"{file}: `listen_port` was renamed `port` in 0.2"
-
-
-@pytest.mark.usefixtures("_some_retired")
-def test_so_is_a_variable() -> None:
-    with pytest.raises(SettingsError) as caught:
-        load({}, None, {"RESPONSES_PROXY_TURBO": "1"})
-    assert str(caught.value) == "environment variable RESPONSES_PROXY_TURBO: `turbo` was removed in 0.3: it is always on."
-
-
-@pytest.mark.usefixtures("_some_retired")
-@pytest.mark.parametrize("flag", ["--listen-port=1", "--listen-port"])
-def test_so_is_a_flag(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", flag]) == 2
-    assert capsys.readouterr().err.rstrip().endswith(f"unknown argument {flag}: `listen_port` was renamed `port` in 0.2")
 
 
 # Version

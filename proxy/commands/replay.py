@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.conformance.events import frames
-from proxy.request import ChatPlan, translate
+from proxy.request import ChatRequest, translate
 from proxy.server.generation.live_settings import InForce, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice
 from proxy.server.generation.prepare import client_of, stream_options
@@ -204,7 +204,7 @@ def _request(record: Record) -> ResponsesRequest:
     return parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)
 
 
-def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatPlan]:
+def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatRequest]:
     """The request as the translation got it, and what becomes of it today. Raises `ApiError`."""
     footing = record.footing
     policy = in_force.parsers.policy(request.model)
@@ -243,13 +243,13 @@ class _Clock:
         return self.now
 
 
-def _translator(options: StreamOptions, plan: ChatPlan, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
+def _translator(options: StreamOptions, plan: ChatRequest, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
     clock, sealed = _Clock(chat["created"]), iter(chat.get("sealed", ()))
 
     def seal(_text: str) -> str:
         return next(sealed, "(sealed by no recorded call)")
 
-    if plan.sealed_reasoning and "sealed" in chat:
+    if plan.encrypted_reasoning and "sealed" in chat:
         options = replace(options, seal=seal)
     if plan.compacting:
         options = replace(options, compaction=seal)

@@ -17,7 +17,7 @@ from typing import Any
 
 from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
 from proxy.settings.load import load
-from proxy.settings.reference import Knob, reference
+from proxy.settings.reference import SettingInfo, reference
 
 _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _add_flag(group, knob)
 
 
-def _add_flag(group: argparse._ArgumentGroup, knob: Knob) -> None:
+def _add_flag(group: argparse._ArgumentGroup, knob: SettingInfo) -> None:
     description = _MARKDOWN_LINK.sub(r"\1", knob.description).replace("`", "")
     text = f"{description} (default: {knob.default})".replace("%", "%%")
     if knob.kind == "true|false":

@@ -1,4 +1,4 @@
-"""Reading fields of plain dicts: each function returns what it promises or raises the 400 that names the field."""
+"""Typed access to the fields of plain dicts: each function returns the promised type or raises the 400 that names the field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def wrong_type(param: str, expected: str) -> ApiError:
 
 
 def text(source: Object, key: str, path: str) -> str:
-    """A string that must be there."""
+    """Return a required string."""
     value = source.get(key)
     if isinstance(value, str):
         return value
@@ -27,7 +27,7 @@ def text(source: Object, key: str, path: str) -> str:
 
 
 def filled_text(source: Object, key: str, path: str) -> str:
-    """A string that must be there and not be empty."""
+    """Return a required string that is not empty."""
     value = text(source, key, path)
     if not value:
         raise missing(f"{path}.{key}")
@@ -35,7 +35,7 @@ def filled_text(source: Object, key: str, path: str) -> str:
 
 
 def optional_text(source: Object, key: str, path: str) -> str | None:
-    """A string, or None if absent or null."""
+    """Return a string, or None if it is absent or null."""
     value = source.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -43,7 +43,7 @@ def optional_text(source: Object, key: str, path: str) -> str | None:
 
 
 def optional_flag(source: Object, key: str, path: str) -> bool | None:
-    """True or false, or None if absent or null."""
+    """Return true or false, or None if it is absent or null."""
     value = source.get(key)
     if value is None or isinstance(value, bool):
         return value
@@ -51,7 +51,7 @@ def optional_flag(source: Object, key: str, path: str) -> bool | None:
 
 
 def optional_object(source: Object, key: str, path: str) -> Object | None:
-    """An object, or None if absent or null."""
+    """Return an object, or None if it is absent or null."""
     value = source.get(key)
     if value is None or isinstance(value, dict):
         return value
@@ -59,7 +59,7 @@ def optional_object(source: Object, key: str, path: str) -> Object | None:
 
 
 def required_object(source: Object, key: str, path: str) -> Object:
-    """An object that must be there."""
+    """Return a required object."""
     value = optional_object(source, key, path)
     if value is None:
         raise missing(f"{path}.{key}")
@@ -67,7 +67,7 @@ def required_object(source: Object, key: str, path: str) -> Object:
 
 
 def objects(source: Object, key: str, path: str) -> list[Object]:
-    """A list of objects; absent and null are the empty list."""
+    """Return a list of objects; absent and null are the empty list."""
     value = source.get(key)
     if value is None:
         return []
@@ -75,7 +75,7 @@ def objects(source: Object, key: str, path: str) -> list[Object]:
 
 
 def object_list(value: Any, param: str) -> list[Object]:
-    """`value` as a list of objects."""
+    """Return `value` if it is a list of objects."""
     if not isinstance(value, list):
         raise wrong_type(param, "a list")
     for index, element in enumerate(value):
@@ -84,7 +84,7 @@ def object_list(value: Any, param: str) -> list[Object]:
     return value
 
 
-def shown(value: Any) -> str:
-    """A client's value inside an error message: short, quoted."""
+def quote(value: Any) -> str:
+    """Quote a client's value for an error message, shortened to 64 characters."""
     word = str(value)
     return f"'{word[:64]}…'" if len(word) > 64 else f"'{word}'"

@@ -1,4 +1,4 @@
-"""The loss report: what became of each parameter, item, tool and content part of a request."""
+"""The loss report: the outcome of each parameter, item, tool and content part of a request."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Outcome = Literal["preserved", "adapted", "ignored", "rejected"]
 
 
 class Loss(NamedTuple):
-    """One entry. `name` comes from a bounded vocabulary (it labels metrics): what we do not know is "unknown".
+    """One entry. `name` comes from a bounded vocabulary, since it labels metrics; names we do not know are "unknown".
 
     preserved: carried over with its meaning. adapted: carried over in another form. ignored: not carried over.
-    rejected: answered with a 400, so it stands in the documentation and never in the report of a request.
+    rejected: answered with a 400, so it appears in the documentation and never in the report of a request.
     """
 
     kind: Kind
@@ -24,8 +24,8 @@ class Loss(NamedTuple):
     reason: str = ""
 
 
-class Ledger:
-    """Collects the losses of one request, each once. In strict mode a loss that matters is an `ApiError` 400 instead."""
+class LossReport:
+    """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
 
     __slots__ = ("_entries", "_strict")
 
@@ -40,20 +40,24 @@ class Ledger:
         self._entries[Loss(kind, name, "adapted", reason)] = None
 
     def ignored(self, kind: Kind, name: str, reason: str, param: str, *, matters: bool = True) -> None:
-        """`param` names the field in the client's request; `matters`: the answer could have been another."""
+        """Report something as ignored.
+
+        `param` names the field in the client's request. `matters`: ignoring it could change the answer.
+        """
         if self._strict and matters:
             raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
         self._entries[Loss(kind, name, "ignored", reason)] = None
 
     def losses(self) -> list[Loss]:
-        """All entries, in the order in which they came up."""
+        """Return all entries in the order in which they were reported."""
         return list(self._entries)
 
 
 def header_value(losses: Iterable[Loss], limit: int = 512) -> str:
-    """What was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`.
+    """List what was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`.
 
-    ASCII, at most `limit` characters (entries that do not fit are left out and counted); empty if there is nothing.
+    The value is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It is empty
+    if there is nothing to list.
     """
     groups: dict[str, list[str]] = {"ignored": [], "adapted": []}
     left_out = 0

@@ -1,8 +1,8 @@
-"""Every knob of the gateway, typed, in one place: a file for each section, and here what they make together.
+"""Every setting of the gateway, typed, in sections.
 
 A value comes from the first of these that names it: a flag of `responses-proxy serve`, an environment variable
-`RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default written here.
-The fields are also the source of `--help` and of `docs/configuration.md`.
+`RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default of the field.
+`--help` and `docs/configuration.md` are generated from the fields.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from proxy.settings.access import AccessSettings
 from proxy.settings.backend import BackendDetails, BackendSettings, check_backend_name
 from proxy.settings.keys import ApiKey
-from proxy.settings.listening import ListeningSettings
 from proxy.settings.operation import OperationSettings
-from proxy.settings.requests import ModelParsers, RequestSettings
-from proxy.settings.responses import ResponseSettings
-from proxy.settings.section import Section, SettingsError
+from proxy.settings.section import Section, SettingsError, backend_url, without_password
+from proxy.settings.serving import ListeningSettings, TimingSettings
 from proxy.settings.storage import StorageSettings
-from proxy.settings.timing import TimingSettings
-from proxy.settings.urls import backend_url, without_password
+from proxy.settings.translation import ModelParsers, RequestSettings, ResponseSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -46,11 +43,11 @@ __all__ = [
 
 ENV_PREFIX = "RESPONSES_PROXY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
-#: Not for users: the parent of several workers sets it for them (see `proxy/server/process/worker_link.py`).
+# Not for users: set by the parent of several workers (see `proxy/server/process/worker_link.py`).
 SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
 
 
-class Settings(  # pydantic takes the fields of the last base first
+class Settings(  # pydantic collects the fields from the last base to the first
     OperationSettings,
     ResponseSettings,
     RequestSettings,
@@ -63,8 +60,7 @@ class Settings(  # pydantic takes the fields of the last base first
 ):
     """The settings of one gateway, frozen. Times are in seconds, sizes in bytes.
 
-    Building one directly takes the arguments and the defaults alone; `proxy.settings.load.load` also reads the environment and
-    a file.
+    The constructor uses only its arguments and the defaults; `proxy.settings.load.load` also reads the environment and a file.
     """
 
     model_config = SettingsConfigDict(
@@ -84,16 +80,16 @@ class Settings(  # pydantic takes the fields of the last base first
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments alone, so that `Settings(...)` in a test or a program is what it says, whatever the environment."""
+        """Use arguments alone, so that `Settings(...)` in a test or a program does not depend on the environment."""
         return (init_settings,)
 
 
-#: In the order of the reference.
+# In the order of the documentation.
 SECTIONS: tuple[type[Section], ...] = tuple(base for base in reversed(Settings.__bases__) if issubclass(base, Section))
 
 
 def describe(settings: Settings) -> str:
-    """The settings as a YAML document that `--config` reads back, except that secrets are shown as `**********`."""
+    """Return the settings as YAML for `--config`, with secrets replaced by `**********`."""
     values = settings.model_dump(mode="json")
     for name in ("store", "events"):
         values[name] = without_password(values[name])
@@ -101,16 +97,16 @@ def describe(settings: Settings) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)` for the closest of the known names, empty when none is close."""
+    """Return ` (did you mean X?)` for the closest known name, or an empty text if none is close."""
     closest = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {closest[0]}?)" if closest else ""
 
 
 def flag(field: str) -> str:
-    """The flag of a field: `keepalive_event` is `--keepalive-event`."""
+    """Return the flag of a field: `keepalive_event` is `--keepalive-event`."""
     return "--" + field.replace("_", "-")
 
 
 def variable(field: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     return ENV_PREFIX + field.upper()

@@ -1,4 +1,4 @@
-"""API keys as the settings have them: never in plain text, once they were read."""
+"""API keys in the settings: never in plain text once they have been read."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pydantic_settings import NoDecode
 _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-#: A shorter key might be guessed.
+# Shorter keys could be guessed.
 SHORTEST_KEY = 16
 
 
 def hash_of(key: str) -> str:
-    """`sha256:` and the digest of a key in hexadecimal.
+    """Return `sha256:` and the digest of a key in hexadecimal.
 
-    A plain digest is enough, and bcrypt would not be better: the keys are random, so there is nothing to guess, and each
-    request is checked, so it has to be quick.
+    A slow hash such as bcrypt would not be better: the keys are random and cannot be guessed, and every request is checked, so
+    it must be fast.
     """
     return _PREFIX + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class ApiKey(BaseModel):
-    """What the settings say of one client. What is None is as the settings of the same names have it for all."""
+    """The settings of one client. None stands for the value of the general setting of the same name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    #: Several while a key is being replaced. Not printed: behind a hash may be a key that somebody made up.
+    # Several while a key is being replaced. Never printed: the key behind a hash may be weak.
     hash: tuple[SecretStr, ...] = Field(min_length=1)
     requests_per_minute: Annotated[int, Field(ge=0)] | None = None
     tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
@@ -54,20 +54,20 @@ def _checked(value: object) -> str:
 
 
 def _read(value: object) -> object:
-    """Keys from the text of a variable, or from the mapping of a file. Raises `ValueError`, which repeats no key."""
+    """Read keys from the text of a variable or the mapping of a file. Raises `ValueError`, which repeats no key."""
     if isinstance(value, str):
         value = _from_text(value)
     if not isinstance(value, dict):
         return value
     for name in value:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError("a name has up to 64 letters, digits, dots, dashes and underscores")
+            raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
     found = {name: {"hash": entry} if isinstance(entry, str | list) else entry for name, entry in value.items()}
-    _refuse_twice(found)
+    _refuse_duplicates(found)
     return found
 
 
-def _refuse_twice(entries: dict[str, Any]) -> None:
+def _refuse_duplicates(entries: dict[str, Any]) -> None:
     seen: dict[str, str] = {}
     for name, entry in entries.items():
         hashes = entry.get("hash") if isinstance(entry, dict) else None
@@ -78,7 +78,7 @@ def _refuse_twice(entries: dict[str, Any]) -> None:
 
 
 def _from_text(text: str) -> object:
-    """`NAME=KEY` or `KEY`, with commas between them, or a JSON object as in the file. A `KEY` may be a hash."""
+    """Parse `NAME=KEY` or `KEY`, separated by commas, or a JSON object as in the file. A `KEY` may be a hash."""
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
@@ -88,12 +88,13 @@ def _from_text(text: str) -> object:
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, key = part.partition("=")
         if not key.strip("="):  # the padding of a key that has no name
-            name, key = "", part
+            name = ""
+            key = part
         hashed = key.lower() if key.lower().startswith(_PREFIX) else _hash_of_plain(key)
-        # A name of its own that stays the same wherever it stands in the list: what it stored hangs on it.
+        # The name does not depend on the position in the list, since stored responses belong to a name.
         found.setdefault(name or f"key-{hashed.removeprefix(_PREFIX)[:12]}", []).append(hashed)
     if not found:
-        raise ValueError("there is no key in it")  # and not: then everybody may come in
+        raise ValueError("there is no key in it")  # an empty mapping would admit everybody
     return found
 
 
@@ -104,5 +105,5 @@ def _hash_of_plain(key: str) -> str:
     return hash_of(key)
 
 
-#: Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which the hash alone is kept.
+# Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which only the hash is kept.
 ApiKeys = Annotated[dict[str, ApiKey], NoDecode, BeforeValidator(_read)]

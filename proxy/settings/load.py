@@ -1,4 +1,4 @@
-"""Where settings come from: flags, environment, a YAML file. What is wrong is named as the user wrote it."""
+"""Load settings from flags, the environment and a YAML file. Errors name a setting as the user wrote it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as EnvironmentSourceError
@@ -24,22 +25,19 @@ from proxy.settings import (
     suggestion,
     variable,
 )
-from proxy.settings.retired import what_became_of
-from proxy.settings.yaml_file import read_yaml
 
-# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; none is meant for us.
+# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
-#: Settings that are mappings, and what stands in one entry of them.
+# Settings that are mappings, and the type of their entries.
 _ENTRIES: dict[str, type[BaseModel]] = {"models": ModelParsers, "api_keys": ApiKey, "backends": BackendDetails}
 
 
 def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings of flags, environment, file, OpenTelemetry's own variables and defaults, in this order of precedence, field
-    by field.
+    """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence.
 
-    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a stand-in; without `config_file`
+    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file`
     the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`.
     """
     named = environ.get(CONFIG_VARIABLE)
@@ -57,16 +55,13 @@ def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[st
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_complaints(error, sources))) from None
+        raise SettingsError("\n".join(_messages(error, sources))) from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
     known = [variable(field) for field in Settings.model_fields]
     for name in ours:
-        retired = what_became_of(name[len(ENV_PREFIX) :].lower(), Settings.model_fields)
-        if retired is not None:
-            raise SettingsError(f"environment variable {name}: {retired}")
         if name.upper() not in known:
             raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
     source = EnvSettingsSource(Settings)
@@ -79,7 +74,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The collector of the standard variables. Clusters set them for all they run: without the extra they mean nothing."""
+    """Read the collector from the standard variables.
+
+    Clusters set them for all programs, so they are ignored unless the `otel` extra is installed.
+    """
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not endpoint or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
         return {}
@@ -105,15 +103,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
     for key in content:
-        retired = what_became_of(str(key), Settings.model_fields)
-        if retired is not None:
-            raise SettingsError(f"{path}: {retired}")
         if key not in Settings.model_fields:
             raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
     return content
 
 
-def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
+def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         field = str(detail["loc"][0])
         origin = next((name for name, values in sources if field in values), "")
@@ -124,3 +119,48 @@ def _complaints(error: ValidationError, sources: list[tuple[str, dict[str, Any]]
             yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
         else:
             yield f"{': '.join(place)}: {detail['msg'].removeprefix('Value error, ')}"
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file. Raises `SettingsError`, which tells the place of an error but not the text: it may be a key."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: not valid YAML: it is not UTF-8") from None
+    except _DuplicateKey as error:
+        raise SettingsError(f"{path}: not valid YAML{_place(error)}: a key that occurs twice") from None
+    except yaml.MarkedYAMLError as error:
+        raise SettingsError(f"{path}: not valid YAML{_place(error)}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):  # an invalid date, deeply nested lists
+        raise SettingsError(f"{path}: not valid YAML") from None
+
+
+class _DuplicateKey(yaml.MarkedYAMLError):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses duplicate keys: of `backend:` twice only the second would count."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:  # as its types require
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise _DuplicateKey(problem_mark=key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
+
+
+def _place(error: yaml.MarkedYAMLError) -> str:
+    found = error.problem_mark
+    context = error.context_mark
+    if found is None:
+        return ""
+    inside = ""
+    if context is not None and context.line != found.line:
+        inside = f", in the block that begins at line {context.line + 1}"
+    return f" at line {found.line + 1}, column {found.column + 1}{inside}"

@@ -1,4 +1,4 @@
-"""What an operator watches."""
+"""Logs, metrics, traces and recordings."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from proxy.settings.section import Section
 
 
 class OperationSettings(Section):
-    """What an operator watches."""
+    """Logs, metrics, traces and recordings."""
 
     title = "Operation"
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severity that is logged."
+        default="info", description="Minimum severity of log records."
     )
-    log_format: Literal["text", "json"] = Field(default="text", description="One line of text, or one JSON object, per record.")
+    log_format: Literal["text", "json"] = Field(default="text", description="One line of text or one JSON object per record.")
     access_log: bool = Field(default=True, description="Log one line per request.")
     log_backend_errors: bool = Field(
         default=False,
-        description="Log (and trace) what a backend says about its own failures (5xx), up to 200 characters. It may repeat the "
-        "prompt, so it is left out unless asked for; the client is told in any case.",
+        description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may "
+        "repeat the prompt, so it is left out by default; the client receives it in any case.",
     )
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="Key for `/admin/backends`, where backends are listed, drained, added and removed while the gateway runs. "
-        "Without it there are no such paths. At least 16 characters.",
+        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs. Without "
+        "a key these paths do not exist. At least 16 characters.",
     )
     otel_endpoint: str | None = Field(
         default=None,
         description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over "
-        "HTTP; `/v1/traces` is added). Needs `pip install 'responses-proxy[otel]'`. Where that is installed, the standard "
-        "variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See "
+        "HTTP; `/v1/traces` is added). Requires `pip install 'responses-proxy[otel]'`. With it, the standard variables "
+        "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` have the same effect. See "
         "docs/observability.md.",
     )
     invariant_sampling: float = Field(
         default=0.002,
         ge=0,
         le=1,
-        description="Fraction of streams that are checked against the laws of a Responses stream while they are sent; "
-        "violations are counted in a metric.",
+        description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
+        "metric counts violations.",
     )
     record: Path | None = Field(
         default=None,
-        description="Folder in which each exchange is kept as one file, for `responses-proxy replay` and for bug reports: "
-        "request, bytes of the backend, events sent. Keys are left out, the conversation is not.",
+        description="Folder in which each exchange is saved as a file, for `responses-proxy replay` and for bug reports: "
+        "request, bytes of the backend, events sent. Keys are removed, the conversation is not.",
     )
     record_limit: ByteSize = Field(
-        default=ByteSize(1024**3), gt=0, description="Most bytes that all files in `record` may have; the oldest are deleted."
+        default=ByteSize(1024**3), gt=0, description="Maximum total size of the files in `record`; the oldest are deleted."
     )
-    uvloop: bool = Field(default=True, description="Run on uvloop where it is installed.")
+    uvloop: bool = Field(default=True, description="Use uvloop if it is installed.")
 
     @field_validator("otel_endpoint")
     @classmethod

@@ -1,4 +1,4 @@
-"""The settings as a reference shows them, for `serve --help` and for `docs/configuration.md`."""
+"""Describe the settings, for `serve --help` and for `docs/configuration.md`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import ByteSize, SecretStr
 from proxy.settings import SECTIONS, ApiKey, BackendDetails, ModelParsers
 
 
-class Knob(NamedTuple):
-    """One setting as the reference shows it; `kind` is a word for its values (`NUMBER`) or the values (`text|json`).
+class SettingInfo(NamedTuple):
+    """One setting as documented; `kind` names the type of its values (`NUMBER`) or lists them (`text|json`).
 
-    A `MAPPING` has no flag: it stands in the file, or as JSON in the environment.
+    A `MAPPING` has no flag: it is given in the file, or as JSON in the environment.
     """
 
     section: str
@@ -42,13 +42,13 @@ _KINDS: dict[Any, str] = {
 }
 
 
-def reference() -> Iterator[Knob]:
-    """Every setting in the order of the reference, for `--help` and for `docs/configuration.md`."""
+def reference() -> Iterator[SettingInfo]:
+    """Yield every setting in the order of the documentation."""
     for section in SECTIONS:
         for name, field in section.model_fields.items():
             kind = _KINDS.get(field.annotation) or "|".join(get_args(field.annotation))
             repeated = field.annotation == list[str]
-            yield Knob(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
+            yield SettingInfo(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
 
 
 def _default_text(value: object) -> str:

@@ -1,15 +1,21 @@
-"""What a section of the settings is, and the kinds of values in it."""
+"""The base of all sections of the settings, and the types of their values."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
+_VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
+# A password in the URL of a database.
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
+
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-#: YAML 1.1 reads a bare `yes` and `no` as true and false.
+# YAML 1.1 reads an unquoted `yes` or `no` as true or false.
 _FROM_YAML = BeforeValidator(lambda value: ("no", "yes")[value] if isinstance(value, bool) else value)
 YesNo = Annotated[Literal["auto", "yes", "no"], _FROM_YAML]
 
@@ -25,17 +31,48 @@ def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-#: A flag that may be given several times; in the environment a JSON list, or texts with commas between them.
+# A flag that may be repeated; in the environment a JSON list, or texts separated by commas.
 TextList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 
 
 class SettingsError(Exception):
-    """A setting is wrong. The message names each one as the user wrote it, one per line, and never repeats a value."""
+    """Settings are invalid. The message names each of them as the user wrote it, one per line, and never repeats a value."""
 
 
 class Section(BaseModel):
-    """Some settings that belong together: one heading of the reference. `Settings` is made of all of them."""
+    """Settings that belong together, with one heading in the documentation. `Settings` combines all sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     title: ClassVar[str]
+
+
+def backend_url(text: str) -> str:
+    """Return the base URL of a Chat Completions server without a trailing slash; add `/v1` unless it names a version.
+
+    Raises ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment, which would
+    appear in logs. The message does not repeat them.
+    """
+    text = text.strip()
+    if "://" not in text:
+        raise ValueError(f"a backend must be a URL: did you mean http://{text.rpartition('@')[2]} ?")
+    try:
+        url = urlsplit(text)
+        _ = url.port  # parsed on access; raises if it is not a number
+    except ValueError:
+        raise ValueError("not a valid URL") from None
+    if url.scheme not in ("http", "https"):
+        raise ValueError(f"a backend is reached over http or https, not {url.scheme}")
+    if "@" in url.netloc or url.query or url.fragment:
+        raise ValueError("a backend's URL must have no user, password, query or fragment: put its key into backend_api_key")
+    if not url.hostname:
+        raise ValueError("the URL has no host")
+    path = url.path.rstrip("/").removesuffix("/chat/completions")
+    if not _VERSION_SEGMENT.fullmatch(path.rpartition("/")[2]):
+        path += "/v1"
+    return urlunsplit((url.scheme, url.netloc, path, "", ""))
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database with its password hidden."""
+    return _PASSWORD.sub(r"\1**********@", url)

@@ -1,1 +1,1 @@
-"""The two languages as they stand on the wire: types and codecs, no decisions."""
+"""The wire formats of both APIs: types and codecs, no decisions."""

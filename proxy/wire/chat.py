@@ -1,9 +1,9 @@
-"""Chunks of a Chat Completions stream, as far as the gateway reads them.
+"""Decode the chunks of a Chat Completions stream, as far as the gateway uses them.
 
-Field names of all servers stand side by side (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
-and llama.cpp, `thinking` of Ollama); fields not named here are skipped by the decoder without being built. A body that is
-a whole `chat.completion` decodes too: its `message` has the shape of a delta. Where servers give a field another type, see
-`chat_types.py`.
+The structs have the field names of all servers (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
+and llama.cpp, `thinking` of Ollama); the decoder skips all other fields without building them. A body that is a whole
+`chat.completion` can be decoded too: its `message` has the shape of a delta. See `chat_types.py` for servers that use
+other types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ToolCallDelta(msgspec.Struct, gc=False):
 
 
 class Delta(msgspec.Struct, gc=False):
-    """`choices[0].delta`, or `choices[0].message` of an answer that was not streamed."""
+    """`choices[0].delta`, or `choices[0].message` of an answer that is not streamed."""
 
     content: str | list[Any] | None = None
     reasoning: str | None = None
@@ -103,34 +103,34 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """One `data:` payload. `error` is whatever the server put there: an object or a text."""
+    """One `data:` payload. `error` may be of any type, usually an object or a text."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
     object: str | None = None
-    #: Of an error that stands alone, without `error` around it.
+    # Fields of an error that is not wrapped in `error`.
     message: Any = None
     detail: Any = None
     code: Any = None
     status_code: Any = None
     type: Any = None
-    #: Set by `decode_chunk`: the payload was not valid Unicode and may hold halves of surrogate pairs.
+    # Set by `decode_chunk`: the payload was not valid Unicode and may contain halves of surrogate pairs.
     lenient: bool = False
-    #: Set by `decode_chunk`: fields had other types.
+    # Set by `decode_chunk`: some fields had other types.
     straightened: bool = False
 
     @property
     def token_ids(self) -> list[int] | None:
-        """The ids of its tokens, where the server sends them."""
+        """The ids of its tokens, if the server sends them."""
         return self.choices[0].token_ids if self.choices else None
 
     @property
     def failure(self) -> Any:
-        """What went wrong, in the words of the server; None for a chunk of an answer."""
+        """The error that the server reports, or None for a chunk of an answer."""
         if self.choices is not None or self.usage is not None:
             for error in (self.error, *[choice.error for choice in self.choices or ()]):
-                if error is not None and _says_something(error):
+                if error is not None and _is_error(error):
                     return error
             return None
         if self.error is not None:
@@ -142,12 +142,12 @@ class Chunk(msgspec.Struct, gc=False):
         return None
 
 
-#: Values of `code` beside a message that is no error.
+# Values of `code` in a chunk with a `message` that is not an error.
 _NO_ERRORS = (None, 0, 200, "", "0", "200")
 
 
-def _says_something(error: Any) -> bool:
-    """Some servers give each chunk an `error` that says there is none: false, "", {}, or an object of nothing but these."""
+def _is_error(error: Any) -> bool:
+    """Tell whether this is an error: some servers set `error` to false, "", {} or an object of such values in every chunk."""
     return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
@@ -155,15 +155,15 @@ _decoder = msgspec.json.Decoder(Chunk)
 
 
 class MalformedChunk(ValueError):
-    """A payload that is no chat chunk."""
+    """A payload that is not a chat chunk."""
 
 
 def decode_chunk(payload: bytes) -> Chunk:
     """Decode one payload. Raises `MalformedChunk`.
 
-    Servers that escape non-ASCII text may cut a surrogate pair between two chunks; strict decoders refuse the halves, so
-    a refused payload is tried once more with Python's own decoder, which keeps them (the reader joins them again). Bytes that
-    are no UTF-8 become U+FFFD. Fields of other types are straightened.
+    Servers that escape non-ASCII text may split a surrogate pair between two chunks. Strict decoders refuse the halves, so a
+    refused payload is decoded again by the standard library, which keeps them (the reader joins them). Bytes that are not
+    UTF-8 become U+FFFD. Fields of other types are converted.
     """
     try:
         return _decoder.decode(payload)
@@ -178,7 +178,7 @@ def decode_chunk(payload: bytes) -> Chunk:
         except msgspec.ValidationError:
             chunk = msgspec.convert(straightened(value), Chunk, strict=False)
             chunk.straightened = True
-    except (ValueError, RecursionError):  # among them a ValidationError
+    except (ValueError, RecursionError):  # including msgspec.ValidationError
         raise MalformedChunk(str(first)) from None
     chunk.lenient = True
     return chunk

@@ -1,9 +1,9 @@
-"""The error dialects of chat servers, read into the one error object of the Responses API.
+"""Convert the errors of chat servers to the error object of the Responses API.
 
 Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
 the same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI),
 `{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
-Only the message is shown to the client; headers and anything else of the backend stay behind.
+Only the message is passed to the client, not the headers or anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.wire.errors import ApiError
 
 _MESSAGE_LIMIT = 2000
 
-#: How servers say that the prompt does not fit: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama, LM Studio, Gemini and others.
+# Messages for a prompt that exceeds the context: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama, LM Studio, Gemini and others.
 _CONTEXT_OVERFLOW = re.compile(
     r"maximum context length"
     r"|longer than the (?:model'?s context|maximum model) length"
@@ -39,7 +39,7 @@ _LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
 
 def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
-    """The error for a refused chat request: the backend's status and body (possibly empty or HTML)."""
+    """Return the error for a refused chat request, given its status and body (possibly empty or HTML)."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -48,7 +48,7 @@ def read_error(status: int, body: bytes, retry_after: float | None = None) -> Ap
 
 
 def read_error_chunk(error: Any) -> ApiError:
-    """The error for an error object in the middle of a stream. Its code serves as the status, where it can."""
+    """Return the error for an error object in a stream; its code is used as the status if possible."""
     fields = _fields({"error": error})
     code = fields.get("code") or fields.get("status_code")
     status = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
@@ -79,27 +79,27 @@ def _first(value: Any) -> Any:
 
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
     text = fields.get("message")
-    spoken = isinstance(text, str) and text != ""
-    message = str(text)[:_MESSAGE_LIMIT] if spoken else f"The backend answered with HTTP {status}."
+    has_message = isinstance(text, str) and text != ""
+    message = str(text)[:_MESSAGE_LIMIT] if has_message else f"The backend answered with HTTP {status}."
     code, kind, param = (_string(fields.get(name)) for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
-        return ApiError(400, message, code="context_length_exceeded", param="input", quoted=spoken)
+        return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
     if status == 429:
         name = code if code in _QUOTA_CODES else "rate_limit_exceeded"
-        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=spoken)
+        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
     if status in {401, 403}:
         name = "invalid_api_key" if status == 401 else "permission_denied"
-        return ApiError(status, message, type="authentication_error", code=name, quoted=spoken)
+        return ApiError(status, message, type="authentication_error", code=name, quoted=has_message)
     if status == 404 and (param == "model" or "model" in message.lower()):
-        return ApiError(404, message, code="model_not_found", param="model", quoted=spoken)
-    if status == 404:  # not worth a retry, which a 5xx would cause
+        return ApiError(404, message, code="model_not_found", param="model", quoted=has_message)
+    if status == 404:  # a 5xx would cause pointless retries
         message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
     if 400 <= status < 500:
-        # `invalid_prompt` makes Codex show the message and not try again.
+        # `invalid_prompt` makes Codex show the message and not retry.
         return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
-    # 500 would make Codex hide the message; 502 says whose fault it is.
+    # 500 would make Codex hide the message; 502 tells that the backend failed.
     known = status if status in {502, 503, 504} else 502
-    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=spoken)
+    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=has_message)
 
 
 def _string(value: Any) -> str | None:

@@ -1,7 +1,7 @@
-"""Chat chunks whose fields have other types than OpenAI's, made straight.
+"""Convert chat chunks whose fields have other types than OpenAI's.
 
-`tool_calls` as one object (TGI), reasoning as an object or a list, null for an index, 12.0 for a count of tokens, log
-probabilities of another shape: what is meant is plain, and no reason to fail a response.
+`tool_calls` as one object (TGI), reasoning as an object or a list, null for an index, 12.0 for a number of tokens, log
+probabilities of another shape: the meaning is clear, and no reason to fail a response.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 _REASONING = ("reasoning", "reasoning_content", "thinking")
-#: Where an object, or a part of a list, has its text.
+# Fields in which an object may have its text.
 _TEXTS = ("text", "content", "summary", "thinking")
 
 
 def straightened(chunk: Any) -> Any:
-    """The payload of a chunk with types as `Chunk` has them, changed in place; what cannot be understood is left as it is."""
+    """Convert the payload of a chunk, in place, to the types of `Chunk`; anything not understood is left unchanged."""
     if isinstance(chunk, list) and len(chunk) == 1:  # Gemini's errors
         chunk = chunk[0]
     if not isinstance(chunk, dict):
@@ -35,7 +35,7 @@ def straightened(chunk: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """The text in what stands for one: a string, an object that has it, a list of either; nothing if there is none."""
+    """Extract the text of a string, of an object that has one, or of a list of either; it may be empty."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -57,7 +57,7 @@ def _straighten_delta(delta: dict[str, Any]) -> None:
 
 
 def _logprobs(value: Any) -> dict[str, Any] | None:
-    """Log probabilities in OpenAI's shape; none for others, which have no place in a response."""
+    """Return log probabilities in OpenAI's shape, and None for any other, which cannot be sent in a response."""
     tokens = value.get("content") if isinstance(value, dict) else None
     return {"content": tokens} if isinstance(tokens, list) and all(map(_is_logprob, tokens)) else None
 
@@ -65,8 +65,8 @@ def _logprobs(value: Any) -> dict[str, Any] | None:
 def _is_logprob(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("token"), str):
         return False
-    tops, letters = entry.get("top_logprobs") or [], entry.get("bytes") or []
-    lists = isinstance(tops, list) and isinstance(letters, list)
+    tops = entry.get("top_logprobs") or []
+    lists = isinstance(tops, list) and isinstance(entry.get("bytes") or [], list)
     return lists and isinstance(entry.get("logprob"), int | float) and all(map(_is_logprob, tops))
 
 
@@ -75,5 +75,5 @@ def _is_count(value: Any) -> bool:
 
 
 def _objects(values: Any) -> Iterator[dict[str, Any]]:
-    """The objects in a list."""
+    """Iterate over the objects in a list."""
     return (value for value in (values if isinstance(values, list) else ()) if isinstance(value, dict))

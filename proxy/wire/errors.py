@@ -1,4 +1,4 @@
-"""The error object of the Responses API, as an exception that any room may raise."""
+"""The error object of the Responses API, as an exception that any package may raise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class ApiError(Exception):
     """An error as the client will see it: HTTP status and the four fields of OpenAI's error object.
 
     `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and
-    `param` are a backend's words, which may repeat what it was asked.
+    `param` come from a backend and may repeat parts of the request.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class ApiError(Exception):
 
 
 def invalid_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """400: the request itself is wrong; `param` names the field (e.g. `input[3].output`)."""
+    """Return a 400: the request itself is wrong; `param` names the field (e.g. `input[3].output`)."""
     return ApiError(400, message, param=param, code=code)
 
 
 def server_error(message: str, status: int = 502) -> ApiError:
-    """The backend (or we) failed: 502 unless said otherwise; clients may retry."""
+    """Return the error for a failure of the backend or of the gateway: 502 by default; clients may retry."""
     return ApiError(status, message, type="server_error", code="server_error")

@@ -1,8 +1,8 @@
-"""The body of `POST /v1/responses`: decoding and checking, no translation.
+"""Decode and check the body of `POST /v1/responses`, without translating it.
 
-Parameters are typed here; `input` items, `tools` and the like stay plain dicts and are checked where they are
-translated (`proxy/request/`), so that a request of a hundred items does not build a hundred models. Limits follow the
-Open Responses schema where a client could rely on them, and are wider where real clients send more.
+Parameters are typed here; items, tools and the like stay plain dicts and are checked when they are translated
+(`proxy/request/`), so that a request with a hundred items does not build a hundred models. Limits follow the Open Responses
+schema where a client could rely on them, and are wider where real clients send more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from proxy.wire.errors import ApiError, invalid_request
 
-#: JSON nested deeper than this is refused: no request needs it, and every later encoder would have to survive it.
+# The deepest nesting of JSON: no request needs more, and every later encoder would have to cope with it.
 MAX_DEPTH = 128
-#: Most values in a body, roughly: `[],` takes three bytes of it and 64 of memory, and nothing else runs while it is decoded.
-#: Every value but the first comes after one of these signs; in texts they stand too, but no model reads so long a text.
+# The most values in a body, approximately: `[],` takes three bytes of it and 64 of memory, and decoding blocks everything else.
+# Every value but the first follows one of these characters; they also occur in texts, but no model accepts so long a text.
 MAX_VALUES = 1_000_000
 _SIGNS = (b",", b"[", b"{")
-#: Bodies smaller than this, in bytes, cannot hold enough to matter, and are not counted.
+# Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
@@ -36,12 +36,12 @@ Metadata = Annotated[
 ]
 # "none" is Codex's word for no summary.
 Summary = Literal["auto", "concise", "detailed", "none"]
-# Kept open: what stands inside is checked by the translation, which knows how to name the field.
+# Left open: the contents are checked by the translation, which can name the field.
 Open = dict[str, Any]
 
 
 class ReasoningConfig(BaseModel):
-    """`reasoning`: any effort is let through, clients send more words than the schema lists."""
+    """`reasoning`: any effort is accepted, since clients send more values than the schema lists."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -53,7 +53,7 @@ class ReasoningConfig(BaseModel):
 
 
 class TextConfig(BaseModel):
-    """`text`: the output format and how wordy the answer should be."""
+    """`text`: the output format and the verbosity of the answer."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -62,9 +62,9 @@ class TextConfig(BaseModel):
 
 
 class ResponsesRequest(BaseModel):
-    """Every create parameter of the Responses API. None means "not given" (or given as null, which is the same).
+    """Every create parameter of the Responses API. None means absent or null, which are equivalent.
 
-    Fields not named here are kept in `model_extra`: sampling parameters of other servers, and whatever else comes.
+    Other fields are kept in `model_extra`: sampling parameters of chat servers, and anything else.
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -110,7 +110,7 @@ class ResponsesRequest(BaseModel):
     access_programs: Open | None = None
     image: Open | None = None
 
-    # Part of the WebSocket message that carries this body.
+    # Part of the WebSocket message that contains this body.
     type: str | None = None
     generate: bool | None = None
     stream_id: Key | None = None
@@ -119,7 +119,7 @@ class ResponsesRequest(BaseModel):
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body.
 
-    Raises `ApiError` 400 naming the field (`param`), whatever the body holds. The result shares nothing with a mapping
+    Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result shares nothing with a mapping
     that was passed in.
     """
     raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
@@ -135,12 +135,12 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
 
 
 def read_object(body: bytes, *, optional: bool = False) -> dict[str, Any]:
-    """The JSON object of any other request; without a body an empty one, if that is allowed. Raises `ApiError` 400."""
+    """Decode the JSON object of any other request; an `optional` body may be empty. Raises `ApiError` 400."""
     return {} if optional and not body.strip() else _decode(body)
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
-    """A mapping goes through the same door as bytes: one set of checks for both."""
+    """Encode a mapping, so that it passes the same checks as bytes."""
     try:
         return json.dumps(dict(body), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
@@ -149,7 +149,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
     if len(raw) > _SMALL and sum(bytes(raw).count(sign) for sign in _SIGNS) > MAX_VALUES:
-        message = f"The request body holds too many values: at most {MAX_VALUES} are taken."
+        message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
     try:
         fields = msgspec.json.decode(raw)
@@ -181,7 +181,7 @@ def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return node.values() if type(node) is dict else node
 
 
-#: Parameters that take one of two shapes: the error names the parameter, not the shape that was tried last.
+# Parameters of two possible types: the error names the parameter, not the type that was tried last.
 _UNIONS = {
     "input": "a string or a list",
     "tool_choice": "a string or an object",
@@ -190,7 +190,7 @@ _UNIONS = {
 
 
 def _refusal(error: ValidationError) -> ApiError:
-    """The first complaint, as OpenAI words it: which field, what is wrong, and a code to switch on."""
+    """Return the first error as OpenAI words it: the field, the problem, and a code for programs."""
     first = error.errors(include_url=False, include_context=False)[0]
     param = _param(first["loc"])
     if param in _UNIONS:
@@ -201,7 +201,7 @@ def _refusal(error: ValidationError) -> ApiError:
 
 
 def _param(path: tuple[int | str, ...]) -> str:
-    """`include[1]`, `metadata.color`. Bounded, since the client chose the keys."""
+    """Write the path of a field: `include[1]`, `metadata.color`. It is shortened, since the client chose the keys."""
     if path[0] in _UNIONS:
         return str(path[0])
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "[key]"]

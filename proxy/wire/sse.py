@@ -1,4 +1,4 @@
-"""Server-sent events: an incremental decoder of `data:` payloads, sans I/O."""
+"""Decode server-sent events incrementally, without I/O."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class SSETooLong(ValueError):
 
 
 class SSEDecoder:
-    """Feed bytes cut anywhere; get the payloads of the events that are complete.
+    """Takes bytes split anywhere and returns the `data:` payloads of complete events.
 
-    Comments and the fields `event:`, `id:`, `retry:` are passed over (chat servers put everything into `data:`);
-    several `data:` lines of one event are joined with a newline, as the SSE specification says.
+    Comments and the fields `event:`, `id:`, `retry:` are skipped (chat servers put everything into `data:`); several `data:`
+    lines of one event are joined with a newline, as the SSE specification requires.
     """
 
     __slots__ = ("_limit", "buffer")
 
     def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
-        self.buffer = b""  # the part of an event that waits for its rest
+        self.buffer = b""  # the beginning of an incomplete event
         self._limit = limit
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
+        """Return the payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
         if self.buffer:
             data = self.buffer + data
         elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and data.find(b"\r") < 0:
@@ -43,7 +43,7 @@ class SSEDecoder:
             return [payload for event in events.split(b"\n\n") if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
-        # A "\r" at the very end may be half of "\r\n": leave it for the next read.
+        # A "\r" at the very end may be half of "\r\n": keep it for the next read.
         end = len(data) - data.endswith(b"\r")
         for blank in _BLANK_LINE.finditer(data, 0, end):
             payload = _payload(data[start : blank.start()])
@@ -54,14 +54,16 @@ class SSEDecoder:
         return payloads
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """With what is in the buffer: whole events and the rest, for a stream whose lines end with a line feed. Takes nothing:
-        the caller puts the rest into the buffer, or calls `feed` all the same."""
+        """Split the buffer and `data` into whole events and the rest, for a stream whose lines end with a line feed.
+
+        The buffer is not changed: the caller assigns the rest to it, or calls `feed` instead.
+        """
         data = self.buffer + data
         end = data.rfind(b"\n\n") + 2
         return (data[:end], data[end:]) if end > 1 else (b"", data)
 
     def finish(self) -> list[bytes]:
-        """The payload of a last event that lacks its blank line (some servers end the body without it)."""
+        """Return the payload of a last event without a blank line (some servers omit it)."""
         payload = _payload(self.buffer)
         self.buffer = b""
         return [] if payload is None else [payload]

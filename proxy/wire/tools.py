@@ -1,7 +1,7 @@
-"""What a function name offered to the model stands for in the client's own request.
+"""Map the function names offered to the model to the client's tools.
 
-Chat Completions knows functions only. Each tool of a Responses request is offered under one chat name
-(1-64 characters of `[a-zA-Z0-9_-]`, unique in the request); this table is the exact way back.
+Chat Completions has only functions. Each tool of a Responses request is offered under one chat name (1-64 characters of
+`[a-zA-Z0-9_-]`, unique in the request); the table restores the tool from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 ToolKind = Literal["function", "custom", "local_shell", "shell", "apply_patch", "tool_search"]
 
-#: The one argument of the function that stands for a custom (freeform) tool.
+# The only argument of the function that replaces a custom (freeform) tool.
 CUSTOM_INPUT = "input"
 
 
@@ -23,11 +23,11 @@ class ToolTarget(NamedTuple):
 
 
 class Grammar(NamedTuple):
-    """What the input of a custom tool has to be. `syntax` is "lark" or "regex"; the whole input has to match."""
+    """The grammar of a custom tool; the whole input must match it. `syntax` is "lark" or "regex"."""
 
     syntax: str
     definition: str
 
 
-#: chat name -> the client's tool
+# chat name -> the client's tool
 ToolTable = dict[str, ToolTarget]

@@ -16,7 +16,7 @@ from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream import writer
 from proxy.stream.lifecycle import Lifecycle
-from tests.request.patches import PATCHES
+from tests.request.example_grammars import PATCHES
 from tests.server import harness
 from tests.server.backends import SECRET_HEADERS, backend, chunk, refusing, streaming
 from tests.server.harness import ask, gateway, post, simulated
@@ -191,7 +191,7 @@ def test_a_changed_request_is_a_difference(
     def changed(*arguments: Any) -> dict[str, Any]:
         return {**original(*arguments), "temperature": 0.9}
 
-    monkeypatch.setattr("proxy.request.translate.chat_parameters", changed)
+    monkeypatch.setattr("proxy.request.translation.chat_parameters", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert "different (request)" in out

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request.input import conversation
+from proxy.request.input import item_reader
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from tests.commands.test_replay import run
@@ -136,12 +136,12 @@ def test_a_history_that_is_read_otherwise_is_a_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records_of(continued, tmp_path)
-    build = conversation.Conversation.build
+    messages = item_reader.ItemReader.messages
 
-    def without_reasoning(self: conversation.Conversation, *given: Any) -> Any:
-        return [{name: text for name, text in message.items() if name != "reasoning"} for message in build(self, *given)]
+    def without_reasoning(self: item_reader.ItemReader, *given: Any) -> Any:
+        return [{name: text for name, text in message.items() if name != "reasoning"} for message in messages(self, *given)]
 
-    monkeypatch.setattr(conversation.Conversation, "build", without_reasoning)
+    monkeypatch.setattr(item_reader.ItemReader, "messages", without_reasoning)
     assert run(tmp_path) == 1
     out = capsys.readouterr().out
     assert out.count(": different (request)") == 2

@@ -1,4 +1,4 @@
-"""An independent judge of chat requests: what the strictest Chat Completions server demands, written without the translator."""
+"""Check chat requests against the rules of the strictest Chat Completions server, independently of the translation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 ROLES = {"system", "user", "assistant", "tool"}
 _sdk = TypeAdapter(CompletionCreateParamsStreaming)
-#: Fields that the SDK's type does not know, or types more narrowly than chat servers do.
+# Fields that are missing in the SDK's type, or have narrower types than in chat servers.
 _BEYOND_THE_SDK = {"logit_bias", "seed", "stop", "service_tier", "prompt_cache_retention", "prompt_cache_options", "moderation"}
 
 
 def complaints(body: dict[str, Any]) -> list[str]:
-    """Everything that is wrong with a chat request; empty for a good one."""
+    """Return all errors of a chat request; empty for a valid one."""
     found: list[str] = []
     if body.get("stream") is not True or body.get("stream_options") != {"include_usage": True}:
         found.append("not a stream with usage")
@@ -69,7 +69,7 @@ def _messages(messages: list[dict[str, Any]]) -> list[str]:
             if not waiting or message["tool_call_id"] != waiting.pop(0):
                 found.append(f"{index}: tool message out of order")
             if not isinstance(message["content"], str):
-                found.append(f"{index}: tool content is no string")
+                found.append(f"{index}: tool content is not a string")
         elif role == "system":
             if not isinstance(message["content"], str) or not message["content"]:
                 found.append(f"{index}: system content")
@@ -108,6 +108,6 @@ def _sdk_complaints(body: dict[str, Any]) -> list[str]:
     try:
         _sdk.validate_python({key: value for key, value in body.items() if key not in _BEYOND_THE_SDK})
     except ValidationError as error:
-        # Unions are reported member by member; a video part is no member at all.
+        # Unions are reported member by member; a video part is not a member.
         return [f"SDK: {found['loc']}: {found['msg']}" for found in error.errors() if "video_url" not in str(found["input"])]
     return []

@@ -1,4 +1,4 @@
-"""Grammars of custom tools: which of them are regular expressions, and which may be a pattern in a schema."""
+"""Grammars of custom tools: which can be converted to regular expressions, and which to patterns of a schema."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from proxy.request.grammar.json_pattern import pattern_of
 from proxy.request.grammar.lark_reader import UnknownGrammar
 from proxy.request.grammar.regex import LONGEST_DEFINITION, regex_of
 from proxy.wire.tools import Grammar
-from tests.request.asking import outcomes, plan, refusal
-from tests.request.patches import PATCHES, SCRIPTS
+from tests.request.builders import chat_request, outcomes, refusal
+from tests.request.example_grammars import PATCHES, SCRIPTS
 
 re2 = pytest.importorskip("re2", reason="the extra `grammars` is not installed")
 
@@ -109,15 +109,15 @@ DEEP = "start: " + "(" * 40 + '"x"' + ")" * 40
         ("start: /[a/", "balanced"),
         ("start: /a/x", "flags"),
         ('start: ("a"', "missing"),
-        ('start: "a" )', "not understood"),
+        ('start: "a" )', "not valid"),
         ('start: "b".."a"', "range"),
         ('start: "a"..', "range"),
         ("start: X\n%import .files (X)", "common"),
         ("start: X\n%import common.NOTHING -> X", "not defined"),
-        ('start: twice{"a"}\ntwice{x}: x x', "not understood"),
-        ("start: <|token|>", "not understood"),
-        ("<578 chars elided>", "not understood"),
-        ("%declare A", "not understood"),
+        ('start: twice{"a"}\ntwice{x}: x x', "not valid"),
+        ("start: <|token|>", "not valid"),
+        ("<578 chars elided>", "not valid"),
+        ("%declare A", "not valid"),
     ],
 )
 def test_what_is_not(definition: str, reason: str) -> None:
@@ -163,8 +163,8 @@ def custom(definition: str, syntax: str = "lark") -> dict[str, Any]:
 
 
 def offered(tool: dict[str, Any], policy: Policy | None = None) -> tuple[dict[str, Any], dict[str, Grammar]]:
-    """The function that is offered for it, and the grammars to check."""
-    result = plan(tools=[tool], policy=policy)
+    """Return the function that is offered for the tool, and the grammars to check."""
+    result = chat_request(tools=[tool], policy=policy)
     function: dict[str, Any] = result.body["tools"][0]["function"]
     return function, result.grammars
 
@@ -187,7 +187,7 @@ def test_other_grammars_are_explained_alone(definition: str) -> None:
     assert "strict" not in function
     assert definition in function["description"]
     assert grammars == {"t": Grammar("lark", definition)}
-    assert "tool custom_grammar adapted" in outcomes(plan(tools=[custom(definition)]))
+    assert "tool custom_grammar adapted" in outcomes(chat_request(tools=[custom(definition)]))
 
 
 def test_the_operator_decides() -> None:
@@ -209,10 +209,10 @@ def test_a_grammar_that_is_too_long_is_left_out() -> None:
 
 
 def test_many_grammars_do_not_take_all_the_time() -> None:
-    """Only the first of them are made patterns."""
+    """Check that only the first of them are converted to patterns."""
     padding = "//" + "x" * 5000
     tools = [{**custom(f"{SUM}\n{padding}{number}"), "name": f"t{number}"} for number in range(10)]
-    sent = plan(tools=tools).body["tools"]
+    sent = chat_request(tools=tools).body["tools"]
     assert ["strict" in tool["function"] for tool in sent] == [True] * 3 + [False] * 7
 
 
@@ -230,7 +230,7 @@ def pattern_for(definition: str, reading: Any) -> str:
     ("text", "valid"), [(PATCH, True), (PATCH.replace("é", '"\\n"\t'), True), (PATCH.replace("@@", "##"), False), ("x", False)]
 )
 def test_patches_can_be_enforced_where_the_backend_is_known(text: str, valid: bool) -> None:
-    """As its JSON is written, or as its text: RE2 stands for the backend."""
+    """Match the JSON source or the decoded text, with RE2 in place of the backend."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     assert (re2.compile(pattern_for(PATCHES, "json")).search(written) is not None) is valid
     assert (re2.compile(pattern_for(PATCHES, "text")).search(text) is not None) is valid
@@ -268,7 +268,9 @@ def test_what_no_backend_would_take(regex: str, reading: Any) -> None:
 
 def test_what_is_enforced_is_on_record() -> None:
     for wish in ("json", "text"):
-        result = plan(tools=[custom(PATCHES)], policy=Policy(custom_tool_grammar=wish))  # type: ignore[arg-type]
+        result = chat_request(tools=[custom(PATCHES)], policy=Policy(custom_tool_grammar=wish))  # type: ignore[arg-type]
         assert "tool custom_grammar preserved" in outcomes(result)
         assert result.body["tools"][0]["function"]["strict"] is True
-    assert "tool custom_grammar adapted" in outcomes(plan(tools=[custom(SCRIPTS)], policy=Policy(custom_tool_grammar="json")))
+    assert "tool custom_grammar adapted" in outcomes(
+        chat_request(tools=[custom(SCRIPTS)], policy=Policy(custom_tool_grammar="json"))
+    )

@@ -1,5 +1,4 @@
-"""Whatever regular grammar it is: the regular expression made of it says what the Lark library says, and what is written again
-as a pattern means the same."""
+"""Property tests: the regular expression of a grammar agrees with the Lark library, and its pattern matches the same texts."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def test_as_the_lark_library_has_it(definition: str, words: list[str]) -> None:
     try:
         theirs = lark.Lark(definition, parser="earley", lexer="dynamic_complete")
     except lark.exceptions.GrammarError:
-        reject()  # Lark finds it ambiguous
+        reject()  # ambiguous for Lark
     for word in words:
         assert (ours.fullmatch(word) is not None) is _takes(theirs, word), (definition, word)
 

@@ -1,4 +1,4 @@
-"""Tool calls and outputs: pairing, order, and every item type that calls a tool."""
+"""Tool calls and outputs: matching, order, and every item type of a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.request.asking import Item, assistant, call, function, image, messages, outcomes, output, plan, refusal, user
+from tests.request.builders import (
+    Item,
+    assistant,
+    call,
+    chat_request,
+    function,
+    image,
+    messages,
+    outcomes,
+    output,
+    refusal,
+    user,
+)
 
 
 def shape(found: list[Item]) -> list[str]:
@@ -30,7 +42,7 @@ def only_call(*items: Item, **parameters: Any) -> tuple[str, Any]:
 
 
 def tool_text(*items: Item) -> str:
-    """The text of the only tool message."""
+    """Return the text of the only tool message."""
     [text] = [message["content"] for message in messages(user(), *items) if message["role"] == "tool"]
     return str(text)
 
@@ -68,14 +80,14 @@ def test_an_open_call_keeps_its_message_open() -> None:
 
 
 def test_an_output_apart_from_its_call_is_moved_to_it() -> None:
-    result = plan(user(), call("a"), user("wait"), output("a", "late"), user("go on"))
+    result = chat_request(user(), call("a"), user("wait"), output("a", "late"), user("go on"))
     assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "user", "user"]
     assert result.body["messages"][2]["content"] == "late"
     assert "content order adapted" in outcomes(result)
 
 
 def test_a_call_without_output_gets_one() -> None:
-    result = plan(user(), call("a"), call("b"), output("b"), user("again"))
+    result = chat_request(user(), call("a"), call("b"), output("b"), user("again"))
     assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b", "user"]
     assert result.body["messages"][2]["content"] == "(no output)"
     assert "item function_call adapted" in outcomes(result)
@@ -94,7 +106,7 @@ def test_an_output_without_its_call_is_refused(items: list[Item]) -> None:
 
 
 def test_a_call_id_used_twice_is_numbered() -> None:
-    result = plan(user(), call("a"), output("a", "1"), call("a"), output("a", "2"), call("a_2"), output("a_2", "3"))
+    result = chat_request(user(), call("a"), output("a", "1"), call("a"), output("a", "2"), call("a_2"), output("a_2", "3"))
     assert shape(result.body["messages"]) == [
         "user",
         *("assistant(a)", "tool a"),
@@ -107,7 +119,7 @@ def test_a_call_id_used_twice_is_numbered() -> None:
 
 
 def test_a_second_output_is_ignored_on_record() -> None:
-    result = plan(user(), call("a"), output("a", "1"), output("a", "2"))
+    result = chat_request(user(), call("a"), output("a", "1"), output("a", "2"))
     assert result.body["messages"][-1]["content"] == "1"
     assert "item function_call_output ignored" in outcomes(result)
 
@@ -148,14 +160,14 @@ def test_good_arguments_stay_as_they_are(arguments: str) -> None:
 
 @pytest.mark.parametrize("arguments", ['{"city": "Par', "[1]", '"text"', "3", "x", "[" * 5000])
 def test_broken_arguments_become_an_empty_object(arguments: str) -> None:
-    result = plan(user(), call("a", arguments=arguments), output("a"))
+    result = chat_request(user(), call("a", arguments=arguments), output("a"))
     assert result.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}"
     assert "content arguments adapted" in outcomes(result)
 
 
 @pytest.mark.parametrize("arguments", ["", None])
 def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
-    result = plan(user(), call("a", arguments=arguments), output("a"))
+    result = chat_request(user(), call("a", arguments=arguments), output("a"))
     assert result.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == "{}"
     assert "content arguments adapted" not in outcomes(result)
 
@@ -172,7 +184,7 @@ def test_text_parts_of_an_output_are_joined() -> None:
 
 def test_images_of_outputs_follow_all_tool_messages() -> None:
     first = [{"type": "input_text", "text": "seen"}, image("data:image/png;base64,ONE")]
-    result = plan(
+    result = chat_request(
         user(), call("a"), call("b"), output("a", first), output("b", [image("data:image/png;base64,TWO")]), assistant("x")
     )
     found = result.body["messages"]
@@ -235,7 +247,7 @@ def test_tool_search_calls_declare_what_was_found(arguments: Any) -> None:
     found = {"type": "namespace", "name": "mcp__tiny", "tools": [function("add", defer_loading=True)]}
     made = {"type": "tool_search_call", "call_id": "a", "execution": "client", "arguments": arguments}
     answer = {"type": "tool_search_output", "call_id": "a", "execution": "client", "tools": [found]}
-    result = plan(user(), made, answer)
+    result = chat_request(user(), made, answer)
     assert [tool["function"]["name"] for tool in result.body["tools"]] == ["mcp__tiny__add"]
     assert only_call(made, answer) == ("tool_search", {"query": "add"})
     assert tool_text(made, answer) == "Tools found: mcp__tiny__add"
@@ -249,7 +261,7 @@ def test_tool_search_that_found_nothing() -> None:
 
 def test_a_search_of_another_server_only_declares_tools() -> None:
     made: Item = {"type": "tool_search_call", "id": "x", "call_id": None, "execution": "server", "arguments": {}}
-    result = plan(user(), made, {"type": "tool_search_output", "call_id": None, "tools": [function("f")]})
+    result = chat_request(user(), made, {"type": "tool_search_output", "call_id": None, "tools": [function("f")]})
     assert len(result.body["messages"]) == 1
     assert list(result.tools) == ["f"]
     assert {"item tool_search_call ignored", "item tool_search_output adapted"} <= outcomes(result)
@@ -309,5 +321,5 @@ def test_hosted_calls_without_a_result() -> None:
     assert tool_text(failed) == 'Error: {"code": 1}'
     assert tool_text({**failed, "error": None}) == ""
     assert tool_text({"type": "code_interpreter_call", "id": "c", "code": None, "outputs": None}) == ""
-    result = plan(user(), {"type": "file_search_call", "id": "f", "queries": ["q"], "results": None})
+    result = chat_request(user(), {"type": "file_search_call", "id": "f", "queries": ["q"], "results": None})
     assert "item file_search_call ignored" in outcomes(result)

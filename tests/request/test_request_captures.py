@@ -1,4 +1,4 @@
-"""Every request that the real Codex CLI sends becomes a chat request that a strict server takes."""
+"""Every captured request of the Codex CLI becomes a chat request that a strict server accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from openai.types.responses import Response
 from proxy.request import Policy
 from proxy.wire.tools import ToolTarget
 from tests.judges import openapi_errors
-from tests.request.asking import Item, assistant, call, outcomes, output, plan, reasoning, refusal, response_with, user
+from tests.request.builders import (
+    Item,
+    assistant,
+    call,
+    chat_request,
+    outcomes,
+    output,
+    reasoning,
+    refusal,
+    response_with,
+    user,
+)
 
 FOLDER = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"
 POLICY = Policy(compaction_trigger_prompt="Summarise the conversation so far.")
@@ -29,7 +40,7 @@ def bodies() -> dict[str, str]:
 
 
 def captured(start: str) -> Item:
-    """The body of the capture whose name begins so."""
+    """Return the body of the capture whose name begins with `start`."""
     [body] = [body for name, body in bodies().items() if name.startswith(start)]
     found: Item = json.loads(body)
     return found
@@ -37,7 +48,7 @@ def captured(start: str) -> Item:
 
 def translated(body: Item, policy: Policy = POLICY) -> Any:
     parameters = {key: value for key, value in body.items() if key != "input"}
-    return plan(*body["input"], policy=policy, **parameters)
+    return chat_request(*body["input"], policy=policy, **parameters)
 
 
 def roles(start: str) -> list[str]:
@@ -74,7 +85,7 @@ def test_the_echo_of_every_capture_makes_a_valid_response() -> None:
 
 
 def declared(tools: list[Item], namespace: str | None = None) -> set[ToolTarget]:
-    """What the client declared, read anew."""
+    """Return the identities of the declared tools, read independently."""
     found: set[ToolTarget] = set()
     for tool in tools:
         if tool["type"] == "namespace":
@@ -189,7 +200,8 @@ def test_a_growing_conversation_keeps_its_beginning() -> None:
         assert rendered[: len(previous)] == previous
         assert len(rendered) > len(previous)
         assert tools in (None, json.dumps(result["tools"]))
-        previous, tools = rendered, json.dumps(result["tools"])
+        previous = rendered
+        tools = json.dumps(result["tools"])
 
 
 def test_call_ids_are_known() -> None:

@@ -1,4 +1,4 @@
-"""Whatever the official SDK can send is known by name: no parameter, item, tool or part of it is news to the translation."""
+"""The translation knows every parameter, item, tool and content part that the official SDK can send."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing_extensions import get_type_hints
 
 from proxy.request import Policy, support
 from proxy.wire.requests import ReasoningConfig, ResponsesRequest
-from tests.request.asking import Item, call, function, messages, outcomes, output, plan, refusal, user
+from tests.request.builders import Item, call, chat_request, function, messages, outcomes, output, refusal, user
 
 KNOWN = {(loss.kind, loss.name) for loss in support()}
 
 
 def types_of(union: Any) -> set[str]:
-    """The values of `type` in a union of typed dicts."""
+    """Return the values of `type` in a union of typed dicts."""
     found: set[str] = set()
     for member in get_args(union) or (union,):
         hint = get_type_hints(member)["type"]
@@ -46,7 +46,7 @@ def test_every_item_is_known() -> None:
 def test_every_tool_is_known() -> None:
     for kind in types_of(ToolParam):
         tool = {"type": kind, "name": "t", "tools": []}
-        assert "tool unknown ignored" not in outcomes(plan(tools=[tool])), kind
+        assert "tool unknown ignored" not in outcomes(chat_request(tools=[tool])), kind
 
 
 def test_every_part_is_known() -> None:
@@ -78,7 +78,7 @@ def update(**fields: Any) -> Item:
 
 
 def test_a_configuration_update_goes_before_the_parameters() -> None:
-    result = plan(
+    result = chat_request(
         user(),
         update(reasoning={"effort": "high"}, text={"format": SCHEMA}),
         update(reasoning={"effort": "low"}),
@@ -96,8 +96,8 @@ def test_a_configuration_update_goes_before_the_parameters() -> None:
 def test_a_configuration_update_may_take_back() -> None:
     items = (user(), update(reasoning={"effort": "high"}, text={"format": SCHEMA}))
     back = update(reasoning={"effort": None}, text={"format": {"type": "text"}})
-    assert {"reasoning_effort", "response_format"} <= set(plan(*items).body)
-    assert not {"reasoning_effort", "response_format"} & set(plan(*items, back).body)
+    assert {"reasoning_effort", "response_format"} <= set(chat_request(*items).body)
+    assert not {"reasoning_effort", "response_format"} & set(chat_request(*items, back).body)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_a_malformed_configuration_update_is_named(fields: Item, param: str) -> 
     ],
 )
 def test_what_a_tool_asks_for_in_vain_is_on_record(options: Item, outcome: str) -> None:
-    assert outcome in outcomes(plan(tools=[function("f", **options)]))
-    assert outcome in outcomes(plan(tools=[{"type": "custom", "name": "c", **options}]))
+    assert outcome in outcomes(chat_request(tools=[function("f", **options)]))
+    assert outcome in outcomes(chat_request(tools=[{"type": "custom", "name": "c", **options}]))
     nothing = {"defer_loading": False, "async": None, "output_schema": None, "allowed_callers": ["direct", "programmatic"]}
-    assert outcomes(plan(tools=[function("f", **nothing)])) == {"tool function preserved"}
+    assert outcomes(chat_request(tools=[function("f", **nothing)])) == {"tool function preserved"}
 
 
 def test_tools_that_a_search_has_found_are_not_deferred() -> None:
@@ -135,13 +135,13 @@ def test_tools_that_a_search_has_found_are_not_deferred() -> None:
         {"type": "tool_search_call", "call_id": "s", "execution": "client", "arguments": {}},
         {"type": "tool_search_output", "call_id": "s", "tools": [function("f", defer_loading=True)]},
     ]
-    assert "tool defer_loading adapted" not in outcomes(plan(user(), *items))
+    assert "tool defer_loading adapted" not in outcomes(chat_request(user(), *items))
 
 
 def test_a_tool_declared_in_two_ways_is_on_record() -> None:
-    assert "tool declared_again ignored" not in outcomes(plan(tools=[function("f"), function("f")]))
+    assert "tool declared_again ignored" not in outcomes(chat_request(tools=[function("f"), function("f")]))
     tools = [function("f"), function("f", description="another")]
-    result = plan(tools=tools)
+    result = chat_request(tools=tools)
     assert [tool["function"]["description"] for tool in result.body["tools"]] == ["d"]
     assert "tool declared_again ignored" in outcomes(result)
     assert refusal(tools=tools, policy=Policy(strict=True)).param == "tools[1]"
@@ -160,12 +160,12 @@ def test_flags_of_a_tool_are_booleans(key: str) -> None:
     ],
 )
 def test_what_a_part_asks_for_in_vain_is_on_record(part: Item, outcome: str) -> None:
-    assert f"content {outcome} ignored" in outcomes(plan({"role": "user", "content": [part]}))
+    assert f"content {outcome} ignored" in outcomes(chat_request({"role": "user", "content": [part]}))
 
 
 def test_the_phase_of_a_message_is_on_record() -> None:
     said = {"role": "assistant", "content": "Wait.", "phase": "commentary"}
-    assert "content phase ignored" in outcomes(plan(user(), said))
+    assert "content phase ignored" in outcomes(chat_request(user(), said))
 
 
 @pytest.mark.parametrize(
@@ -180,20 +180,20 @@ def test_the_phase_of_a_message_is_on_record() -> None:
     ],
 )
 def test_parameters_that_nobody_here_can_carry_are_on_record(parameters: Item, name: str) -> None:
-    assert outcomes(plan(**parameters)) == {f"parameter {name} ignored"}
+    assert outcomes(chat_request(**parameters)) == {f"parameter {name} ignored"}
 
 
 def test_strict_mode_names_what_is_inside_a_parameter() -> None:
     strict = Policy(strict=True)
     assert refusal(reasoning={"mode": "pro"}, policy=strict).param == "reasoning.mode"
     assert refusal(text={"colour": "red"}, policy=strict).param == "text.colour"
-    assert outcomes(plan(reasoning={"mode": "standard", "context": "all_turns"}, policy=strict)) == set()
+    assert outcomes(chat_request(reasoning={"mode": "standard", "context": "all_turns"}, policy=strict)) == set()
 
 
 def test_words_that_would_break_the_response_are_refused() -> None:
     assert refusal(reasoning={"summary": "long"}).param == "reasoning.summary"
     assert refusal(text={"verbosity": "huge"}).param == "text.verbosity"
-    assert plan(reasoning={"summary": "none"}).echo["reasoning"]["summary"] is None
+    assert chat_request(reasoning={"summary": "none"}).echo["reasoning"]["summary"] is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_hosted_call_without_an_id_is_named(item: Item) -> None:
 
 def test_a_namespace_among_the_allowed_tools_is_all_of_it() -> None:
     tools = [{"type": "namespace", "name": "n", "tools": [function("a"), function("b")]}, function("c")]
-    result = plan(tools=tools, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "n"}]})
+    result = chat_request(tools=tools, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "n"}]})
     assert [tool["function"]["name"] for tool in result.body["tools"]] == ["n__a", "n__b"]
     assert result.allowed == frozenset({"n__a", "n__b"})
     choice = {"type": "allowed_tools", "tools": [{"type": "namespace", "name": "x"}]}

@@ -1,4 +1,4 @@
-"""The loss report: once each, in a header of bounded length, and as a refusal in strict mode."""
+"""The loss report: each entry once, in a header of limited length, and as a refusal in strict mode."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from proxy.request import Loss, Policy, header_value, support
-from tests.request.asking import Item, function, plan, refusal, user
+from tests.request.builders import Item, chat_request, function, refusal, user
 
 STRICT = Policy(strict=True)
 
 
 def test_each_loss_is_reported_once() -> None:
-    result = plan(user(), user(), tools=[{"type": "web_search"}, {"type": "web_search"}])
+    result = chat_request(user(), user(), tools=[{"type": "web_search"}, {"type": "web_search"}])
     assert len(result.losses) == len(set(result.losses))
     assert [loss.name for loss in result.losses] == ["web_search", "message"]
 
@@ -65,7 +65,7 @@ def test_strict_mode_refuses_items_that_would_be_lost(item: Item) -> None:
 
 
 def test_strict_mode_lets_hints_pass() -> None:
-    result = plan(
+    result = chat_request(
         user(),
         {"type": "reasoning", "summary": [], "encrypted_content": "x"},
         policy=STRICT,

@@ -1,4 +1,4 @@
-"""Messages and reasoning: roles, content parts, and where they end up."""
+"""Messages and reasoning: roles, content parts and order."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 import pytest
 
 from proxy.request import Policy
-from tests.request.asking import (
+from tests.request.builders import (
     Item,
     assistant,
     call,
+    chat_request,
     developer,
     image,
     messages,
     outcomes,
     output,
-    plan,
     reasoning,
     refusal,
     user,
 )
 
-#: As another server's encryption looks.
+# Content in the form of another server's encryption.
 CIPHER = "gAAAAABo" + "Zk3x_-9Q" * 20
 
 
 def content_of(*parts: Item) -> Any:
-    """The chat content of one user message with these parts."""
+    """Return the chat content of one user message with these parts."""
     return messages({"role": "user", "content": list(parts)})[-1]["content"]
 
 
@@ -61,7 +61,7 @@ def test_images_keep_their_place_between_texts() -> None:
 
 
 def test_a_detail_level_that_chat_does_not_know_is_sent_as_high() -> None:
-    result = plan({"role": "user", "content": [image(detail="original")]})
+    result = chat_request({"role": "user", "content": [image(detail="original")]})
     assert result.body["messages"][0]["content"][0]["image_url"]["detail"] == "high"
     assert "content input_image adapted" in outcomes(result)
 
@@ -73,7 +73,7 @@ def test_files_audio_and_video() -> None:
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
         {"type": "input_video", "video_url": "https://example.org/a.mp4"},
     ]
-    result = plan({"role": "user", "content": parts})
+    result = chat_request({"role": "user", "content": parts})
     assert result.body["messages"][0]["content"] == [
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}},
         {"type": "file", "file": {"file_url": "https://example.org/a.pdf"}},
@@ -133,7 +133,9 @@ def test_assistant_parts_are_pieces_of_one_text() -> None:
         {"type": "output_text", "text": "b"},
         {"type": "refusal", "refusal": "I will not."},
     ]
-    result = plan({"type": "message", "role": "assistant", "phase": "final_answer", "status": "incomplete", "content": parts})
+    result = chat_request(
+        {"type": "message", "role": "assistant", "phase": "final_answer", "status": "incomplete", "content": parts}
+    )
     assert result.body["messages"] == [{"role": "assistant", "content": "abI will not."}]
     assert "content refusal adapted" in outcomes(result)
 
@@ -161,7 +163,7 @@ def test_instructions_and_leading_messages_are_one_system_message() -> None:
 
 def test_several_parts_of_a_system_message() -> None:
     parts = [{"type": "input_text", "text": "one"}, image(), {"type": "input_text", "text": "two"}]
-    result = plan({"role": "developer", "content": parts}, user())
+    result = chat_request({"role": "developer", "content": parts}, user())
     assert result.body["messages"][0] == {"role": "system", "content": "one\n\ntwo"}
     assert "content input_image ignored" in outcomes(result)
 
@@ -185,7 +187,7 @@ def test_an_input_that_holds_nothing_is_refused() -> None:
 
 
 def test_a_late_developer_message_becomes_a_marked_user_message() -> None:
-    result = plan(user(), assistant("cut"), developer("Be kind."), {"role": "system", "content": "Be brief."})
+    result = chat_request(user(), assistant("cut"), developer("Be kind."), {"role": "system", "content": "Be brief."})
     assert result.body["messages"][2:] == [
         {"role": "user", "content": "<developer_message>\nBe kind.\n</developer_message>"},
         {"role": "user", "content": "<system_message>\nBe brief.\n</system_message>"},
@@ -214,7 +216,7 @@ def test_user_messages_in_a_row_may_become_one() -> None:
 
 
 def test_reasoning_goes_back_with_the_message_that_follows() -> None:
-    result = plan(user(), reasoning("first"), reasoning("second"), assistant("x"), call("c"), output("c"))
+    result = chat_request(user(), reasoning("first"), reasoning("second"), assistant("x"), call("c"), output("c"))
     message = result.body["messages"][1]
     assert message["reasoning"] == "first\nsecond"
     assert (message["content"], len(message["tool_calls"])) == ("x", 1)
@@ -254,13 +256,13 @@ def test_the_field_that_carries_reasoning(field: Any, expected: dict[str, str]) 
     ],
 )
 def test_all_that_can_be_read_of_a_reasoning_item(item: Item, expected: str | None) -> None:
-    result = plan(user(), {"type": "reasoning", **item}, assistant("x"))
+    result = chat_request(user(), {"type": "reasoning", **item}, assistant("x"))
     assert result.body["messages"][1].get("reasoning") == expected
     assert ("item reasoning ignored" in outcomes(result)) == (expected is None)
 
 
 def test_reasoning_that_nothing_follows_is_left_out() -> None:
-    result = plan(user(), reasoning("a"), user())
+    result = chat_request(user(), reasoning("a"), user())
     assert [message["role"] for message in result.body["messages"]] == ["user", "user"]
     assert "item reasoning ignored" in outcomes(result)
 
@@ -272,7 +274,7 @@ def test_malformed_reasoning_is_named() -> None:
 
 def test_an_agent_message_is_a_marked_user_message() -> None:
     parts = [{"type": "input_text", "text": "done"}, {"type": "encrypted_content", "encrypted_content": CIPHER}]
-    result = plan(user(), {"type": "agent_message", "author": "child", "recipient": "root", "content": parts})
+    result = chat_request(user(), {"type": "agent_message", "author": "child", "recipient": "root", "content": parts})
     assert result.body["messages"][1]["content"] == '<agent_message author="child" recipient="root">\ndone\n</agent_message>'
     assert {"item agent_message adapted", "content encrypted_content ignored"} <= outcomes(result)
 
@@ -282,7 +284,7 @@ def test_what_the_model_wrote_to_another_agent_is_read_though_it_is_called_encry
     head = {"type": "input_text", "text": "Payload:"}
     for words in ("Say hello.", "go", "a" * 63, "x " * 100):
         parts = [head, {"type": "encrypted_content", "encrypted_content": words}]
-        result = plan({"type": "agent_message", "content": parts})
+        result = chat_request({"type": "agent_message", "content": parts})
         assert result.body["messages"][0]["content"] == f"<agent_message>\nPayload:\n\n{words}\n</agent_message>"
         assert "content encrypted_content adapted" in outcomes(result)
 
@@ -308,20 +310,20 @@ def test_an_agent_message_that_cannot_be_read_is_left_out() -> None:
     ],
 )
 def test_items_of_other_servers_are_left_out_on_record(kind: str) -> None:
-    result = plan(user(), {"type": kind, "id": "x", "result": "AAAA", "encrypted_content": "RU5D"}, assistant("x"))
+    result = chat_request(user(), {"type": kind, "id": "x", "result": "AAAA", "encrypted_content": "RU5D"}, assistant("x"))
     assert [message["role"] for message in result.body["messages"]] == ["user", "assistant"]
     assert f"item {kind} ignored" in outcomes(result)
 
 
 def test_unknown_items_are_left_out_on_record() -> None:
-    result = plan(user(), {"type": "acme:thing", "id": "x"}, {"type": "steer", "code": "x"})
+    result = chat_request(user(), {"type": "acme:thing", "id": "x"}, {"type": "steer", "code": "x"})
     assert len(result.body["messages"]) == 1
     assert "item unknown ignored" in outcomes(result)
 
 
 def test_a_compaction_trigger_is_refused_unless_a_prompt_is_set() -> None:
     assert refusal(user(), {"type": "compaction_trigger"}).param == "input[1]"
-    result = plan(user(), {"type": "compaction_trigger"}, policy=Policy(compaction_trigger_prompt="Summarise."))
+    result = chat_request(user(), {"type": "compaction_trigger"}, policy=Policy(compaction_trigger_prompt="Summarise."))
     assert result.compacting
     assert result.body["messages"][-1] == {"role": "user", "content": "Summarise."}
     assert "tools" not in result.body
@@ -330,7 +332,7 @@ def test_a_compaction_trigger_is_refused_unless_a_prompt_is_set() -> None:
 def test_item_references_stand_for_stored_items() -> None:
     stored = {"msg_1": assistant("stored"), "rs_1": reasoning("why")}
     given = [user(), {"type": "item_reference", "id": "rs_1"}, {"id": "msg_1"}]
-    assert plan(*given, resolve_item=stored.get).body["messages"][1] == {
+    assert chat_request(*given, resolve_item=stored.get).body["messages"][1] == {
         "role": "assistant",
         "content": "stored",
         "reasoning": "why",

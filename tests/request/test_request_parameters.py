@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from proxy.request import Policy
-from proxy.request.parameters.parameters import PARAMETERS, RESERVED, SAMPLING
+from proxy.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
 from proxy.wire.requests import ResponsesRequest
 from tests.judges import DOCUMENT, openapi_errors
-from tests.request.asking import function, outcomes, plan, refusal, response_with
+from tests.request.builders import chat_request, function, outcomes, refusal, response_with
 
 FORMAT = {
     "type": "json_schema",
@@ -22,14 +22,14 @@ FORMAT = {
 
 
 def sent(policy: Policy | None = None, **parameters: Any) -> dict[str, Any]:
-    """What these parameters add to the chat request."""
-    body = plan(policy=policy, **parameters).body
+    """Return the fields that these parameters add to the chat request."""
+    body = chat_request(policy=policy, **parameters).body
     return {key: value for key, value in body.items() if key not in {"model", "messages", "stream", "stream_options"}}
 
 
 def test_a_plain_request_sends_nothing_else() -> None:
     assert sent() == {}
-    assert outcomes(plan()) == set()
+    assert outcomes(chat_request()) == set()
 
 
 def test_every_parameter_is_in_the_table() -> None:
@@ -51,7 +51,7 @@ def test_sampling_parameters_of_other_servers_are_sent() -> None:
         "stop": ["x"],
         "chat_template_kwargs": {"enable_thinking": True},
     }
-    result = plan(**given)
+    result = chat_request(**given)
     assert {key: result.body[key] for key in given} == given
     assert "parameter top_k preserved" in outcomes(result)
 
@@ -73,7 +73,7 @@ def test_the_name_of_the_token_limit(field: Any) -> None:
     ],
 )
 def test_efforts_are_mapped(effort: str, expected: dict[str, Any], outcome: str) -> None:
-    result = plan(reasoning={"effort": effort})
+    result = chat_request(reasoning={"effort": effort})
     assert sent(reasoning={"effort": effort}) == expected
     assert outcomes(result) == {f"parameter reasoning.effort {outcome}"}
     assert result.echo["reasoning"]["effort"] == (None if outcome == "ignored" else effort)
@@ -88,8 +88,10 @@ def test_the_client_decides_about_thinking_in_the_template() -> None:
 
 def test_efforts_may_be_passed_or_dropped() -> None:
     assert sent(Policy(reasoning_effort="pass"), reasoning={"effort": "low"}) == {"reasoning_effort": "low"}
-    assert plan(policy=Policy(reasoning_effort="pass"), reasoning={"effort": "none"}).echo["reasoning"]["effort"] == "none"
-    dropped = plan(policy=Policy(reasoning_effort="drop"), reasoning={"effort": "low"})
+    assert (
+        chat_request(policy=Policy(reasoning_effort="pass"), reasoning={"effort": "none"}).echo["reasoning"]["effort"] == "none"
+    )
+    dropped = chat_request(policy=Policy(reasoning_effort="drop"), reasoning={"effort": "low"})
     assert "reasoning_effort" not in dropped.body
     assert dropped.echo["reasoning"]["effort"] is None
 
@@ -105,7 +107,7 @@ def test_efforts_may_be_passed_or_dropped() -> None:
     ],
 )
 def test_summaries(reasoning: Any, expected: bool) -> None:
-    result = plan(reasoning=reasoning)
+    result = chat_request(reasoning=reasoning)
     assert result.summary is expected
     assert ("parameter reasoning.summary adapted" in outcomes(result)) is expected
 
@@ -145,12 +147,12 @@ def test_a_malformed_format_is_named(layout: Any, param: str) -> None:
 
 
 def test_log_probabilities() -> None:
-    result = plan(include=["message.output_text.logprobs", "reasoning.encrypted_content"], top_logprobs=3)
+    result = chat_request(include=["message.output_text.logprobs", "reasoning.encrypted_content"], top_logprobs=3)
     assert (result.body["logprobs"], result.body["top_logprobs"], result.logprobs) == (True, 3, True)
     assert {"parameter include preserved", "parameter include ignored"} <= outcomes(result)
-    bare = plan(include=["message.output_text.logprobs"])
+    bare = chat_request(include=["message.output_text.logprobs"])
     assert "top_logprobs" not in bare.body
-    unasked = plan(top_logprobs=3)
+    unasked = chat_request(top_logprobs=3)
     assert not {"logprobs", "top_logprobs"} & set(unasked.body)
     assert "parameter top_logprobs ignored" in outcomes(unasked)
 
@@ -170,9 +172,9 @@ def test_log_probabilities() -> None:
     ],
 )
 def test_ignored_parameters_may_be_forwarded(name: str, value: Any) -> None:
-    ignored = plan(**{name: value})
+    ignored = chat_request(**{name: value})
     assert outcomes(ignored) == {f"parameter {name} ignored"}
-    forwarded = plan(policy=Policy(forward=frozenset({name})), **{name: value})
+    forwarded = chat_request(policy=Policy(forward=frozenset({name})), **{name: value})
     assert forwarded.body[name] == value
     assert outcomes(forwarded) == {f"parameter {name} preserved"}
 
@@ -189,17 +191,17 @@ def test_ignored_parameters_may_be_forwarded(name: str, value: Any) -> None:
     ],
 )
 def test_parameters_that_ask_for_nothing_are_no_loss(name: str, value: Any) -> None:
-    assert outcomes(plan(**{name: value})) == set()
+    assert outcomes(chat_request(**{name: value})) == set()
 
 
 def test_verbosity() -> None:
-    assert outcomes(plan(text={"verbosity": "low"})) == {"parameter text.verbosity ignored"}
+    assert outcomes(chat_request(text={"verbosity": "low"})) == {"parameter text.verbosity ignored"}
     assert sent(Policy(forward=frozenset({"text.verbosity"})), text={"verbosity": "low"}) == {"verbosity": "low"}
 
 
 def test_unknown_parameters() -> None:
     given: dict[str, Any] = {"colour": "red", "nothing": None, "messages": [], "n": 2}
-    ignored = plan(**given)
+    ignored = chat_request(**given)
     assert outcomes(ignored) == {"parameter unknown ignored"}
     assert any("colour, messages, n" in loss.reason for loss in ignored.losses)
     assert sent(Policy(forward_unknown=True), **given) == {"colour": "red"}
@@ -207,7 +209,7 @@ def test_unknown_parameters() -> None:
 
 
 def test_stream_options_are_always_the_gateways() -> None:
-    result = plan(
+    result = chat_request(
         policy=Policy(forward=frozenset({"stream_options"})), stream_options={"include_obfuscation": True}, stream=False
     )
     assert result.body["stream"] is True
@@ -231,12 +233,12 @@ def test_what_needs_a_store_is_refused(parameters: dict[str, Any], code: str) ->
 
 
 def test_storing() -> None:
-    assert plan().echo["store"] is False
-    assert outcomes(plan(store=True)) == {"parameter store ignored"}
+    assert chat_request().echo["store"] is False
+    assert outcomes(chat_request(store=True)) == {"parameter store ignored"}
     keeps = Policy(stores_responses=True)
-    assert plan(policy=keeps).echo["store"] is True
-    assert plan(policy=keeps, store=False).echo["store"] is False
-    assert outcomes(plan(policy=keeps, store=True)) == {"parameter store preserved"}
+    assert chat_request(policy=keeps).echo["store"] is True
+    assert chat_request(policy=keeps, store=False).echo["store"] is False
+    assert outcomes(chat_request(policy=keeps, store=True)) == {"parameter store preserved"}
 
 
 @pytest.mark.skipif(DOCUMENT is None, reason="the Open Responses document is not here")
@@ -257,22 +259,22 @@ def test_storing() -> None:
     ],
 )
 def test_the_echo_makes_a_valid_response_object(parameters: dict[str, Any]) -> None:
-    assert openapi_errors(response_with(plan(**parameters).echo)) == []
+    assert openapi_errors(response_with(chat_request(**parameters).echo)) == []
 
 
 def test_the_echo_says_what_was_used() -> None:
-    echo = plan(service_tier="flex", user="u", tools=[{"type": "web_search"}], metadata={"a": "b"}).echo
+    echo = chat_request(service_tier="flex", user="u", tools=[{"type": "web_search"}], metadata={"a": "b"}).echo
     assert (echo["service_tier"], echo["user"], echo["metadata"]) == ("default", "u", {"a": "b"})
     assert echo["tools"] == [{"type": "web_search"}]
-    forwarded = plan(service_tier="flex", policy=Policy(forward=frozenset({"service_tier"}))).echo
+    forwarded = chat_request(service_tier="flex", policy=Policy(forward=frozenset({"service_tier"}))).echo
     assert forwarded["service_tier"] == "flex"
-    assert "user" not in plan().echo
+    assert "user" not in chat_request().echo
 
 
 def test_the_echo_fills_in_defaults() -> None:
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]}
-    echo = plan(tools=[{"type": "function", "name": "f"}], tool_choice=choice, text={"format": FORMAT}).echo
+    echo = chat_request(tools=[{"type": "function", "name": "f"}], tool_choice=choice, text={"format": FORMAT}).echo
     assert echo["tool_choice"] == {**choice, "mode": "auto"}
     assert echo["tools"] == [{"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}]
     assert echo["text"] == {"format": FORMAT}
-    assert plan(text={"format": {"type": "text"}}).echo["text"] == {"format": {"type": "text"}}
+    assert chat_request(text={"format": {"type": "text"}}).echo["text"] == {"format": {"type": "text"}}

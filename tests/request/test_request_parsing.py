@@ -1,4 +1,4 @@
-"""Bodies are decoded and checked: what is accepted, and the 400 that names the field."""
+"""Decoding and checking of bodies: what is accepted, and the 400 that names the field."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_any_bytes_are_a_400(body: bytes) -> None:
 
 
 def test_a_small_request_is_cheap() -> None:
-    """About 4 µs on a desktop; the bound only catches a change of order."""
+    """Expect about 4 µs on a desktop; the limit only catches a change of the order of magnitude."""
     body = b'{"model": "m", "input": "hi", "stream": true}'
     best = math.inf
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Whatever the items, the result is a valid chat request or a 400 that names the field."""
+"""Property tests: the result for any items is a valid chat request or a 400 that names the field."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.request import ChatPlan, Policy, support, translate
+from proxy.request import ChatRequest, Policy, support, translate
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES
-from proxy.request.input.conversation import SILENT_ITEMS
+from proxy.request.input.item_reader import SILENT_ITEMS
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 from tests.request.chat_rules import complaints
@@ -97,16 +97,16 @@ POLICIES = st.builds(
 )
 
 
-def answer(policy: Policy | None = None, **fields: Any) -> ChatPlan | ApiError:
-    """The plan for these fields, or the refusal; nothing else may come."""
+def answer(policy: Policy | None = None, **fields: Any) -> ChatRequest | ApiError:
+    """Return the translation of these fields, or the refusal; anything else fails."""
     try:
         return translate(parse_request({"model": "m", "input": "hi", **fields}), policy)
     except ApiError as error:
         return error
 
 
-def holds(found: ChatPlan | ApiError, field: str) -> None:
-    """A valid chat request, or a 400 that names something in `field`."""
+def holds(found: ChatRequest | ApiError, field: str) -> None:
+    """Check for a valid chat request, or a 400 that names something in `field`."""
     if isinstance(found, ApiError):
         assert found.status == 400
         assert (found.param or "").startswith(field)
@@ -133,14 +133,16 @@ def test_bad_items_in_any_order(items: list[Any], policy: Policy) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(GOOD_ITEMS, max_size=6), st.lists(GOOD_ITEMS, min_size=1, max_size=3))
 def test_the_messages_of_a_closed_turn_never_change(history: list[Any], turn: list[Any]) -> None:
-    """What was sent before the last user message is sent the same way again when the conversation goes on."""
+    """Check that the messages before the last user message stay the same when the conversation continues."""
     history = [*history, {"role": "user", "content": "go on"}]
-    first, second = answer(input=history), answer(input=[*history, *turn])
+    first = answer(input=history)
+    second = answer(input=[*history, *turn])
     if isinstance(first, ApiError) or isinstance(second, ApiError):
         return
-    before, after = first.body["messages"], second.body["messages"]
+    before = first.body["messages"]
+    after = second.body["messages"]
     unanswered = {"role": "tool", "content": "(no output)"}
-    if not any(unanswered.items() <= message.items() for message in before):  # a late output fills in what was missing
+    if not any(unanswered.items() <= message.items() for message in before):  # a late output replaces the placeholder
         assert after[: len(before)] == before
 
 

@@ -1,4 +1,4 @@
-"""What a request continues: stored items before its input, and what is allowed once responses are stored."""
+"""Requests that continue a stored response, and parameters that need a store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ STORED = [{"role": "user", "content": "one"}, {"type": "message", "role": "assis
 
 def test_the_history_comes_before_the_input() -> None:
     request = parse_request({"model": "m", "input": "three", "previous_response_id": "resp_1", "instructions": "Be brief."})
-    plan = translate(request, KEEPS, history=STORED)
-    assert [message["content"] for message in plan.body["messages"]] == ["Be brief.", "one", "two", "three"]
-    assert plan.echo["previous_response_id"] == "resp_1"
-    assert ("parameter", "previous_response_id", "preserved") in {(loss.kind, loss.name, loss.outcome) for loss in plan.losses}
+    result = translate(request, KEEPS, history=STORED)
+    assert [message["content"] for message in result.body["messages"]] == ["Be brief.", "one", "two", "three"]
+    assert result.echo["previous_response_id"] == "resp_1"
+    assert ("parameter", "previous_response_id", "preserved") in {
+        (loss.kind, loss.name, loss.outcome) for loss in result.losses
+    }
 
 
 def test_an_output_may_answer_a_call_of_the_history() -> None:
@@ -48,5 +50,5 @@ def test_stored_prompts_there_are_none() -> None:
 
 def test_sealed_reasoning_is_given_where_it_can_be() -> None:
     request = parse_request({"model": "m", "input": "x", "include": ["reasoning.encrypted_content"]})
-    assert translate(request, Policy(seals_reasoning=True)).sealed_reasoning
-    assert not translate(request, Policy()).sealed_reasoning
+    assert translate(request, Policy(encrypts_reasoning=True)).encrypted_reasoning
+    assert not translate(request, Policy()).encrypted_reasoning

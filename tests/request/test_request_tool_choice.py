@@ -1,4 +1,4 @@
-"""`tool_choice`, `parallel_tool_calls` and `max_tool_calls`: what is sent, and what is let through."""
+"""`tool_choice`, `parallel_tool_calls` and `max_tool_calls`: what is sent, and which calls are allowed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.request import Policy
-from tests.request.asking import function, outcomes, plan, refusal
+from tests.request.builders import chat_request, function, outcomes, refusal
 
 TOOLS = [
     function("f"),
@@ -25,20 +25,20 @@ def named(name: str) -> dict[str, Any]:
 
 
 def test_no_choice() -> None:
-    result = plan(tools=TOOLS)
+    result = chat_request(tools=TOOLS)
     assert "tool_choice" not in result.body
     assert (result.allowed, result.max_calls) == (None, None)
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_modes_are_passed(choice: str) -> None:
-    result = plan(tools=TOOLS, tool_choice=choice)
+    result = chat_request(tools=TOOLS, tool_choice=choice)
     assert result.body["tool_choice"] == choice
     assert result.allowed is None
 
 
 def test_none_allows_no_call() -> None:
-    result = plan(tools=TOOLS, tool_choice="none")
+    result = chat_request(tools=TOOLS, tool_choice="none")
     assert result.body["tool_choice"] == "none"
     assert [tool["function"]["name"] for tool in result.body["tools"]] == NAMES
     assert result.allowed == frozenset()
@@ -55,7 +55,7 @@ def test_none_allows_no_call() -> None:
     ],
 )
 def test_a_tool_by_name(choice: dict[str, Any], name: str) -> None:
-    result = plan(tools=TOOLS, tool_choice=choice)
+    result = chat_request(tools=TOOLS, tool_choice=choice)
     assert result.body["tool_choice"] == named(name)
     assert result.allowed == frozenset({name})
     assert len(result.body["tools"]) == len(NAMES)
@@ -95,7 +95,7 @@ def test_a_name_in_two_namespaces_needs_its_namespace() -> None:
 @pytest.mark.parametrize("mode", [None, "auto", "required"])
 def test_allowed_tools_are_the_only_ones_sent_and_let_through(mode: str | None) -> None:
     allowed = [{"type": "function", "name": "g"}, {"type": "custom", "name": "patch"}, {"type": "web_search"}]
-    result = plan(tools=TOOLS, tool_choice={"type": "allowed_tools", "mode": mode, "tools": allowed})
+    result = chat_request(tools=TOOLS, tool_choice={"type": "allowed_tools", "mode": mode, "tools": allowed})
     assert [tool["function"]["name"] for tool in result.body["tools"]] == ["g", "patch"]
     assert result.body["tool_choice"] == (mode or "auto")
     assert result.allowed == frozenset({"g", "patch"})
@@ -105,26 +105,26 @@ def test_allowed_tools_are_the_only_ones_sent_and_let_through(mode: str | None) 
 
 def test_no_allowed_tools_left() -> None:
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]}
-    result = plan(tools=TOOLS, tool_choice=choice)
+    result = chat_request(tools=TOOLS, tool_choice=choice)
     assert "tools" not in result.body
     assert result.allowed == frozenset()
 
 
 def test_allowed_tools_may_also_forbid_all() -> None:
     choice = {"type": "allowed_tools", "mode": "none", "tools": [{"type": "function", "name": "f"}]}
-    assert plan(tools=TOOLS, tool_choice=choice).allowed == frozenset()
+    assert chat_request(tools=TOOLS, tool_choice=choice).allowed == frozenset()
 
 
 @pytest.mark.parametrize("kind", ["web_search", "web_search_preview"])
 def test_a_hosted_tool_cannot_be_forced(kind: str) -> None:
-    result = plan(tools=TOOLS, tool_choice={"type": kind})
+    result = chat_request(tools=TOOLS, tool_choice={"type": kind})
     assert "tool_choice" not in result.body
     assert result.allowed is None
     assert "parameter tool_choice ignored" in outcomes(result)
 
 
 def test_required_without_tools_is_on_record() -> None:
-    result = plan(tools=[{"type": "web_search"}], tool_choice="required")
+    result = chat_request(tools=[{"type": "web_search"}], tool_choice="required")
     assert "tool_choice" not in result.body
     assert "parameter tool_choice ignored" in outcomes(result)
     assert refusal(tool_choice="required", policy=Policy(strict=True)).param == "tool_choice"
@@ -134,7 +134,7 @@ def test_required_without_tools_is_on_record() -> None:
     ("parallel", "most", "expected"), [(None, None, None), (True, 3, 3), (None, 3, 3), (False, None, 1), (False, 3, 1)]
 )
 def test_the_number_of_calls(parallel: Any, most: Any, expected: Any) -> None:
-    result = plan(tools=TOOLS, parallel_tool_calls=parallel, max_tool_calls=most)
+    result = chat_request(tools=TOOLS, parallel_tool_calls=parallel, max_tool_calls=most)
     assert result.max_calls == expected
     assert result.body.get("parallel_tool_calls") is parallel
     assert "max_tool_calls" not in result.body

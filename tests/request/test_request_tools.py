@@ -1,4 +1,4 @@
-"""Tools: what the model is offered, under which name, and the exact way back to what the client declared."""
+"""Tools: the functions offered to the model, their names, and the way back to the client's tools."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatPlan, Policy
+from proxy.request import ChatRequest, Policy
 from proxy.wire.tools import CUSTOM_INPUT, ToolTarget
-from tests.request.asking import Item, call, function, outcomes, output, plan, refusal, user
+from tests.request.builders import Item, call, chat_request, function, outcomes, output, refusal, user
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
 
@@ -19,13 +19,13 @@ def namespace(name: str, *tools: Item, **fields: Any) -> Item:
     return {"type": "namespace", "name": name, "description": "", "tools": list(tools), **fields}
 
 
-def offered(result: ChatPlan) -> dict[str, Item]:
-    """The functions of the chat request by name."""
+def offered(result: ChatRequest) -> dict[str, Item]:
+    """Return the functions of the chat request by name."""
     return {tool["function"]["name"]: tool["function"] for tool in result.body.get("tools", [])}
 
 
 def test_a_function() -> None:
-    result = plan(tools=[function("f", strict=False)])
+    result = chat_request(tools=[function("f", strict=False)])
     assert result.body["tools"] == [
         {
             "type": "function",
@@ -39,13 +39,13 @@ def test_a_function() -> None:
 @pytest.mark.parametrize("parameters", [None, {}])
 def test_a_function_without_parameters(parameters: Any) -> None:
     sent = offered(
-        plan(tools=[{"type": "function", "name": "f", "parameters": parameters, "description": None, "strict": True}])
+        chat_request(tools=[{"type": "function", "name": "f", "parameters": parameters, "description": None, "strict": True}])
     )
     assert sent["f"] == {"name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
 
 
 def test_a_custom_tool_takes_one_string() -> None:
-    result = plan(tools=[{"type": "custom", "name": "exec", "description": "Runs code.", "format": {"type": "text"}}])
+    result = chat_request(tools=[{"type": "custom", "name": "exec", "description": "Runs code.", "format": {"type": "text"}}])
     sent = offered(result)["exec"]
     assert sent["parameters"]["required"] == [CUSTOM_INPUT]
     assert sent["parameters"]["properties"][CUSTOM_INPUT]["type"] == "string"
@@ -55,17 +55,17 @@ def test_a_custom_tool_takes_one_string() -> None:
 
 def test_a_grammar_is_explained_in_the_description() -> None:
     tool = {"type": "custom", "name": "patch", "format": GRAMMAR}
-    result = plan(tools=[tool])
+    result = chat_request(tools=[tool])
     assert "lark grammar:\nstart: /.+/" in offered(result)["patch"]["description"]
     assert "tool custom_grammar adapted" in outcomes(result)
-    quiet = plan(tools=[tool], policy=Policy(custom_tool_grammar="off"))
+    quiet = chat_request(tools=[tool], policy=Policy(custom_tool_grammar="off"))
     assert "start:" not in offered(quiet)["patch"]["description"]
     assert "tool custom_grammar ignored" in outcomes(quiet)
 
 
 def test_namespaces_are_flattened() -> None:
     exec_tool = {"type": "custom", "name": "exec", "format": GRAMMAR}
-    result = plan(
+    result = chat_request(
         tools=[
             namespace("mcp__tiny", function("add"), {"type": "function", "name": "bare"}, description="Tiny tools."),
             namespace("old__", function("add")),
@@ -88,7 +88,7 @@ def test_names_that_collide_stay_apart_whatever_the_order() -> None:
         {"type": "custom", "name": "a__b"},
         namespace("a__", function("b")),
     ]
-    tables = [plan(tools=list(order)).tools for order in itertools.permutations(tools)]
+    tables = [chat_request(tools=list(order)).tools for order in itertools.permutations(tools)]
     assert all(table == tables[0] for table in tables)
     assert len(tables[0]) == 4
     assert tables[0]["a__b"] == ToolTarget("function", "a__b")
@@ -96,21 +96,21 @@ def test_names_that_collide_stay_apart_whatever_the_order() -> None:
 
 @pytest.mark.parametrize("name", ["x" * 65, "with space", "größe", "a.b/c", "x" * 300])
 def test_names_that_chat_does_not_take(name: str) -> None:
-    result = plan(tools=[function(name), function(name + "!")])
+    result = chat_request(tools=[function(name), function(name + "!")])
     assert set(result.tools.values()) == {ToolTarget("function", name), ToolTarget("function", name + "!")}
 
 
 def test_a_name_that_looks_like_a_hashed_one() -> None:
-    [hashed] = plan(tools=[function("a b")]).tools
-    result = plan(tools=[function("a b"), function(hashed)])
+    [hashed] = chat_request(tools=[function("a b")]).tools
+    result = chat_request(tools=[function("a b"), function(hashed)])
     assert result.tools[hashed] == ToolTarget("function", hashed)
     assert set(result.tools.values()) == {ToolTarget("function", "a b"), ToolTarget("function", hashed)}
 
 
 def test_a_name_does_not_depend_on_the_other_tools() -> None:
     long = namespace("n" * 40, function("t" * 40))
-    [alone] = plan(tools=[long]).tools
-    assert alone in plan(tools=[function("f"), long, function("g")]).tools
+    [alone] = chat_request(tools=[long]).tools
+    assert alone in chat_request(tools=[function("f"), long, function("g")]).tools
 
 
 def test_calls_in_the_history_use_the_same_names() -> None:
@@ -127,7 +127,7 @@ def test_calls_in_the_history_use_the_same_names() -> None:
         {**call("e", "gone away"), "namespace": "n"},
         *(output(call_id) for call_id in "abcde"),
     ]
-    result = plan(user(), *history, tools=[*tools, function("exec_command")])
+    result = chat_request(user(), *history, tools=[*tools, function("exec_command")])
     names = [entry["function"]["name"] for entry in result.body["messages"][1]["tool_calls"]]
     assert names[0] in result.tools
     assert names[1:4] == ["patch", "exec_command", "wait"]
@@ -136,23 +136,23 @@ def test_calls_in_the_history_use_the_same_names() -> None:
 
 @pytest.mark.parametrize("kind", ["local_shell", "shell", "apply_patch"])
 def test_builtin_tools_are_offered_as_functions(kind: Any) -> None:
-    result = plan(tools=[{"type": kind}])
+    result = chat_request(tools=[{"type": kind}])
     assert result.tools == {kind: ToolTarget(kind, kind)}
     assert offered(result)[kind]["description"]
     assert f"tool {kind} adapted" in outcomes(result)
 
 
 def test_a_client_function_keeps_its_name_beside_a_builtin_tool() -> None:
-    result = plan(tools=[{"type": "shell"}, function("shell")])
+    result = chat_request(tools=[{"type": "shell"}, function("shell")])
     assert result.tools["shell"] == ToolTarget("function", "shell")
     assert ToolTarget("shell", "shell") in result.tools.values()
 
 
 def test_tool_search_run_by_the_client() -> None:
     schema = {"type": "object", "properties": {"query": {"type": "string"}}}
-    result = plan(tools=[{"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": schema}])
+    result = chat_request(tools=[{"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": schema}])
     assert offered(result)["tool_search"] == {"name": "tool_search", "description": "Finds.", "parameters": schema}
-    default = offered(plan(tools=[{"type": "tool_search", "execution": "client"}]))["tool_search"]
+    default = offered(chat_request(tools=[{"type": "tool_search", "execution": "client"}]))["tool_search"]
     assert default["parameters"]["required"] == ["query"]
 
 
@@ -173,7 +173,7 @@ def test_tool_search_run_by_the_client() -> None:
     ],
 )
 def test_tools_that_only_a_server_could_run_are_ignored_on_record(tool: Item, name: str) -> None:
-    result = plan(tools=[tool], tool_choice="auto", parallel_tool_calls=True)
+    result = chat_request(tools=[tool], tool_choice="auto", parallel_tool_calls=True)
     assert "tools" not in result.body
     assert result.tools == {}
     assert f"tool {name} ignored" in outcomes(result)
@@ -183,11 +183,11 @@ def test_tools_that_only_a_server_could_run_are_ignored_on_record(tool: Item, na
 
 
 def test_a_shell_without_container_runs_at_the_client() -> None:
-    assert list(plan(tools=[{"type": "shell", "environment": {"type": "local"}}]).tools) == ["shell"]
+    assert list(chat_request(tools=[{"type": "shell", "environment": {"type": "local"}}]).tools) == ["shell"]
 
 
 def test_tools_from_input_items_are_declared_once_and_in_order() -> None:
-    result = plan(
+    result = chat_request(
         {"type": "additional_tools", "role": "developer", "tools": [function("b"), function("a", description="second")]},
         user(),
         {"type": "tool_search_call", "call_id": "s", "arguments": {}},
@@ -230,7 +230,7 @@ def test_tools_of_an_item_must_be_a_list() -> None:
 
 
 def test_without_tools_nothing_about_tools_is_sent() -> None:
-    result = plan(tools=[], tool_choice="auto", parallel_tool_calls=False)
+    result = chat_request(tools=[], tool_choice="auto", parallel_tool_calls=False)
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(result.body)
     assert outcomes(result) == set()
 
@@ -238,5 +238,5 @@ def test_without_tools_nothing_about_tools_is_sent() -> None:
 def test_the_request_is_not_changed() -> None:
     tools = [function("f"), {"type": "custom", "name": "c", "format": GRAMMAR}]
     before = json.dumps(tools)
-    plan(tools=tools)
+    chat_request(tools=tools)
     assert json.dumps(tools) == before

@@ -1,4 +1,4 @@
-"""URLs that a backend would fetch: which are sent on, and what is said about the others."""
+"""URLs that a backend would fetch: which are accepted, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_notation_of_a_private_address_is_refused(address: Any, data: st.D
     assert not_public(f"http://{'.'.join(written)}/") is not None
 
 
-# Where URLs stand in a request
+# Positions of URLs in a request
 
 
 def message(part: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.server.custom_tools.grammar_check import _compiled
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from tests.request.patches import PATCHES
+from tests.request.example_grammars import PATCHES
 from tests.server.backends import HEAD, Connection, Play, backend, call, chunk, streaming
 from tests.server.harness import RawClient, Served, events_of, gateway, post, run, simulated, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.server.custom_tools.grammar_check import LONGEST_INPUT, GrammarChecker
 from proxy.wire.tools import Grammar
-from tests.request.patches import PATCHES
+from tests.request.example_grammars import PATCHES
 from tests.server.harness import run
 
 pytest.importorskip("re2", reason="the extra `grammars` is not installed")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from proxy.request import ChatPlan, Policy, translate
+from proxy.request import ChatRequest, Policy, translate
 from proxy.simulator.schema import example
 from proxy.stream.clients import CODEX
 from proxy.wire.requests import parse_request
@@ -68,7 +68,7 @@ def lists_of(body: Item) -> list[Item]:
     return [tool for place in (body, *body["input"]) for tool in place.get("tools") or []]
 
 
-def planned(body: Item) -> ChatPlan:
+def planned(body: Item) -> ChatRequest:
     return translate(parse_request({**body, "store": False}), POLICY)
 
 
@@ -100,7 +100,7 @@ def test_every_tool_makes_the_round_trip(capture: str) -> None:
     assert by_identity == {}
 
 
-def called(plan: ChatPlan, chat_name: str, arguments: str) -> Item:
+def called(plan: ChatRequest, chat_name: str, arguments: str) -> Item:
     """The item for a call, as the client of the capture gets it."""
     played = play(
         call(0, "call_1", chat_name, arguments),

@@ -1,4 +1,4 @@
-"""Chat chunks of all servers: what is read of them, what is refused."""
+"""Decoding of the chat chunks of all servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend's refusal becomes for the client: status, code and parameter, whatever the server's dialect."""
+"""The conversion of a backend's errors: status, code and parameter, for all known servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wrong(param: str | None = None) -> tuple[int, str, str | None]:
 
 # ---- a real vLLM -------------------------------------------------------------------------------------------------------
 
-#: Heading in the recording -> what it becomes; the entries that are no refusal of a chat request are not here.
+# Heading in the recording -> the error for the client; entries that are not refusals of chat requests are left out.
 VLLM = {
     "unknown model": NO_MODEL,
     "bad json": wrong("body.16"),
@@ -73,7 +73,7 @@ def message_in(body: bytes) -> str:
     return str(value["error"]["message"] if "error" in value else value["detail"])
 
 
-# ---- the dialects of others --------------------------------------------------------------------------------------------
+# ---- other servers -----------------------------------------------------------------------------------------------------
 
 
 def openai(message: str, kind: Any = "invalid_request_error", code: Any = None, param: Any = None) -> dict[str, Any]:

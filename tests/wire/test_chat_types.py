@@ -1,4 +1,4 @@
-"""Fields of other types than OpenAI's: what is meant is read, what cannot be understood is refused."""
+"""Fields of other types than OpenAI's: converted if the meaning is clear, else refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SSE decoder beside a plain reading of the specification, over bytes cut anywhere."""
+"""The SSE decoder compared with a literal implementation of the specification, for bytes split anywhere."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def reference(body: bytes) -> list[bytes]:
 
 
 def lines_of(body: bytes) -> list[bytes]:
-    """A line ends with CR LF, LF or CR."""
-    lines, line, at = [], b"", 0
+    """Split text into lines, which end with CR LF, LF or CR."""
+    lines = []
+    line = b""
+    at = 0
     while at < len(body):
         character = body[at : at + 1]
         at += 1

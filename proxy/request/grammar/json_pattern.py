@@ -1,14 +1,14 @@
-r"""Regular expressions as the `pattern` of a string in the schema of a function.
+r"""Convert regular expressions to the `pattern` of a string in the schema of a function.
 
-Backends disagree about what such a pattern is matched with. llguidance takes the text that the JSON string stands for, and
-so does every server for a model that writes its arguments as XML. xgrammar (vLLM's default) takes the JSON as it is written,
-in which a line feed is `\n` and a quote `\"`, and lets classes of characters match nothing that JSON would escape. Only where
-no text of the language has such a character do they agree: dates, numbers, names, small expressions, but no patches and no
-programs. For those one must know the backend (`responses-proxy doctor` finds it out), and for one that reads JSON every text
-must need an escape, as every patch does; otherwise xgrammar drops the texts that need one.
+Backends disagree about what such a pattern is matched with. llguidance uses the decoded text of the JSON string, as does every
+server for a model that writes its arguments as XML. xgrammar (vLLM's default) uses the JSON source, in which a line feed is
+`\n` and a quote `\"`, and its character classes match nothing that JSON would escape. They agree only if no text of the
+language has such a character: on dates, numbers, names and small expressions, but not on patches and programs. For those the
+backend must be known (`responses-proxy doctor` finds out), and with one that uses the source, every text must need an escape,
+as every patch does; otherwise xgrammar excludes the texts that need one.
 
-Dialects differ too, so a pattern has only what all of them know, llama.cpp's included: plain groups, alternatives, repetition,
-characters and classes, and no escape that is not needed.
+Dialects differ too, so a pattern has only what all of them support, llama.cpp included: plain groups, alternatives,
+repetition, characters and classes, and no unnecessary escapes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
-#: What the backend matches a pattern with: the JSON "as written", its "text", or nobody knows ("alike": must not matter).
+# What the backend matches a pattern with: the "json" source, the decoded "text", or unknown ("alike": it must not matter).
 Reading: TypeAlias = Literal["alike", "json", "text"]
-#: First and last character of each range, in order and apart.
+# First and last character of each range, sorted and not adjacent.
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
-#: A longer pattern is not sent, in characters: schemas become part of the prompt.
+# The longest pattern that is sent, in characters: schemas become part of the prompt.
 LONGEST_PATTERN = 4000
 
 _PIECE = re.compile(
@@ -44,15 +44,15 @@ _SHORTHANDS: dict[str, Ranges] = {
     "s": ((0x09, 0x0D), (0x20, 0x20)),
 }
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
-#: How JSON writes what it cannot write as it is; of other control characters there is no need.
+# JSON escapes; other control characters are not needed.
 _ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\f": "\\f"}
-#: What JSON does not write as it is, and what is not printable ASCII besides.
+# The characters that JSON escapes; and these with all that are not printable ASCII.
 _BEYOND_JSON: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 _BEYOND_PLAIN: Ranges = ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, _LAST))
 
 
 class _Unfit(Exception):
-    """The expression cannot be a pattern."""
+    """The expression cannot be converted to a pattern."""
 
 
 class _Token(NamedTuple):
@@ -62,22 +62,23 @@ class _Token(NamedTuple):
 
 @lru_cache(maxsize=64)
 def pattern_of(regex: str, reading: Reading) -> str | None:
-    """The regular expression as an anchored pattern for a backend that reads patterns so; None if there is none.
+    """Convert a regular expression to an anchored pattern for a backend with this reading; None if that is impossible.
 
-    `regex` is of RE2's syntax, without dots (see `grammars.plain_regex`).
+    `regex` has RE2's syntax, without dots (see `regex.plain_regex`).
     """
     try:
         tokens = _tokens(regex)
         if reading != "json":
             return _anchored(tokens, reading)
-        # xgrammar takes a pattern as JSON only if it would match nothing otherwise: every text must need an escape.
+        # Every text must need an escape: xgrammar matches a pattern with the source only if it would match nothing otherwise.
         return _anchored(tokens, "json" if _always_escaped(tokens) else "alike")
     except _Unfit:
         return None
 
 
 def _tokens(regex: str) -> list[_Token]:
-    at, found = 0, [_Token("GROUP", "")]
+    at = 0
+    found = [_Token("GROUP", "")]
     while at < len(regex):
         match = _PIECE.match(regex, at)
         if match is None:
@@ -96,7 +97,7 @@ def _anchored(tokens: list[_Token], reading: Reading) -> str:
     out: list[str] = []
     for kind, text in tokens:
         if kind in ("TIMES", "GROUP"):
-            out.append("(" if text == "(?:" else text)  # llama.cpp knows no other groups
+            out.append("(" if text == "(?:" else text)  # llama.cpp supports no other groups
         else:
             out.append(_characters(_set_of(text), reading))
     pattern = f"^({''.join(out)})$"
@@ -106,8 +107,8 @@ def _anchored(tokens: list[_Token], reading: Reading) -> str:
 
 
 def _always_escaped(tokens: list[_Token]) -> bool:
-    """Whether every text of the language has a character that JSON escapes."""
-    levels = [[True, False]]  # for each open group: all options so far have one, this option has one
+    """Tell whether every text of the language has a character that JSON escapes."""
+    levels = [[True, False]]  # for each open group: whether all previous options have one, and this option
     for token, following in zip(tokens, [*tokens[1:], _Token("GROUP", "")], strict=True):
         may_be_absent = following.text in ("*", "?") or following.text.startswith("{0")
         if token.text in ("(", "(?:") and token.kind == "GROUP":
@@ -129,7 +130,7 @@ def _always_escaped(tokens: list[_Token]) -> bool:
 
 
 def _set_of(text: str) -> Ranges:
-    """The characters that a class, an escape or a single character stands for."""
+    """Return the characters that a class, an escape or a single character matches."""
     if text.startswith("[") and len(text) > 1:
         negated = text.startswith("[^")
         inside = _class(text[2:-1] if negated else text[1:-1])
@@ -143,7 +144,7 @@ def _escaped(letter: str) -> Ranges:
         return found if letter.islower() else _without(_ALL, found)
     character = _CONTROL.get(letter, letter)
     if character.isalnum():
-        raise _Unfit  # a boundary, a code, a property
+        raise _Unfit  # a boundary, a character code, a property
     return ((ord(character), ord(character)),)
 
 
@@ -182,7 +183,7 @@ def _joined(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 def _without(ranges: Ranges, holes: Ranges) -> Ranges:
-    """`ranges` less `holes`."""
+    """Subtract `holes` from `ranges`."""
     out = list(ranges)
     for low, high in holes:
         cut = [(first, min(last, low - 1)) for first, last in out] + [(max(first, high + 1), last) for first, last in out]
@@ -194,7 +195,7 @@ def _contains(ranges: Ranges, character: str) -> bool:
     return any(first <= ord(character) <= last for first, last in ranges)
 
 
-# ---- written again -----------------------------------------------------------------------------------------------------
+# ---- output -------------------------------------------------------------------------------------------------------------
 
 
 def _characters(ranges: Ranges, reading: Reading) -> str:
@@ -213,7 +214,7 @@ def _characters(ranges: Ranges, reading: Reading) -> str:
 
 
 def _written(ranges: Ranges) -> str:
-    """As a character or a class; one that has nearly everything is written by what it has not."""
+    """Write a set as a character or a class; a set without an upper end as a negated class."""
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return _quoted(chr(ranges[0][0]))
     if not ranges:
@@ -226,7 +227,7 @@ def _written(ranges: Ranges) -> str:
 
 
 def _listed(ranges: Ranges) -> str:
-    """The inside of a class. A hyphen stands first and a caret last, where no dialect needs an escape for them."""
+    """Write the members of a class: a hyphen first and a caret last, where no dialect needs an escape for them."""
     marks = "".join(mark for mark in "-^" if _contains(ranges, mark))
     others = _without(ranges, ((ord("-"), ord("-")), (ord("^"), ord("^"))))
     members = "".join(_in_class(first) if first == last else f"{_in_class(first)}-{_in_class(last)}" for first, last in others)
@@ -238,7 +239,7 @@ def _in_class(code: int) -> str:
 
 
 def _quoted(character: str) -> str:
-    """Outside of classes."""
+    """Quote a character outside of classes."""
     return "\\" + character if character in r"\.^$|?*+()[]{}" else _control(character) or character
 
 

@@ -1,7 +1,7 @@
-"""Reading grammars in the syntax of Lark: text in, rules and terminals as small trees out.
+"""Read grammars in the syntax of Lark: text in, syntax trees of rules and terminals out.
 
-The syntax is that of Lark's grammar reference, as far as custom tools use it: rules, terminals, strings, regular expressions,
-repetition, `%import common.X` and `%ignore`. Templates and other directives are refused, not guessed at.
+Supported is the part of Lark's syntax that custom tools use: rules, terminals, strings, regular expressions, repetition,
+`%import common.X` and `%ignore`. Templates and other directives are refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-#: Groups may stand in one another so deep.
+# The deepest nesting of groups.
 _DEEPEST = 50
 
 _TOKEN = re.compile(
@@ -37,17 +37,17 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 
 
 class UnknownGrammar(ValueError):
-    """The grammar is not of the syntax, or uses a part of it that is not read here; the message says which."""
+    """The grammar has a syntax error or uses an unsupported feature; the message says which."""
 
 
-class Literal(NamedTuple):
-    """A string. `any_case`: upper and lower case are the same."""
+class String(NamedTuple):
+    """A string literal. `any_case`: upper and lower case are the same."""
 
     text: str
     any_case: bool = False
 
 
-class Pattern(NamedTuple):
+class Regexp(NamedTuple):
     """A regular expression, with the letters of its flags."""
 
     source: str
@@ -55,44 +55,44 @@ class Pattern(NamedTuple):
 
 
 class CharacterRange(NamedTuple):
-    """Any one character between two."""
+    """One character of a range, both ends included."""
 
     first: str
     last: str
 
 
 class Reference(NamedTuple):
-    """A rule, or a terminal (in capital letters), by its name."""
+    """The name of a rule, or (in capital letters) of a terminal."""
 
     name: str
 
 
-class Sequence(NamedTuple):
-    """One after the other."""
+class Concatenation(NamedTuple):
+    """All parts, one after the other."""
 
     parts: tuple[Any, ...]
 
 
-class Choice(NamedTuple):
-    """One of these."""
+class Alternation(NamedTuple):
+    """One of the options."""
 
     options: tuple[Any, ...]
 
 
 class Repetition(NamedTuple):
-    """`most` is None where there is no limit."""
+    """A part repeated; `most` is None for no limit."""
 
     part: Any
     least: int
     most: int | None
 
 
-Node: TypeAlias = Literal | Pattern | CharacterRange | Reference | Sequence | Choice | Repetition
+Node: TypeAlias = String | Regexp | CharacterRange | Reference | Concatenation | Alternation | Repetition
 
 
 @dataclass
 class LarkGrammar:
-    """Rules and terminals by name; `imported`: name here → name in Lark's `common`; `ignored`: what may stand anywhere."""
+    """Rules and terminals by name; `imported`: local name → name in Lark's `common`; `ignored`: what may occur anywhere."""
 
     rules: dict[str, Node] = field(default_factory=dict)
     imported: dict[str, str] = field(default_factory=dict)
@@ -105,8 +105,8 @@ class _Token(NamedTuple):
 
 
 def read_lark(definition: str) -> LarkGrammar:
-    """The grammar. Raises `UnknownGrammar`."""
-    return _Reading(_tokens(definition)).grammar()
+    """Parse a grammar. Raises `UnknownGrammar`."""
+    return _Parser(_tokens(definition)).grammar()
 
 
 def _tokens(definition: str) -> list[_Token]:
@@ -116,7 +116,7 @@ def _tokens(definition: str) -> list[_Token]:
         match = _TOKEN.match(definition, at)
         if match is None:
             line = definition.count("\n", 0, at) + 1
-            raise UnknownGrammar(f"line {line} of the grammar is not understood")
+            raise UnknownGrammar(f"line {line} of the grammar is not valid")
         at = match.end()
         kind = str(match.lastgroup)
         if kind != "SPACE":
@@ -124,8 +124,8 @@ def _tokens(definition: str) -> list[_Token]:
     return found
 
 
-class _Reading:
-    """Recursive descent over the tokens."""
+class _Parser:
+    """A recursive descent parser."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -140,29 +140,29 @@ class _Reading:
                 name = _named(_HEAD, token.text)["name"]
                 if name in grammar.rules:
                     raise UnknownGrammar(f"{name} is defined twice")
-                grammar.rules[name] = self._choice()
+                grammar.rules[name] = self._alternation()
             elif token.kind == "IMPORT":
                 grammar.imported.update(_imported(token.text))
             elif token.kind == "IGNORE":
-                grammar.ignored.append(self._choice())
+                grammar.ignored.append(self._alternation())
             else:
                 self._refuse(token)
         return grammar
 
-    def _choice(self) -> Node:
-        options = [self._sequence()]
+    def _alternation(self) -> Node:
+        options = [self._concatenation()]
         while self._take("|"):
-            options.append(self._sequence())
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+            options.append(self._concatenation())
+        return options[0] if len(options) == 1 else Alternation(tuple(options))
 
-    def _sequence(self) -> Node:
+    def _concatenation(self) -> Node:
         parts: list[Node] = []
         while (part := self._repeated()) is not None:
             parts.append(part)
         token = self._peek()
         if token is not None and token.kind == "ALIAS":
             self._at += 1
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _repeated(self) -> Node | None:
         part = self._atom()
@@ -188,17 +188,17 @@ class _Reading:
             return Reference(token.text)
         if token.kind == "REGEXP":
             source, _, flags = token.text[1:].rpartition("/")
-            return Pattern(source.replace(r"\/", "/"), flags)
-        first = _literal(token.text)
+            return Regexp(source.replace(r"\/", "/"), flags)
+        first = _string(token.text)
         following = self._peek()
         if following is None or following.kind != "RANGE":
             return first
         self._at += 1
         return CharacterRange(first.text, self._range_end(first))
 
-    def _range_end(self, first: Literal) -> str:
+    def _range_end(self, first: String) -> str:
         token = self._peek()
-        last = _literal(token.text) if token is not None and token.kind == "STRING" else Literal("")
+        last = _string(token.text) if token is not None and token.kind == "STRING" else String("")
         self._at += 1
         if len(first.text) != 1 or len(last.text) != 1 or last.text < first.text:
             raise UnknownGrammar("a range needs two characters, the smaller one first")
@@ -207,8 +207,8 @@ class _Reading:
     def _group(self, end: str) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise UnknownGrammar("its groups are nested too deep")
-        inner = self._choice()
+            raise UnknownGrammar("its groups are nested too deeply")
+        inner = self._alternation()
         self._depth -= 1
         if not self._take(end):
             raise UnknownGrammar(f"a {end} is missing")
@@ -224,13 +224,13 @@ class _Reading:
         return found
 
     def _refuse(self, token: _Token) -> NoReturn:
-        raise UnknownGrammar(f"{token.text[:40]!r} is not understood where it stands")
+        raise UnknownGrammar(f"{token.text[:40]!r} is not valid here")
 
 
 def _named(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     match = pattern.match(text)
     if match is None:
-        raise UnknownGrammar(f"{text[:40]!r} is not understood")
+        raise UnknownGrammar(f"{text[:40]!r} is not valid")
     return match
 
 
@@ -243,9 +243,9 @@ def _imported(line: str) -> dict[str, str]:
     return {name.strip(): name.strip() for name in match["many"].split(",") if name.strip()}
 
 
-def _literal(text: str) -> Literal:
+def _string(text: str) -> String:
     body, _, flag = text[1:].rpartition('"')
-    return Literal(_ESCAPE.sub(_character, body), flag == "i")
+    return String(_ESCAPE.sub(_character, body), flag == "i")
 
 
 def _character(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""The grammars of custom tools as regular expressions: what can be matched in linear time, and what a backend can enforce.
+"""Convert the grammars of custom tools to regular expressions, which a backend can enforce and RE2 matches in linear time.
 
-A grammar in Lark's syntax without recursion describes a regular language, and becomes one regular expression (of RE2's
-syntax, which the whole text has to match). That is so for the grammars that clients send: patches, scripts with a head line,
-queries. It is a little more generous than Lark, whose terminals take as much text as they can whatever follows.
+A grammar in Lark's syntax without recursion describes a regular language and becomes one regular expression in RE2's syntax,
+to be matched with the whole text. The grammars that clients send are of this kind: patches, scripts with a header line,
+queries. The expression is slightly more permissive than Lark, whose terminals are greedy without backtracking.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import re
 from functools import lru_cache
 
 from proxy.request.grammar.lark_reader import (
+    Alternation,
     CharacterRange,
-    Choice,
+    Concatenation,
     LarkGrammar,
-    Literal,
     Node,
-    Pattern,
     Reference,
+    Regexp,
     Repetition,
-    Sequence,
+    String,
     UnknownGrammar,
     read_lark,
 )
 from proxy.wire.tools import Grammar
 
-#: A definition longer than this is neither read nor explained to the model, in characters.
+# The longest definition that is converted or explained to the model, in characters.
 LONGEST_DEFINITION = 16 * 1024
-#: A regular expression longer than this is not made, in characters: rules that double each other grow without end.
+# The longest regular expression, in characters: rules that double each other grow exponentially.
 LONGEST_REGEX = 32 * 1024
-#: Rules may stand in one another so deep.
+# The deepest nesting of rules.
 _DEEPEST = 100
 _SPECIAL = frozenset(r"\.^$|?*+()[]{}-")
-#: An escaped character, a class of characters, or any other character of a regular expression.
+# An escaped character, a class of characters, or any other character of a regular expression.
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]|[^\\\[]", re.DOTALL)
 _CONTROL = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\f": r"\f", "\v": r"\v"}
 
-#: Lark's `common` terminals.
+# Lark's `common` terminals.
 _COMMON = {
     "DIGIT": "[0-9]",
     "HEXDIGIT": "[0-9A-Fa-f]",
@@ -67,10 +67,10 @@ _COMMON = {
 
 @lru_cache(maxsize=64)
 def regex_of(grammar: Grammar) -> str:
-    """The regular expression, in RE2's syntax, that the whole input of a tool has to match.
+    """Return the regular expression, in RE2's syntax, that the whole input of a tool must match.
 
-    Raises `UnknownGrammar` if there is none: the grammar is recursive, too large, or not understood. Whether a terminal is a
-    regular expression that RE2 knows is for RE2 to say.
+    Raises `UnknownGrammar` if the grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the regular
+    expression of a terminal is not checked here.
     """
     if len(grammar.definition) > LONGEST_DEFINITION:
         raise UnknownGrammar("it is too long")
@@ -79,17 +79,17 @@ def regex_of(grammar: Grammar) -> str:
     try:
         return _Conversion(read_lark(grammar.definition)).regex()
     except RecursionError:
-        raise UnknownGrammar("it is nested too deep") from None
+        raise UnknownGrammar("it is nested too deeply") from None
 
 
 class _Conversion:
-    """Rules are put in where they are named, until no name is left."""
+    """Replaces the names of rules by their definitions until no name is left."""
 
     def __init__(self, grammar: LarkGrammar) -> None:
         self._grammar = grammar
         self._done: dict[str, str] = {}
         self._open: list[str] = []
-        self._between = ""  # what may stand before and behind every terminal
+        self._between = ""  # ignored text that may occur before and after every terminal
         if grammar.ignored:
             ignored = "|".join(self._node(node, lexical=True) for node in grammar.ignored)
             self._between = f"(?:{ignored})*"
@@ -106,7 +106,7 @@ class _Conversion:
         if name in self._open:
             raise UnknownGrammar(f"{name} contains itself: the grammar is recursive")
         if len(self._open) >= _DEEPEST:
-            raise UnknownGrammar("its rules are nested too deep")
+            raise UnknownGrammar("its rules are nested too deeply")
         node = self._grammar.rules.get(name)
         if node is None:
             common = _COMMON.get(self._grammar.imported.get(name, ""))
@@ -117,21 +117,21 @@ class _Conversion:
             self._open.append(name)
             text = self._node(node, lexical=_is_terminal(name))
             self._open.pop()
-            text = f"(?:{text})" if isinstance(node, Choice) else text
+            text = f"(?:{text})" if isinstance(node, Alternation) else text
         self._done[name] = text
         return text
 
     def _node(self, node: Node, lexical: bool) -> str:
-        """`lexical`: inside a terminal, where nothing is ignored."""
+        """Convert a node. `lexical`: it is inside a terminal, where nothing is ignored."""
         match node:
-            case Literal() | Pattern() | CharacterRange():
+            case String() | Regexp() | CharacterRange():
                 return self._terminal(_leaf(node), lexical)
             case Reference(name):
                 text = self._rule(name)
                 return self._terminal(text, lexical) if _is_terminal(name) else text
-            case Sequence(parts):
+            case Concatenation(parts):
                 return self._bounded("".join(_grouped(part, self._node(part, lexical)) for part in parts))
-            case Choice(options):
+            case Alternation(options):
                 return self._bounded("|".join(self._node(option, lexical) for option in options))
             case Repetition(part, least, most):
                 return self._bounded(f"(?:{self._node(part, lexical)}){_times(least, most)}")
@@ -141,17 +141,17 @@ class _Conversion:
 
     def _bounded(self, text: str) -> str:
         if len(text) > LONGEST_REGEX:
-            raise UnknownGrammar("as a regular expression it is too long")
+            raise UnknownGrammar("its regular expression is too long")
         return text
 
 
 def _is_terminal(name: str) -> bool:
-    """Names in capital letters; an underscore may lead."""
+    """Tell whether a name is in capital letters, after leading underscores."""
     return name.lstrip("_")[:1].isupper()
 
 
 def _grouped(node: Node, text: str) -> str:
-    return f"(?:{text})" if isinstance(node, Choice) else text
+    return f"(?:{text})" if isinstance(node, Alternation) else text
 
 
 def _times(least: int, most: int | None) -> str:
@@ -165,26 +165,26 @@ def _times(least: int, most: int | None) -> str:
     return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
 
 
-def _leaf(node: Literal | Pattern | CharacterRange) -> str:
-    if isinstance(node, Literal):
+def _leaf(node: String | Regexp | CharacterRange) -> str:
+    if isinstance(node, String):
         return "".join(map(_any_case if node.any_case else quoted, node.text))
     if isinstance(node, CharacterRange):
         return f"[{quoted(node.first)}-{quoted(node.last)}]"
     if set(node.flags) - set("imslu"):
-        raise UnknownGrammar(f"the flags {node.flags} of a regular expression are not understood")
+        raise UnknownGrammar(f"the flags {node.flags} of a regular expression are not supported")
     flags = "".join(sorted(set(node.flags) & set("im")))
     return f"(?{flags}:{plain_regex(node.source, dot_all='s' in node.flags)})"
 
 
 def _any_case(character: str) -> str:
-    """The character in either case: flags are not known to all engines."""
+    """Match the character in either case; not all engines support flags."""
     cases = dict.fromkeys((character, character.lower(), character.upper()))
     single = [quoted(case) for case in cases if len(case) == 1]
     return single[0] if len(single) == 1 else f"[{''.join(single)}]"
 
 
 def quoted(character: str) -> str:
-    """A character that stands for itself in a regular expression."""
+    """Quote a character for use in a regular expression."""
     if character in _CONTROL:
         return _CONTROL[character]
     if character < " ":
@@ -193,13 +193,13 @@ def quoted(character: str) -> str:
 
 
 def plain_regex(source: str, *, dot_all: bool = False) -> str:
-    """A regular expression with every dot written out, since engines differ in whether it takes the end of a line.
+    """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line.
 
-    Raises `UnknownGrammar` if it does not close the groups that it opens and no others: put into a larger one, it would reach
-    into what stands beside it.
+    Raises `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression.
     """
     out: list[str] = []
-    depth, at = 0, 0
+    depth = 0
+    at = 0
     while at < len(source):
         piece = _PIECE.match(source, at)
         if piece is None:

@@ -1,4 +1,4 @@
-"""Tool calls and their outputs in the history, whatever their item type, as calls of functions."""
+"""Read the tool calls of the input and their outputs, of any item type, as function calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import msgspec
 from proxy.request.fields import Object, filled_text, objects, optional_text, required_object, text, wrong_type
 from proxy.request.input.content import Output, screenshot, tool_output
 from proxy.request.input.items import Entry
-from proxy.request.loss_report import Ledger
+from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 
 
-class Call(NamedTuple):
-    """A call as the model made it: `arguments` is the text of a JSON object. `output` is set by tools that ran elsewhere
-    and report call and result in one item."""
+class InputCall(NamedTuple):
+    """A call as the model made it: `arguments` is the text of a JSON object.
+
+    `output` is set for tools that ran elsewhere and report call and result in one item.
+    """
 
     call_id: str
     name: str
@@ -26,93 +28,94 @@ class Call(NamedTuple):
     output: Output | None = None
 
 
-class CallReader:
+class CallItemReader:
     """Reads the call and output items of one request."""
 
-    def __init__(self, catalog: Catalog, ledger: Ledger) -> None:
+    def __init__(self, catalog: Catalog, report: LossReport) -> None:
         self._catalog = catalog
-        self._ledger = ledger
+        self._report = report
 
-    def call(self, entry: Entry) -> Call | None:
-        """The call of an item whose type is in `CALL_TYPES`; None if it is one that cannot be shown to the model."""
+    def call(self, entry: Entry) -> InputCall | None:
+        """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""
         return _CALLS[entry.kind](self, entry.item, entry.path)
 
     def output(self, entry: Entry) -> Output:
-        """The output of an item whose type is in `OUTPUT_TYPES`."""
+        """Return the output of an item whose type is in `OUTPUT_TYPES`."""
         return _OUTPUTS[entry.kind](self, entry.item, entry.path)
 
-    def _function_call(self, item: Object, path: str) -> Call:
-        self._ledger.preserved("item", "function_call")
-        return Call(_call_id(item, path), self._client_name(item, path, "function"), self._arguments(item, path))
+    def _function_call(self, item: Object, path: str) -> InputCall:
+        self._report.preserved("item", "function_call")
+        return InputCall(_call_id(item, path), self._client_name(item, path, "function"), self._arguments(item, path))
 
-    def _custom_tool_call(self, item: Object, path: str) -> Call:
-        self._ledger.adapted("item", "custom_tool_call", "shown as a function call")
+    def _custom_tool_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "custom_tool_call", "shown as a function call")
         arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
-        return Call(_call_id(item, path), self._client_name(item, path, "custom"), arguments)
+        return InputCall(_call_id(item, path), self._client_name(item, path, "custom"), arguments)
 
-    def _local_shell_call(self, item: Object, path: str) -> Call:
+    def _local_shell_call(self, item: Object, path: str) -> InputCall:
         action = _without_nulls(required_object(item, "action", path), "type")
         return self._builtin_call(item, path, "local_shell", action)
 
-    def _shell_call(self, item: Object, path: str) -> Call:
+    def _shell_call(self, item: Object, path: str) -> InputCall:
         return self._builtin_call(item, path, "shell", _without_nulls(required_object(item, "action", path)))
 
-    def _apply_patch_call(self, item: Object, path: str) -> Call:
+    def _apply_patch_call(self, item: Object, path: str) -> InputCall:
         return self._builtin_call(item, path, "apply_patch", _without_nulls(required_object(item, "operation", path)))
 
-    def _tool_search_call(self, item: Object, path: str) -> Call | None:
+    def _tool_search_call(self, item: Object, path: str) -> InputCall | None:
         if item.get("call_id") is None:
-            self._ledger.ignored("item", "tool_search_call", "the search was run by another server", path)
+            self._report.ignored("item", "tool_search_call", "the search was run by another server", path)
             return None
         arguments = item.get("arguments")
         if isinstance(arguments, str):
             arguments = _parsed(arguments)
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
-    def _builtin_call(self, item: Object, path: str, kind: ToolKind, arguments: Object) -> Call:
-        self._ledger.adapted("item", f"{kind}_call", "shown as a function call")
-        return Call(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
+    def _builtin_call(self, item: Object, path: str, kind: ToolKind, arguments: Object) -> InputCall:
+        self._report.adapted("item", f"{kind}_call", "shown as a function call")
+        return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
 
-    def _computer_call(self, item: Object, path: str) -> Call:
-        self._ledger.adapted("item", "computer_call", "shown as a function call")
-        return Call(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
+    def _computer_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "computer_call", "shown as a function call")
+        return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
 
-    def _mcp_call(self, item: Object, path: str) -> Call:
-        self._ledger.adapted("item", "mcp_call", "shown as a function call with its output")
-        name, server = text(item, "name", path), text(item, "server_label", path)
+    def _mcp_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "mcp_call", "shown as a function call with its output")
+        name = text(item, "name", path)
+        server = text(item, "server_label", path)
         error = item.get("error")
         output = optional_text(item, "output", path) or (f"Error: {_as_text(error)}" if error is not None else "")
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("function", name, server)
-        return Call(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
+        return InputCall(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
 
-    def _code_interpreter_call(self, item: Object, path: str) -> Call:
-        self._ledger.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
+    def _code_interpreter_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
         arguments = _json({"code": optional_text(item, "code", path) or ""})
         logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-        return Call(filled_text(item, "id", path), "code_interpreter", arguments, Output("\n".join(logs), []))
+        return InputCall(filled_text(item, "id", path), "code_interpreter", arguments, Output("\n".join(logs), []))
 
-    def _file_search_call(self, item: Object, path: str) -> Call | None:
+    def _file_search_call(self, item: Object, path: str) -> InputCall | None:
         results = objects(item, "results", path)
         if not results:
-            self._ledger.ignored("item", "file_search_call", "it carries no results", path, matters=False)
+            self._report.ignored("item", "file_search_call", "it has no results", path, matters=False)
             return None
-        self._ledger.adapted("item", "file_search_call", "shown as a function call with its results")
-        shown = [_json(_chosen(result, "filename", "text")) for result in results]
+        self._report.adapted("item", "file_search_call", "shown as a function call with its results")
+        texts = [_json(_chosen(result, "filename", "text")) for result in results]
         arguments = _json(_chosen(item, "queries"))
-        return Call(filled_text(item, "id", path), "file_search", arguments, Output("\n".join(shown), []))
+        return InputCall(filled_text(item, "id", path), "file_search", arguments, Output("\n".join(texts), []))
 
-    def _program(self, item: Object, path: str) -> Call:
-        """Code that the model wrote for OpenAI's servers, which made calls; those are items of their own."""
-        self._ledger.adapted("item", "program", "shown as a function call")
-        return Call(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
+    def _program(self, item: Object, path: str) -> InputCall:
+        """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
+        self._report.adapted("item", "program", "shown as a function call")
+        return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
 
     def _client_name(self, item: Object, path: str, kind: ToolKind) -> str:
         name = filled_text(item, "name", path)
         return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
 
     def _arguments(self, item: Object, path: str) -> str:
-        """Arguments as the client sent them if they are a JSON object; chat servers refuse a request with any others."""
+        """Return the arguments as sent if they are a JSON object, else `{}`; chat servers refuse anything but an object."""
         arguments = item.get("arguments")
         if isinstance(arguments, dict):
             return _json(arguments)
@@ -121,43 +124,48 @@ class CallReader:
         if not arguments:
             return "{}"
         if _parsed(arguments) is None:
-            self._ledger.adapted("content", "arguments", "arguments that are no JSON object were replaced by {}")
+            self._report.adapted("content", "arguments", "arguments that are not a JSON object were replaced by {}")
             return "{}"
         return arguments
 
     def _plain_output(self, item: Object, path: str) -> Output:
-        self._ledger.preserved("item", str(item["type"]))
-        return tool_output(item.get("output"), f"{path}.output", self._ledger)
+        self._report.preserved("item", str(item["type"]))
+        return tool_output(item.get("output"), f"{path}.output", self._report)
 
     def _shell_output(self, item: Object, path: str) -> Output:
-        self._ledger.adapted("item", "shell_call_output", "shown as text")
+        self._report.adapted("item", "shell_call_output", "shown as text")
         runs = objects(item, "output", path)
         return Output("\n\n".join(_shell_run(run, f"{path}.output[{index}]") for index, run in enumerate(runs)), [])
 
     def _apply_patch_output(self, item: Object, path: str) -> Output:
-        self._ledger.adapted("item", "apply_patch_call_output", "shown as text")
+        self._report.adapted("item", "apply_patch_call_output", "shown as text")
         lines = [optional_text(item, "status", path), optional_text(item, "output", path)]
         return Output("\n".join(filter(None, lines)), [])
 
     def _tool_search_output(self, item: Object, path: str) -> Output:
-        self._ledger.adapted("item", "tool_search_output", "the tools are declared, and named in a tool message")
+        self._report.adapted("item", "tool_search_output", "the tools are declared, and named in a tool message")
         names = self._catalog.names_declared_at(f"{path}.tools")
         return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
 
     def _program_output(self, item: Object, path: str) -> Output:
-        self._ledger.adapted("item", "program_output", "shown as text")
+        self._report.adapted("item", "program_output", "shown as text")
         return Output(text(item, "result", path), [])
 
     def _computer_output(self, item: Object, path: str) -> Output:
-        self._ledger.adapted("item", "computer_call_output", "the screenshot follows in a user message")
-        return screenshot(required_object(item, "output", path), f"{path}.output", self._ledger)
+        self._report.adapted("item", "computer_call_output", "the screenshot follows in a user message")
+        return screenshot(required_object(item, "output", path), f"{path}.output", self._report)
 
 
 def output_call_id(entry: Entry) -> str:
-    """The id of the call that an output item answers; `local_shell_call_output` names it `id`."""
+    """Return the id of the call that an output item answers; `local_shell_call_output` calls it `id`."""
     if entry.kind == "local_shell_call_output" and entry.item.get("call_id") is None:
         return text(entry.item, "id", entry.path)
     return _call_id(entry.item, entry.path)
+
+
+def is_foreign_search(entry: Entry) -> bool:
+    """Tell whether this is the output of a tool search run by another server: it has tools, but no call in the input."""
+    return entry.kind == "tool_search_output" and entry.item.get("call_id") is None
 
 
 def _call_id(item: Object, path: str) -> str:
@@ -194,35 +202,35 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 
 
 def _parsed(arguments: str) -> Object | None:
-    """The arguments as an object, None if they are none."""
+    """Parse the arguments; return None if they are not a JSON object."""
     try:
         return _any_object.decode(arguments)
     except (ValueError, RecursionError):
         return None
 
 
-_CALLS: dict[str, Callable[[CallReader, Object, str], Call | None]] = {
-    "function_call": CallReader._function_call,
-    "custom_tool_call": CallReader._custom_tool_call,
-    "local_shell_call": CallReader._local_shell_call,
-    "shell_call": CallReader._shell_call,
-    "apply_patch_call": CallReader._apply_patch_call,
-    "tool_search_call": CallReader._tool_search_call,
-    "computer_call": CallReader._computer_call,
-    "mcp_call": CallReader._mcp_call,
-    "code_interpreter_call": CallReader._code_interpreter_call,
-    "file_search_call": CallReader._file_search_call,
-    "program": CallReader._program,
+_CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
+    "function_call": CallItemReader._function_call,
+    "custom_tool_call": CallItemReader._custom_tool_call,
+    "local_shell_call": CallItemReader._local_shell_call,
+    "shell_call": CallItemReader._shell_call,
+    "apply_patch_call": CallItemReader._apply_patch_call,
+    "tool_search_call": CallItemReader._tool_search_call,
+    "computer_call": CallItemReader._computer_call,
+    "mcp_call": CallItemReader._mcp_call,
+    "code_interpreter_call": CallItemReader._code_interpreter_call,
+    "file_search_call": CallItemReader._file_search_call,
+    "program": CallItemReader._program,
 }
-_OUTPUTS: dict[str, Callable[[CallReader, Object, str], Output]] = {
-    "function_call_output": CallReader._plain_output,
-    "custom_tool_call_output": CallReader._plain_output,
-    "local_shell_call_output": CallReader._plain_output,
-    "shell_call_output": CallReader._shell_output,
-    "apply_patch_call_output": CallReader._apply_patch_output,
-    "tool_search_output": CallReader._tool_search_output,
-    "computer_call_output": CallReader._computer_output,
-    "program_output": CallReader._program_output,
+_OUTPUTS: dict[str, Callable[[CallItemReader, Object, str], Output]] = {
+    "function_call_output": CallItemReader._plain_output,
+    "custom_tool_call_output": CallItemReader._plain_output,
+    "local_shell_call_output": CallItemReader._plain_output,
+    "shell_call_output": CallItemReader._shell_output,
+    "apply_patch_call_output": CallItemReader._apply_patch_output,
+    "tool_search_output": CallItemReader._tool_search_output,
+    "computer_call_output": CallItemReader._computer_output,
+    "program_output": CallItemReader._program_output,
 }
 CALL_TYPES = frozenset(_CALLS)
 OUTPUT_TYPES = frozenset(_OUTPUTS)

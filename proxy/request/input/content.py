@@ -1,7 +1,7 @@
-"""Content parts: what a message or a tool output says, in the parts that Chat Completions knows.
+"""Translate the content of messages and tool outputs into the content parts of Chat Completions.
 
-Text parts of one user message or tool output are joined with a line feed where nothing else stands between them, because
-many templates take strings only; parts of one assistant message are pieces of one text and are joined as they are.
+A user message or tool output that consists of text parts alone becomes one string, joined with line feeds, because many
+templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly.
 """
 
 from __future__ import annotations
@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from proxy.request.fields import (
-    Object,
-    missing,
-    object_list,
-    optional_text,
-    required_object,
-    shown,
-    text,
-    wrong_type,
-)
-from proxy.request.loss_report import Ledger
+from proxy.request.fields import Object, missing, object_list, optional_text, quote, required_object, text, wrong_type
+from proxy.request.loss_report import LossReport
 from proxy.wire.errors import ApiError, invalid_request
 
 _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -27,45 +18,45 @@ _DETAILS = frozenset({"auto", "low", "high"})
 
 
 class Output(NamedTuple):
-    """What a tool returned: text for the tool message, and the parts that only a user message may carry."""
+    """The output of a tool: text for the tool message, and the parts that only a user message may have."""
 
     text: str
     media: list[Object]
 
 
-def user_content(content: object, path: str, ledger: Ledger) -> str | list[Object]:
-    """The content of a user message: a string if it is text alone, else chat parts. Raises `ApiError` 400."""
+def user_content(content: object, path: str, report: LossReport) -> str | list[Object]:
+    """Return the content of a user message: a string if it is text alone, else chat parts. Raises `ApiError` 400."""
     if isinstance(content, str):
         return content
-    parts = [_chat_part(part, param, ledger) for part, param in _parts(content, path)]
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
 
 
-def system_text(content: object, path: str, ledger: Ledger) -> str:
-    """The text of a system or developer message; such a message can carry nothing else in a chat request."""
+def system_text(content: object, path: str, report: LossReport) -> str:
+    """Return the text of a system or developer message, which can have nothing else in a chat request."""
     if isinstance(content, str):
         return content
     texts = []
     for part, param in _parts(content, path):
-        chat_part = _chat_part(part, param, ledger)
+        chat_part = _chat_part(part, param, report)
         if chat_part["type"] == "text":
             texts.append(chat_part["text"])
         else:
-            ledger.ignored("content", part["type"], "a system message is text only", param)
+            report.ignored("content", part["type"], "a system message is text only", param)
     return "\n\n".join(texts)
 
 
-def assistant_text(content: object, path: str, ledger: Ledger) -> str:
-    """The text of an assistant message, refusals included (templates do not show the chat field `refusal`)."""
+def assistant_text(content: object, path: str, report: LossReport) -> str:
+    """Return the text of an assistant message, refusals included (templates ignore the chat field `refusal`)."""
     if isinstance(content, str):
         return content
     texts = []
     for part, param in _parts(content, path):
         kind = text(part, "type", param)
         if kind == "refusal":
-            ledger.adapted("content", "refusal", "sent back as text")
+            report.adapted("content", "refusal", "sent back as text")
             texts.append(text(part, "refusal", param))
         elif kind in _TEXT_TYPES:
             texts.append(text(part, "text", param))
@@ -74,20 +65,20 @@ def assistant_text(content: object, path: str, ledger: Ledger) -> str:
     return "".join(texts)
 
 
-def tool_output(content: object, path: str, ledger: Ledger) -> Output:
-    """What a tool returned, from a string or a list of parts. Raises `ApiError` 400."""
+def tool_output(content: object, path: str, report: LossReport) -> Output:
+    """Return the output of a tool, given as a string or a list of parts. Raises `ApiError` 400."""
     if isinstance(content, str):
         return Output(content, [])
     if content is None:
         raise missing(path)
-    parts = [_chat_part(part, param, ledger) for part, param in _parts(content, path)]
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
     media = [part for part in parts if part["type"] != "text"]
     return Output("\n".join(texts), media)
 
 
 def reasoning_text(item: Object, path: str) -> str:
-    """All of a reasoning item's text: its content where there is some, else its summary. Nulls are nothing."""
+    """Return the text of a reasoning item: its content, or its summary if the content is empty or null."""
     for key in ("content", "summary"):
         found = item.get(key)
         texts = [text(part, "text", param) for part, param in _parts(found, f"{path}.{key}")] if found else []
@@ -96,9 +87,9 @@ def reasoning_text(item: Object, path: str) -> str:
     return ""
 
 
-def screenshot(picture: Object, path: str, ledger: Ledger) -> Output:
-    """The output of a computer call: one picture."""
-    return Output("", [_image(picture, path, ledger)])
+def screenshot(image: Object, path: str, report: LossReport) -> Output:
+    """Return the output of a computer call: one image."""
+    return Output("", [_image(image, path, report)])
 
 
 def _parts(content: object, path: str) -> list[tuple[Object, str]]:
@@ -109,35 +100,35 @@ def _parts(content: object, path: str) -> list[tuple[Object, str]]:
     return [(part, f"{path}[{index}]") for index, part in enumerate(object_list(content, path))]
 
 
-def _chat_part(part: Object, param: str, ledger: Ledger) -> Object:
+def _chat_part(part: Object, param: str, report: LossReport) -> Object:
     kind = text(part, "type", param)
     if part.get("prompt_cache_breakpoint") is not None:
         reason = "the backend decides what it caches"
-        ledger.ignored("content", "prompt_cache_breakpoint", reason, f"{param}.prompt_cache_breakpoint", matters=False)
+        report.ignored("content", "prompt_cache_breakpoint", reason, f"{param}.prompt_cache_breakpoint", matters=False)
     if kind in _TEXT_TYPES:
         return {"type": "text", "text": text(part, "text", param)}
     read = _MEDIA.get(kind)
     if read is None:
         raise _unknown_part(part, param)
-    return read(part, param, ledger)
+    return read(part, param, report)
 
 
-def _image(part: Object, param: str, ledger: Ledger) -> Object:
+def _image(part: Object, param: str, report: LossReport) -> Object:
     url = optional_text(part, "image_url", param)
     if not url:
         raise _without_source(part, param, "image_url")
-    ledger.preserved("content", "input_image")
+    report.preserved("content", "input_image")
     image: Object = {"url": url}
     detail = optional_text(part, "detail", param)
     if detail in _DETAILS:
         image["detail"] = detail
     elif detail is not None:
         image["detail"] = "high"
-        ledger.adapted("content", "input_image", "the detail level is not one that chat servers know: high is sent")
+        report.adapted("content", "input_image", "chat servers do not support the detail level: sent as high")
     return {"type": "image_url", "image_url": image}
 
 
-def _file(part: Object, param: str, ledger: Ledger) -> Object:
+def _file(part: Object, param: str, report: LossReport) -> Object:
     found: Object = {}
     for key in ("filename", "file_data", "file_url"):
         value = optional_text(part, key, param)
@@ -146,24 +137,23 @@ def _file(part: Object, param: str, ledger: Ledger) -> Object:
     if "file_data" not in found and "file_url" not in found:
         raise _without_source(part, param, "file_data")
     if optional_text(part, "detail", param) not in (None, "auto"):
-        ledger.ignored("content", "file_detail", "chat servers know it of images only", f"{param}.detail", matters=False)
+        report.ignored("content", "file_detail", "chat servers know it of images only", f"{param}.detail", matters=False)
     if "file_url" in found:
-        ledger.adapted("content", "input_file", "sent as a file part with file_url, which few chat servers fetch")
+        report.adapted("content", "input_file", "sent as a file part with file_url, which few chat servers fetch")
     else:
-        ledger.preserved("content", "input_file")
+        report.preserved("content", "input_file")
     return {"type": "file", "file": found}
 
 
-def _audio(part: Object, param: str, ledger: Ledger) -> Object:
+def _audio(part: Object, param: str, report: LossReport) -> Object:
     audio = required_object(part, "input_audio", param)
     path = f"{param}.input_audio"
-    ledger.preserved("content", "input_audio")
-    data, layout = text(audio, "data", path), text(audio, "format", path)
-    return {"type": "input_audio", "input_audio": {"data": data, "format": layout}}
+    report.preserved("content", "input_audio")
+    return {"type": "input_audio", "input_audio": {"data": text(audio, "data", path), "format": text(audio, "format", path)}}
 
 
-def _video(part: Object, param: str, ledger: Ledger) -> Object:
-    ledger.preserved("content", "input_video")
+def _video(part: Object, param: str, report: LossReport) -> Object:
+    report.preserved("content", "input_video")
     return {"type": "video_url", "video_url": {"url": text(part, "video_url", param)}}
 
 
@@ -175,11 +165,11 @@ def _without_source(part: Object, param: str, key: str) -> ApiError:
 
 
 def _unknown_part(part: Object, param: str) -> ApiError:
-    kind = text(part, "type", param)
-    return invalid_request(f"Invalid value: {shown(kind)} is not a part type here.", f"{param}.type", "invalid_value")
+    message = f"Invalid value: {quote(text(part, 'type', param))} is not a supported content part type."
+    return invalid_request(message, f"{param}.type", "invalid_value")
 
 
-_MEDIA: dict[str, Callable[[Object, str, Ledger], Object]] = {
+_MEDIA: dict[str, Callable[[Object, str, LossReport], Object]] = {
     "input_image": _image,
     "computer_screenshot": _image,
     "input_file": _file,

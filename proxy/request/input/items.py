@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-from proxy.request.fields import Object, missing, object_list, optional_text, shown, text
+from proxy.request.fields import Object, missing, object_list, optional_text, quote, text
 from proxy.wire.errors import ApiError, invalid_request
 
 ResolveItem = Callable[[str], "dict[str, Any] | None"]
@@ -22,31 +22,43 @@ class Entry(NamedTuple):
 def entries(
     source: str | list[Any] | None,
     resolve_item: ResolveItem | None,
-    history: Sequence[Object] = (),
-    replaced: Container[int] = (),
+    history: Sequence[Object],
+    replaced: Container[int],
+    limit: int,
 ) -> list[Entry]:
-    """The history, then the input, in order; a string is one user message. Item references stand for what they refer to.
+    """Return the history, then the input, in order, with item references resolved; a string is one user message.
 
-    A reference to an item that the input itself holds adds nothing: the item is there already. Items of the input whose
-    places are in `replaced` are checked and left out. Raises `ApiError` 400.
+    A reference to an item that the input itself contains is dropped, since the item is there already. Items of the input
+    whose positions are in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a
+    body within its size limit can still contain millions.
     """
-    return entries_at(history, "history") + _input(source, resolve_item, replaced)
+    count = len(history) + (len(source) if isinstance(source, list) else 1)
+    if count > limit:
+        raise too_long("input", count, limit, "items, the history included" if history else "items")
+    if isinstance(source, str):
+        message = {"type": "message", "role": "user", "content": source}
+        return [*entries_at(history, "history"), Entry("input", "message", message)]
+    return entries_at(history, "history") + _from_list(source or [], resolve_item, replaced)
 
 
 def entries_at(items: Sequence[Object], path: str) -> list[Entry]:
-    """The items of a list that stands at `path`, as they are. Raises `ApiError` 400."""
+    """Return the items of a list at `path`, references unresolved. Raises `ApiError` 400."""
     return [_entry(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
+def too_long(param: str, found: int, limit: int, what: str) -> ApiError:
+    """Return the error for a list with more elements than a request may have."""
+    message = f"Invalid '{param}': array too long. Expected at most {limit} {what}, but got {found} instead."
+    return invalid_request(message, param, "array_above_max_length")
+
+
 def _entry(item: Object, path: str) -> Entry:
-    optional_text(item, "id", path)  # what stores and refers to items later takes it for a string
+    optional_text(item, "id", path)  # the store, and references to items, rely on its type
     return Entry(path, _kind(item, path), item)
 
 
-def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
-    if isinstance(source, str):
-        return [Entry("input", "message", {"type": "message", "role": "user", "content": source})]
-    items = entries_at(object_list(source or [], "input"), "input")
+def _from_list(source: list[Any], resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
+    items = entries_at(object_list(source, "input"), "input")
     found = [entry for index, entry in enumerate(items) if index not in replaced]
     if not any(entry.kind == "item_reference" for entry in found):
         return found
@@ -59,7 +71,7 @@ def _input(source: str | list[Any] | None, resolve_item: ResolveItem | None, rep
 
 
 def _kind(item: Object, path: str) -> str:
-    """An item's type; messages and references may come without one."""
+    """Return an item's type; messages and references may come without one."""
     kind = optional_text(item, "type", path)
     if kind is not None:
         return kind
@@ -82,5 +94,5 @@ def _resolved(entry: Entry, resolve_item: ResolveItem | None) -> Entry:
 
 
 def _not_found(item_id: str, path: str) -> ApiError:
-    message = f"Item with id {shown(item_id)} not found. Only stored items can be referred to: send the item itself."
+    message = f"Item with id {quote(item_id)} not found. Only stored items can be referred to: send the item itself."
     return invalid_request(message, f"{path}.id", "item_not_found")

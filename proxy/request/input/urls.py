@@ -1,8 +1,8 @@
-"""URLs in the input, on behalf of the backend, which fetches them: what it may be sent to.
+"""Check the URLs in the input, which the backend will fetch.
 
-Whoever may send a request could otherwise have the backend knock at addresses that only it can reach: its own ports, the
-network behind it, the metadata service of a cloud. Nothing is resolved here (this room does no I/O, and an answer of the DNS
-could be another one a moment later): a name that leads to a private address passes. Only the backend's network can stop that.
+Otherwise a client could make the backend connect to addresses that only it can reach: its own ports, the network behind it,
+the metadata service of a cloud. Names are not resolved (this package does no I/O, and the DNS may answer differently a moment
+later), so a name that resolves to a private address passes. Only the backend's network can prevent that.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from proxy.wire.errors import ApiError, invalid_request
 
 UrlInputs = Literal["pass", "public", "refuse"]
 
-#: Fields of a content part whose text the backend may take for a URL.
+# Fields of a content part whose text the backend may take for a URL.
 _FIELDS = frozenset({"image_url", "file_url", "video_url", "audio_url", "file_data"})
-#: What a URL begins with; anything else in `file_data` is the content itself.
+# The beginning of a URL; anything else in `file_data` is the content itself.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _HTTP = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
-#: Readers of URLs do not agree on these: some drop them, some take a backslash for a slash.
+# URL parsers disagree about these: some drop them, some read a backslash as a slash.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029]")
 _PORT = re.compile(r":[0-9]*$")
-#: Ends of names that stay within a machine, a network or a cluster.
+# Suffixes of names that belong to a machine, a network or a cluster.
 _LOCAL = (
     "localhost", "localdomain", "local", "internal", "intranet", "private", "lan", "home", "corp", "home.arpa", "cluster.local",
     "svc",
 )  # fmt: skip
-#: The IETF's own addresses, some of which count as global.
+# The IETF's own addresses, some of which count as global.
 _PROTOCOLS = IPv4Network("192.0.0.0/24")
 _LONGEST_NAME = 253
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+")
-#: IPv6 addresses that stand for one of IPv4: the network's bits, and how far right the other address stands.
+# IPv6 networks that embed an IPv4 address: network, prefix length, and how many bits follow the IPv4 address.
 _EMBEDDED = (
     ("::ffff:0:0", 96, 0),
     ("::", 96, 0),
@@ -47,9 +47,9 @@ _EMBEDDED = (
 
 
 def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
-    """Look at every URL in these items. Raises `ApiError` 400 that names the first one which is not allowed.
+    """Check every URL in these items. Raises `ApiError` 400 for the first one that is not allowed.
 
-    `pass` allows all, `public` those that lead to public addresses as far as one can see, `refuse` none but `data:`.
+    `pass` allows all, `public` those that do not obviously lead to a private address, `refuse` only `data:`.
     """
     if allowed == "pass":
         return
@@ -61,26 +61,26 @@ def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
 
 
 def not_public(url: str) -> str | None:
-    """What is wrong with a URL that a backend is to fetch from a public address; None if nothing is."""
+    """Say why a URL does not name a public address; return None if it does."""
     if _AMBIGUOUS.search(url):
-        return "it has characters that a URL cannot have"
+        return "it contains characters that are not allowed in a URL"
     match = _HTTP.match(url)
     if match is None:
-        return "only http://, https:// and data: are taken"
+        return "only http://, https:// and data: are accepted"
     authority = match.group(1)
     if "@" in authority or "%" in authority:
-        return "a user name or an encoded host is not taken"
+        return "a user name or an encoded host is not accepted"
     return _host_complaint(_PORT.sub("", authority))
 
 
 def _complaint(url: str, allowed: UrlInputs) -> str | None:
     if url[:5].lower() == "data:":
         return None
-    return "this gateway takes content as a data: URL only" if allowed == "refuse" else not_public(url)
+    return "this gateway accepts content as data: URLs only" if allowed == "refuse" else not_public(url)
 
 
 def _urls(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Path and text of whatever may be a URL, at any depth (a body is bounded in that)."""
+    """Yield the path and text of every possible URL, at any depth (the depth of a body is limited)."""
     if isinstance(value, list):
         for index, entry in enumerate(value):
             yield from _urls(entry, f"{path}[{index}]")
@@ -110,7 +110,7 @@ def _host_complaint(text: str) -> str | None:
 
 
 def _ascii_name(text: str) -> str | None:
-    """A host as it is looked up: ① is 1, 。 is a dot, a soft hyphen is nothing, and neither is one dot at the end."""
+    """Normalize a host as for its look-up: ① is 1, 。 is a dot, a soft hyphen and one trailing dot are dropped."""
     if len(text) > _LONGEST_NAME:
         return None
     name = unicodedata.normalize("NFKC", text)
@@ -124,7 +124,7 @@ def _ascii_name(text: str) -> str | None:
 
 
 def _ipv4_complaint(text: str) -> str | None:
-    """An address in any notation that a resolver takes: `127.1`, `0x7f000001`, `017700000001`, `2130706433`."""
+    """Check an address in any notation that a resolver accepts: `127.1`, `0x7f000001`, `017700000001`, `2130706433`."""
     parts = text.split(".")
     try:
         numbers = [_number(part) for part in parts]

@@ -1,7 +1,7 @@
-"""The fields of the response object that repeat the request.
+"""Build the fields of the response object that repeat the request.
 
-The specification requires them all, most of them never null; what was not given is echoed as its default. What stands
-here is what was used: an effort or a tier that the gateway ignored is not claimed.
+The specification requires all of them, and most must not be null, so missing parameters are echoed with their defaults. The
+values are those in effect: an effort or a service tier that the gateway ignored is not echoed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.request.fields import Object
-from proxy.request.parameters.parameters import effort_in_use
+from proxy.request.parameters.parameters import effort_in_effect
 from proxy.request.parameters.text_format import format_name
 from proxy.request.policy import Policy
 from proxy.wire.requests import ResponsesRequest
 
 
 def echo(request: ResponsesRequest, policy: Policy) -> Object:
-    """Every request-derived field of the response, for a request that has been translated without error."""
+    """Return every field of the response that repeats a request, given a request that has been translated without error."""
     fields: Object = {
         "instructions": request.instructions,
         "tools": [_tool(tool) for tool in request.tools or ()],
@@ -53,7 +53,7 @@ def _given(value: Any, default: Any) -> Any:
 
 
 def _tool(tool: Object) -> Object:
-    """A function with all its keys, as the specification's type has them; any other tool as it came."""
+    """Return a function with all keys of the specification's type, and any other tool unchanged."""
     if tool["type"] != "function":
         return tool
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None} | tool
@@ -85,7 +85,7 @@ def _text(request: ResponsesRequest) -> Object:
 def _reasoning(request: ResponsesRequest, policy: Policy) -> Object:
     reasoning = request.reasoning
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    return {"effort": effort_in_use(request, policy), "summary": None if summary == "none" else summary}
+    return {"effort": effort_in_effect(request, policy), "summary": None if summary == "none" else summary}
 
 
 def _service_tier(request: ResponsesRequest, policy: Policy) -> str:

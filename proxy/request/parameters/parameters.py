@@ -1,177 +1,21 @@
-"""The parameters of a request: one table that says what becomes of each, and the code that does it."""
+"""The parameters of a request as fields of the chat request, and their values in effect."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
 
-from proxy.request.fields import Object, wrong_type
-from proxy.request.loss_report import Ledger, Outcome
-from proxy.request.parameters.context_management import compact_threshold
+from proxy.request.fields import Object, optional_object, optional_text, quote, required_object, wrong_type
+from proxy.request.input.items import Entry
+from proxy.request.loss_report import LossReport
+from proxy.request.parameters.table import COPIED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
 from proxy.request.parameters.text_format import response_format
 from proxy.request.policy import Policy
-from proxy.wire.requests import ResponsesRequest
-
-
-class Parameter(NamedTuple):
-    """What becomes of a parameter. `neutral`: values that ask for nothing, and are not put on record.
-
-    `matters`: ignoring it could change the answer, so strict mode refuses it.
-    """
-
-    name: str
-    outcome: Outcome
-    note: str
-    matters: bool = False
-    neutral: tuple[Any, ...] = ()
-
-
-#: Sent to the backend under the same name.
-COPIED = (
-    Parameter("temperature", "preserved", "sent as it is"),
-    Parameter("top_p", "preserved", "sent as it is"),
-    Parameter("presence_penalty", "preserved", "sent as it is"),
-    Parameter("frequency_penalty", "preserved", "sent as it is"),
-    Parameter("user", "preserved", "sent as it is, and echoed"),
-)
-
-#: Not sent, unless `Policy.forward` names them.
-IGNORED = (
-    Parameter("context_management", "ignored", "without a compact_threshold nothing is compacted", matters=True),
-    Parameter("moderation", "ignored", "the gateway does not moderate", matters=True),
-    Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
-    Parameter("service_tier", "ignored", "a hint; there is one tier", neutral=("auto", "default")),
-    Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
-    Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
-    Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
-    Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
-    Parameter("client_metadata", "ignored", "the client's own notes"),
-    Parameter("access_programs", "ignored", "they are OpenAI's"),
-    Parameter("image", "ignored", "images are sent as they are", neutral=({}, {"context_compression": "disabled"})),
-    Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
-)
-
-#: Refused with a 400 where nothing is stored (see `proxy/request/parameters/unavailable.py`).
-REJECTED = (
-    Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
-    Parameter("previous_response_id", "rejected", "needs stored responses"),
-    Parameter("conversation", "rejected", "needs stored conversations"),
-    Parameter("prompt", "rejected", "there are no stored prompts"),
-)
-
-#: Carried by the store, where there is one.
-STATEFUL = ("background", "previous_response_id", "conversation")
-
-#: Parts of `reasoning` that chat servers do not know.
-REASONING = (
-    Parameter(
-        "reasoning.context",
-        "ignored",
-        "all reasoning that the input holds is sent; the chat template decides what the model sees of it",
-        matters=True,
-        neutral=("auto", "all_turns"),
-    ),
-    Parameter("reasoning.mode", "ignored", "the model has one mode", matters=True, neutral=("standard",)),
-)
-
-#: Carried by code of their own.
-SPECIAL = (
-    Parameter("model", "preserved", "sent as it is"),
-    Parameter("input", "preserved", "becomes the messages; see the items"),
-    Parameter("instructions", "preserved", "leads the system message"),
-    Parameter("tools", "preserved", "see the tools"),
-    Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped where no tools are left"),
-    Parameter("tool_choice", "ignored", "where it asks for a hosted tool, or for any tool and there is none", matters=True),
-    Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped where no tools are left"),
-    Parameter("max_tool_calls", "adapted", "enforced by the gateway: calls beyond it are not passed on"),
-    Parameter("max_output_tokens", "preserved", "sent under the name that the backend knows"),
-    Parameter("text.format", "preserved", "sent as response_format"),
-    Parameter("text.verbosity", "preserved", "sent as verbosity, if the gateway is told to forward it"),
-    Parameter("text.verbosity", "ignored", "otherwise: few chat servers know it", matters=True),
-    Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
-    Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
-    Parameter("reasoning.effort", "ignored", "other words", matters=True),
-    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
-    *REASONING,
-    Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
-    Parameter("top_logprobs", "ignored", "where include does not ask for log probabilities"),
-    Parameter("include", "preserved", "message.output_text.logprobs; reasoning.encrypted_content, where the gateway seals"),
-    Parameter("include", "ignored", "anything else"),
-    Parameter("stream", "preserved", "the backend is always asked to stream"),
-    Parameter("metadata", "preserved", "echoed"),
-    Parameter("store", "preserved", "if the gateway stores responses"),
-    Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
-    Parameter("type", "preserved", "marks a WebSocket message"),
-    Parameter("generate", "preserved", "part of a WebSocket message"),
-    Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
-    Parameter("unknown", "preserved", "any other parameter, if the gateway is told to forward it"),
-    Parameter("unknown", "ignored", "any other parameter", matters=True),
-)
-
-#: Parameters that the Responses API does not have, but users of chat servers send: sent as they are.
-SAMPLING = (
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "length_penalty",
-    "logit_bias",
-    "bad_words",
-    "min_tokens",
-    "ignore_eos",
-    "thinking_token_budget",
-    "chat_template_kwargs",
-    "mm_processor_kwargs",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "priority",
-    "cache_salt",
-    "vllm_xargs",
-)
-_SAMPLING = frozenset(SAMPLING)
-
-#: Chat fields that are the gateway's own: a client's parameter of that name is never forwarded.
-RESERVED = frozenset(
-    {
-        "messages",
-        "stream_options",
-        "n",
-        "logprobs",
-        "max_tokens",
-        "max_completion_tokens",
-        "response_format",
-        "reasoning_effort",
-        "functions",
-        "function_call",
-        "echo",
-        "add_generation_prompt",
-        "continue_final_message",
-        "return_token_ids",
-        "stream_interval",
-    }
-)
-
-_FORWARDED = "if the gateway is told to forward it"
-_CARRIED = {"context_management": f"the gateway compacts what is longer than its compact_threshold; sent {_FORWARDED}"}
-
-#: The whole table.
-PARAMETERS = (
-    *SPECIAL,
-    *COPIED,
-    *IGNORED,
-    *(Parameter(name, "preserved", _CARRIED.get(name, _FORWARDED)) for name, *_ in IGNORED if name not in RESERVED),
-    *REJECTED,
-    *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
-    *(Parameter(name, "preserved", "sent as it is") for name in SAMPLING),
-)
+from proxy.wire.errors import invalid_request
+from proxy.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
 
 LOGPROBS = "message.output_text.logprobs"
-SEALED_REASONING = "reasoning.encrypted_content"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_SAMPLING = frozenset(SAMPLING)
 _EFFORTS = {
     "none": "none",
     "minimal": "minimal",
@@ -181,66 +25,132 @@ _EFFORTS = {
     "xhigh": "high",
     "max": "high",
 }
+_UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 
 
-def chat_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -> Object:
-    """The fields of the chat request that are neither messages nor tools. Raises `ApiError` 400."""
-    fields = _extras(request, policy, ledger)
+def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
+    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all.
+
+    Ignoring them would answer a different question.
+    """
+    if request.prompt is not None:
+        raise invalid_request(_UNSUPPORTED.format("prompt"), "prompt", "unsupported_parameter")
+    if policy.stores_responses:
+        return
+    if request.previous_response_id is not None:
+        message = f"{_UNSUPPORTED.format('previous_response_id')} Send the whole conversation as 'input'."
+        raise invalid_request(message, "previous_response_id", "previous_response_not_found")
+    if request.conversation is not None:
+        raise invalid_request(_UNSUPPORTED.format("conversation"), "conversation", "unsupported_parameter")
+    if request.background:
+        raise invalid_request(_UNSUPPORTED.format("background"), "background", "unsupported_parameter")
+
+
+def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> ResponsesRequest:
+    """Return the request with the effort and the output format of its `configuration_update` items.
+
+    An update stays in effect until the next one that names the same value, so it takes precedence over the parameters of the
+    request. Raises `ApiError` 400.
+    """
+    for entry in entries:
+        if entry.kind == "configuration_update":
+            request = _updated(request, entry)
+    return request
+
+
+def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport) -> Object:
+    """Return the fields of the chat request that are neither messages nor tools. Raises `ApiError` 400."""
+    fields = _extras(request, policy, report)
     for parameter in COPIED:
         value = getattr(request, parameter.name)
         if value is not None:
             fields[parameter.name] = value
-            ledger.preserved("parameter", parameter.name)
+            report.preserved("parameter", parameter.name)
     if request.max_output_tokens is not None:
         fields[policy.max_tokens_field] = request.max_output_tokens
-        ledger.preserved("parameter", "max_output_tokens")
-    _effort(request, policy, ledger, fields)
-    _reasoning(request, ledger)
-    _text(request, policy, ledger, fields)
-    _logprobs(request, policy, ledger, fields)
+        report.preserved("parameter", "max_output_tokens")
+    if request.reasoning is not None:
+        _reasoning(request, request.reasoning, policy, report, fields)
+    if request.text is not None:
+        _text(request.text, policy, report, fields)
+    if request.include or request.top_logprobs:
+        _logprobs(request, policy, report, fields)
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral:
             continue
         if parameter.name in policy.forward and parameter.name not in RESERVED:
             fields[parameter.name] = value
-            ledger.preserved("parameter", parameter.name)
-        elif parameter.name == "context_management" and threshold_in_use(request, policy) is not None:
-            ledger.preserved("parameter", parameter.name)
+            report.preserved("parameter", parameter.name)
+        elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:
+            report.preserved("parameter", parameter.name)
         else:
-            ledger.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
-    _gateway_parameters(request, policy, ledger)
+            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+    _gateway_parameters(request, policy, report)
     return fields
 
 
-def effort_in_use(request: ResponsesRequest, policy: Policy) -> str | None:
-    """The effort to echo: what was asked for, unless it was ignored."""
+def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:
+    """Return the effort to echo: the requested one, unless it was ignored."""
     effort = request.reasoning.effort if request.reasoning else None
     ignored = policy.reasoning_effort == "drop" or (policy.reasoning_effort == "map" and effort not in _EFFORTS)
     return None if ignored else effort
 
 
-def threshold_in_use(request: ResponsesRequest, policy: Policy) -> int | None:
-    """From how many tokens on the gateway is to compact by itself; None if it is not. Raises `ApiError` 400."""
-    if not policy.compacts_context or "context_management" in policy.forward:
+def compact_threshold(request: ResponsesRequest, policy: Policy) -> int | None:
+    """Return the lowest `compact_threshold` of `context_management`, in tokens, or None if the gateway is not to compact.
+
+    Raises `ApiError` 400.
+    """
+    if request.context_management is None or not policy.compacts_context or "context_management" in policy.forward:
         return None
-    return compact_threshold(request)
+    thresholds = []
+    for index, entry in enumerate(request.context_management):
+        path = f"context_management[{index}]"
+        if not isinstance(entry, dict):
+            raise wrong_type(path, "an object")
+        if entry.get("type") != "compaction":
+            message = f"Invalid value for '{path}.type': 'compaction' is expected, not {quote(entry.get('type'))}."
+            raise invalid_request(message, f"{path}.type", "invalid_value")
+        threshold = entry.get("compact_threshold")
+        if threshold is None:
+            continue
+        if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:
+            message = f"Invalid value for '{path}.compact_threshold': a number of tokens is expected."
+            raise invalid_request(message, f"{path}.compact_threshold", "invalid_value")
+        thresholds.append(threshold)
+    return min(thresholds, default=None)
 
 
 def wants_summary(request: ResponsesRequest) -> bool:
-    """Whether a summary of the reasoning was asked for."""
+    """Tell whether a summary of the reasoning was requested."""
     reasoning = request.reasoning
     wanted = (reasoning.summary or reasoning.generate_summary) if reasoning else None
     return wanted not in (None, "none")
 
 
-def wants_logprobs(request: ResponsesRequest) -> bool:
-    """Whether log probabilities of the answer's text were asked for."""
-    return LOGPROBS in (request.include or ())
+def includes(request: ResponsesRequest, extra: str) -> bool:
+    """Tell whether `include` names this extra output."""
+    return request.include is not None and extra in request.include
 
 
-def _extras(request: ResponsesRequest, policy: Policy, ledger: Ledger) -> Object:
-    """Parameters outside the Responses API."""
+def _updated(request: ResponsesRequest, entry: Entry) -> ResponsesRequest:
+    changes: dict[str, ReasoningConfig | TextConfig] = {}
+    reasoning = optional_object(entry.item, "reasoning", entry.path)
+    if reasoning is not None and "effort" in reasoning:
+        effort = optional_text(reasoning, "effort", f"{entry.path}.reasoning")
+        changes["reasoning"] = (request.reasoning or ReasoningConfig()).model_copy(update={"effort": effort})
+    text = optional_object(entry.item, "text", entry.path)
+    if text is not None:
+        path = f"{entry.path}.text"
+        layout = required_object(text, "format", path)
+        response_format(layout, f"{path}.format")
+        changes["text"] = (request.text or TextConfig()).model_copy(update={"format": layout})
+    return request.model_copy(update=changes) if changes else request
+
+
+def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Object:
+    """Return the parameters outside the Responses API that are sent, and report the others."""
     fields: Object = {}
     unknown: list[str] = []
     for name, value in (request.model_extra or {}).items():
@@ -248,44 +158,45 @@ def _extras(request: ResponsesRequest, policy: Policy, ledger: Ledger) -> Object
             continue
         if name in _SAMPLING:
             fields[name] = value
-            ledger.preserved("parameter", name)
+            report.preserved("parameter", name)
         elif name not in RESERVED and (policy.forward_unknown or name in policy.forward):
             fields[name] = value
-            ledger.preserved("parameter", "unknown")
+            report.preserved("parameter", "unknown")
         else:
             unknown.append(name[:64])
     for path, config in (("reasoning", request.reasoning), ("text", request.text)):
         given = (config.model_extra or {}) if config is not None else {}
         unknown += [f"{path}.{name[:64]}" for name, value in given.items() if value is not None]
     if unknown:
-        reason = f"no parameter of the Responses API: {', '.join(unknown)[:200]}"
-        ledger.ignored("parameter", "unknown", reason, unknown[0])
+        reason = f"not a parameter of the Responses API: {', '.join(unknown)[:200]}"
+        report.ignored("parameter", "unknown", reason, unknown[0])
     return fields
 
 
-def _effort(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Object) -> None:
-    effort = request.reasoning.effort if request.reasoning else None
-    if effort is None:
-        return
-    if effort_in_use(request, policy) is None:
-        ledger.ignored("parameter", "reasoning.effort", "the backend does not take it", "reasoning.effort")
+def _reasoning(
+    request: ResponsesRequest, reasoning: ReasoningConfig, policy: Policy, report: LossReport, fields: Object
+) -> None:
+    if reasoning.effort is not None:
+        _effort(reasoning.effort, effort_in_effect(request, policy), policy, report, fields)
+    for parameter in REASONING:
+        value = getattr(reasoning, parameter.name.removeprefix("reasoning."))
+        if value is not None and value not in parameter.neutral:
+            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+
+
+def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossReport, fields: Object) -> None:
+    if in_effect is None:
+        report.ignored("parameter", "reasoning.effort", "the backend does not support it", "reasoning.effort")
         return
     sent = _EFFORTS[effort] if policy.reasoning_effort == "map" else effort
     fields["reasoning_effort"] = sent
     if sent != effort:
-        ledger.adapted("parameter", "reasoning.effort", f"sent as {sent}")
+        report.adapted("parameter", "reasoning.effort", f"sent as {sent}")
     elif sent == "none" and policy.reasoning_effort == "map":
         _turn_off_thinking(fields)
-        ledger.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
+        report.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
     else:
-        ledger.preserved("parameter", "reasoning.effort")
-
-
-def _reasoning(request: ResponsesRequest, ledger: Ledger) -> None:
-    for parameter in REASONING:
-        value = getattr(request.reasoning, parameter.name.removeprefix("reasoning."), None)
-        if value is not None and value not in parameter.neutral:
-            ledger.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+        report.preserved("parameter", "reasoning.effort")
 
 
 def _turn_off_thinking(fields: Object) -> None:
@@ -295,12 +206,9 @@ def _turn_off_thinking(fields: Object) -> None:
     fields["chat_template_kwargs"] = {"enable_thinking": False, **variables}
 
 
-def _text(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Object) -> None:
-    text = request.text
-    if text is None:
-        return
+def _text(text: TextConfig, policy: Policy, report: LossReport, fields: Object) -> None:
     if text.format is not None:
-        ledger.preserved("parameter", "text.format")
+        report.preserved("parameter", "text.format")
         sent = response_format(text.format)
         if sent is not None:
             fields["response_format"] = sent
@@ -308,46 +216,41 @@ def _text(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Obj
         return
     if "text.verbosity" in policy.forward:
         fields["verbosity"] = text.verbosity
-        ledger.preserved("parameter", "text.verbosity")
+        report.preserved("parameter", "text.verbosity")
     else:
-        ledger.ignored("parameter", "text.verbosity", "chat servers do not know it", "text.verbosity")
+        report.ignored("parameter", "text.verbosity", "chat servers do not support it", "text.verbosity")
 
 
-def wants_sealed_reasoning(request: ResponsesRequest) -> bool:
-    """Whether the reasoning was asked for in sealed form."""
-    return SEALED_REASONING in (request.include or ())
-
-
-def _logprobs(request: ResponsesRequest, policy: Policy, ledger: Ledger, fields: Object) -> None:
+def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
     for index, wanted in enumerate(request.include or ()):
         if wanted == LOGPROBS:
             fields["logprobs"] = True
-            ledger.preserved("parameter", "include")
-        elif wanted == SEALED_REASONING and policy.seals_reasoning:
-            ledger.preserved("parameter", "include")
+            report.preserved("parameter", "include")
+        elif wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning:
+            report.preserved("parameter", "include")
         else:
-            ledger.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
+            report.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
     if not request.top_logprobs:
         return
     if "logprobs" in fields:
         fields["top_logprobs"] = request.top_logprobs
-        ledger.preserved("parameter", "top_logprobs")
+        report.preserved("parameter", "top_logprobs")
     else:
-        ledger.ignored("parameter", "top_logprobs", "include does not ask for log probabilities", "top_logprobs", matters=False)
+        report.ignored("parameter", "top_logprobs", "include does not ask for log probabilities", "top_logprobs", matters=False)
 
 
-def _gateway_parameters(request: ResponsesRequest, policy: Policy, ledger: Ledger) -> None:
-    """What the gateway does itself."""
+def _gateway_parameters(request: ResponsesRequest, policy: Policy, report: LossReport) -> None:
+    """Report the parameters that the gateway itself implements."""
     if request.max_tool_calls is not None:
-        ledger.adapted("parameter", "max_tool_calls", "enforced by the gateway")
+        report.adapted("parameter", "max_tool_calls", "enforced by the gateway")
     if wants_summary(request):
-        ledger.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
+        report.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
-        ledger.preserved("parameter", "metadata")
+        report.preserved("parameter", "metadata")
     for name in STATEFUL:
         if getattr(request, name):
-            ledger.preserved("parameter", name)
+            report.preserved("parameter", name)
     if policy.stores_responses and request.store is not None:
-        ledger.preserved("parameter", "store")
+        report.preserved("parameter", "store")
     elif request.store:
-        ledger.ignored("parameter", "store", "this gateway does not store responses", "store")
+        report.ignored("parameter", "store", "this gateway does not store responses", "store")

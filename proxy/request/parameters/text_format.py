@@ -1,10 +1,10 @@
-"""`text.format`: the shape that the answer must have."""
+"""Translate `text.format`, the required format of the answer."""
 
 from __future__ import annotations
 
 import re
 
-from proxy.request.fields import Object, optional_flag, optional_text, required_object, shown, text
+from proxy.request.fields import Object, optional_flag, optional_text, quote, required_object, text
 from proxy.wire.errors import invalid_request
 
 PATH = "text.format"
@@ -13,7 +13,7 @@ DEFAULT_NAME = "response"
 
 
 def response_format(layout: Object, path: str = PATH) -> Object | None:
-    """The chat request's `response_format` for a format that stands at `path`; None for plain text. Raises `ApiError` 400."""
+    """Return the chat request's `response_format` for the format at `path`, or None for plain text. Raises `ApiError` 400."""
     kind = text(layout, "type", path)
     if kind == "text":
         return None
@@ -21,12 +21,12 @@ def response_format(layout: Object, path: str = PATH) -> Object | None:
         return {"type": "json_object"}
     if kind == "json_schema":
         return {"type": "json_schema", "json_schema": _json_schema(layout, path)}
-    message = f"Invalid value: {shown(kind)}. Supported values are: 'text', 'json_object', 'json_schema'."
+    message = f"Invalid value: {quote(kind)}. Supported values are: 'text', 'json_object', 'json_schema'."
     raise invalid_request(message, f"{path}.type", "invalid_value")
 
 
 def _json_schema(layout: Object, path: str) -> Object:
-    """Chat nests what Responses keeps flat. A name is required there and optional here."""
+    """Nest the fields, which are flat in Responses, and add the name that Chat requires."""
     schema: Object = {"name": format_name(layout, path)}
     description = optional_text(layout, "description", path)
     if description is not None:
@@ -39,11 +39,11 @@ def _json_schema(layout: Object, path: str) -> Object:
 
 
 def format_name(layout: Object, path: str = PATH) -> str:
-    """The name of a JSON schema format."""
+    """Return the name of a JSON schema format."""
     name = optional_text(layout, "name", path)
     if name is None:
         return DEFAULT_NAME
     if not _NAME.fullmatch(name):
-        message = "A format's name has 1 to 64 letters, digits, underscores and dashes."
+        message = "The name of a format must consist of 1 to 64 letters, digits, underscores and dashes."
         raise invalid_request(message, f"{path}.name", "invalid_value")
     return name

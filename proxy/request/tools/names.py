@@ -1,8 +1,8 @@
-"""Chat names: under which function name each tool of the client is offered.
+"""Choose the chat name of each tool: the function name under which it is offered.
 
-Two rules. A name is a function of the *set* of declared tools, never of their order, so that it stays the same from turn
-to turn (and with it the prompt's prefix). And it is readable whenever it can be: `name`, or `namespace__name`; only where
-that would be invalid, too long or taken twice does it end in a hash of the whole identity.
+Names depend on the *set* of declared tools, never on their order, so that they (and the prompt's prefix) stay the same from
+turn to turn. A name is readable if possible: `name`, or `namespace__name`; only if that would be invalid, too long or
+ambiguous does it end in a hash of the tool's identity.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from proxy.wire.tools import ToolTarget
 MAX_LENGTH = 64
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_LENGTH = 8
-#: Codex's word for "no namespace": its tools are offered under their bare names.
+# Codex's word for "no namespace": its tools are offered under their bare names.
 BARE_NAMESPACE = "functions"
 
 
 def chat_names(targets: Iterable[ToolTarget]) -> dict[ToolTarget, str]:
-    """A distinct chat name for each of `targets`."""
+    """Return a distinct chat name for each of `targets`."""
     claims: defaultdict[str, list[ToolTarget]] = defaultdict(list)
     for target in targets:
         claims[_joined(target)].append(target)
     names: dict[ToolTarget, str] = {}
     unnamed: list[ToolTarget] = []
     for joined, claimants in claims.items():
-        first, *others = sorted(claimants, key=_rank)
+        if len(claimants) > 1:
+            claimants.sort(key=_rank)
         if _is_valid(joined):
-            names[first] = joined
+            names[claimants[0]] = joined
+            unnamed += claimants[1:]
         else:
-            unnamed.append(first)
-        unnamed.extend(others)
+            unnamed += claimants
     taken = set(names.values())
     for target in sorted(unnamed, key=_rank):
         names[target] = _free_name(target, taken)
@@ -43,7 +44,7 @@ def chat_names(targets: Iterable[ToolTarget]) -> dict[ToolTarget, str]:
 
 
 def lone_chat_name(target: ToolTarget) -> str:
-    """The chat name of a tool that nobody declared (a call in the history)."""
+    """Return the chat name for a call of a tool that is not declared."""
     joined = _joined(target)
     return joined if _is_valid(joined) else _hashed(target, 0)
 
@@ -60,7 +61,7 @@ def _is_valid(name: str) -> bool:
 
 
 def _rank(target: ToolTarget) -> tuple[bool, bool, str, str, str]:
-    """Who keeps the plain name: top-level before namespaced, the client's functions before the rest."""
+    """Rank the claims to a name: top-level before namespaced tools, functions before other kinds."""
     return (
         target.namespace is not None,
         target.kind != "function",

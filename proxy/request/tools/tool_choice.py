@@ -1,11 +1,11 @@
-"""`tool_choice`: what the backend is told, and which calls the gateway lets through."""
+"""Translate `tool_choice`: the value for the backend, and the calls that the gateway passes on."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from proxy.request.fields import Object, missing, object_list, optional_text, shown, text
-from proxy.request.loss_report import Ledger
+from proxy.request.fields import Object, missing, object_list, optional_text, quote, text
+from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
 from proxy.request.tools.declarations import hosted_name
 from proxy.wire.errors import ApiError, invalid_request
@@ -13,7 +13,7 @@ from proxy.wire.tools import ToolKind
 
 MODES = ("auto", "none", "required")
 MAX_ALLOWED_TOOLS = 128
-#: Types of a choice that need no name: there is one such tool.
+# Types of which there is only one tool, so that a choice needs no name.
 _BY_TYPE: dict[str, ToolKind] = {
     "local_shell": "local_shell",
     "shell": "shell",
@@ -23,75 +23,79 @@ _BY_TYPE: dict[str, ToolKind] = {
 _BY_NAME: dict[str, ToolKind] = {"function": "function", "custom": "custom"}
 
 
-class Choice(NamedTuple):
-    """`value`: the chat request's `tool_choice`, None to leave it out. `allowed`: chat names that may be called, None
-    for no limit. `offered`: chat names of the tools to send, None for all."""
+class ToolChoice(NamedTuple):
+    """The translated choice.
+
+    `value`: the chat request's `tool_choice`, None to omit it. `allowed`: chat names that may be called, None for any.
+    `offered`: chat names of the tools to send, None for all.
+    """
 
     value: str | Object | None = None
     allowed: frozenset[str] | None = None
     offered: frozenset[str] | None = None
 
 
-class ChoiceReader:
-    """Reads `tool_choice` against the tools that were declared; `hosted` are the types of the tools that were not kept."""
+ANY_TOOL = ToolChoice()
 
-    def __init__(self, catalog: Catalog, hosted: set[str], ledger: Ledger) -> None:
+
+class ToolChoiceReader:
+    """Reads `tool_choice`, which refers to the declared tools."""
+
+    def __init__(self, catalog: Catalog, report: LossReport) -> None:
         self._catalog = catalog
-        self._hosted = {hosted_name(kind) or kind for kind in hosted}
-        self._ledger = ledger
+        self._hosted = {hosted_name(kind) or kind for kind in catalog.hosted}
+        self._report = report
 
-    def read(self, choice: str | Object | None) -> Choice:
-        """Raises `ApiError` 400 for a malformed choice, or one that names a tool that is not declared."""
-        if choice is None:
-            return Choice()
+    def read(self, choice: str | Object) -> ToolChoice:
+        """Translate a choice. Raises `ApiError` 400 if it is malformed or names a tool that is not declared."""
         if isinstance(choice, str):
             return self._mode(choice, "tool_choice", None)
         if text(choice, "type", "tool_choice") == "allowed_tools":
             return self._allowed_tools(choice)
         name = self._tool(choice, "tool_choice")
         if name is None:
-            return Choice()
-        only = frozenset((name,))
-        return Choice({"type": "function", "function": {"name": name}}, only)
+            return ANY_TOOL
+        return ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
 
-    def _mode(self, mode: str, param: str, offered: frozenset[str] | None) -> Choice:
+    def _mode(self, mode: str, param: str, offered: frozenset[str] | None) -> ToolChoice:
         if mode not in MODES:
             raise _unknown_value(mode, param)
         if mode == "none":
-            return Choice(mode, frozenset(), offered)
+            return ToolChoice(mode, frozenset(), offered)
         callable_tools = self._catalog.functions if offered is None else offered
         if mode == "required" and not callable_tools:
-            self._ledger.ignored("parameter", "tool_choice", "there are no tools to call", param)
-        return Choice(mode, offered, offered)
+            self._report.ignored("parameter", "tool_choice", "there are no tools to call", param)
+        return ToolChoice(mode, offered, offered)
 
-    def _allowed_tools(self, choice: Object) -> Choice:
-        pointers = object_list(choice.get("tools"), "tool_choice.tools")
-        if not pointers:
+    def _allowed_tools(self, choice: Object) -> ToolChoice:
+        references = object_list(choice.get("tools"), "tool_choice.tools")
+        if not references:
             raise missing("tool_choice.tools")
-        if len(pointers) > MAX_ALLOWED_TOOLS:
-            raise invalid_request(f"At most {MAX_ALLOWED_TOOLS} allowed tools.", "tool_choice.tools", "invalid_value")
-        found = (self._tools(pointer, f"tool_choice.tools[{index}]") for index, pointer in enumerate(pointers))
+        if len(references) > MAX_ALLOWED_TOOLS:
+            message = f"At most {MAX_ALLOWED_TOOLS} allowed tools can be named."
+            raise invalid_request(message, "tool_choice.tools", "invalid_value")
+        found = (self._tools(reference, f"tool_choice.tools[{index}]") for index, reference in enumerate(references))
         offered = frozenset[str]().union(*found)
         mode = optional_text(choice, "mode", "tool_choice") or "auto"
         return self._mode(mode, "tool_choice.mode", offered)
 
-    def _tools(self, pointer: Object, param: str) -> frozenset[str]:
-        """The chat names of the tools that are pointed at: one, all of a namespace, or none (a hosted tool)."""
-        if text(pointer, "type", param) == "namespace":
-            namespace = text(pointer, "name", param)
+    def _tools(self, reference: Object, param: str) -> frozenset[str]:
+        """Return the chat names of the tools that are referred to: one, all of a namespace, or none (a hosted tool)."""
+        if text(reference, "type", param) == "namespace":
+            namespace = text(reference, "name", param)
             names = self._catalog.names_in(namespace)
             if not names:
                 raise _undeclared(namespace, f"{param}.name")
             return names
-        name = self._tool(pointer, param)
+        name = self._tool(reference, param)
         return frozenset() if name is None else frozenset((name,))
 
-    def _tool(self, pointer: Object, param: str) -> str | None:
-        """The chat name of the tool that is pointed at; None if it is a hosted tool (put on record)."""
-        kind = text(pointer, "type", param)
+    def _tool(self, reference: Object, param: str) -> str | None:
+        """Return the chat name of the tool that is referred to, or None for a hosted tool, which is reported."""
+        kind = text(reference, "type", param)
         if kind in _BY_NAME:
-            name = text(pointer, "name", param)
-            found = self._catalog.find(_BY_NAME[kind], name, optional_text(pointer, "namespace", param))
+            name = text(reference, "name", param)
+            found = self._catalog.find(_BY_NAME[kind], name, optional_text(reference, "namespace", param))
             if found is None:
                 raise _undeclared(name, f"{param}.name")
             return found
@@ -99,15 +103,15 @@ class ChoiceReader:
             return found
         hosted = hosted_name(kind) or kind
         if hosted in self._hosted:
-            self._ledger.ignored("parameter", "tool_choice", "hosted tools are not run here", param)
+            self._report.ignored("parameter", "tool_choice", "hosted tools are not run here", param)
             return None
         raise _undeclared(kind, f"{param}.type")
 
 
 def _unknown_value(value: Any, param: str) -> ApiError:
     choices = ", ".join(f"'{mode}'" for mode in MODES)
-    return invalid_request(f"Invalid value: {shown(value)}. Supported values are: {choices}.", param, "invalid_value")
+    return invalid_request(f"Invalid value: {quote(value)}. Supported values are: {choices}.", param, "invalid_value")
 
 
 def _undeclared(name: str, param: str) -> ApiError:
-    return invalid_request(f"Tool choice {shown(name)} not found in 'tools'.", param, "invalid_value")
+    return invalid_request(f"Tool choice {quote(name)} not found in 'tools'.", param, "invalid_value")

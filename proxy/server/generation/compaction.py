@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.request import ChatPlan
+from proxy.request import ChatRequest
 from proxy.server.generation.context import Context, Item
 from proxy.server.generation.encrypted_content import Encryption, is_compaction, is_instruction
 from proxy.server.generation.request_log import RequestLog
@@ -47,7 +47,7 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
 Summarise = Callable[[ResponsesRequest, Context], Awaitable[Translator]]
 # Translates a request; raises `ApiError`.
-Translate = Callable[[ResponsesRequest, Context], ChatPlan]
+Translate = Callable[[ResponsesRequest, Context], ChatRequest]
 
 
 def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
@@ -61,7 +61,7 @@ async def is_due(
     threshold: int,
     request: ResponsesRequest,
     context: Context,
-    plan: ChatPlan,
+    plan: ChatRequest,
     encryption: Encryption,
     tokenizer: ModelTokenizer | None,
 ) -> bool:
@@ -124,7 +124,7 @@ class AutomaticCompaction:
         return self._encryption.encrypt("compaction", self._tenant, self._request.model, text)
 
 
-async def _context_tokens(context: Context, plan: ChatPlan, tokenizer: ModelTokenizer | None) -> int:
+async def _context_tokens(context: Context, plan: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
     """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
     input; else an estimate of all.
     """

@@ -13,7 +13,7 @@ import msgspec
 from proxy.backend.pool import Pool
 from proxy.backend.served_models import Route
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.request import ChatPlan, Loss, Policy
+from proxy.request import ChatRequest, Loss, Policy
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context
@@ -143,7 +143,7 @@ class Responses:
         in_force: InForce,
         tenant: str,
         recording: Recording = NO_RECORDING,
-    ) -> ChatPlan:
+    ) -> ChatRequest:
         """Return the chat request for a request and what it builds on. Raise `ApiError` 400."""
         served_as = self.pool.members.own_name(request.model)
         plan = translated(request, context, policy, self.encryption, tenant, recording, served_as)
@@ -279,7 +279,7 @@ class Creation:
         async def summarise(question: ResponsesRequest, said: Context) -> Translator:
             return await responses.summarise(question, own, said)
 
-        def translate(answer: ResponsesRequest, shortened: Context) -> ChatPlan:
+        def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
             return responses.chat_plan(answer, shortened, policy, in_force, caller.tenant)
 
         return AutomaticCompaction(request, context, responses.encryption, caller.tenant, summarise, translate)

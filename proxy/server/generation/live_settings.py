@@ -58,6 +58,6 @@ def translation_policy(settings: Settings) -> Policy:
         strict=settings.strict,
         compaction_trigger_prompt=COMPACTION_PROMPT,
         compacts_context=True,
-        seals_reasoning=True,
+        encrypts_reasoning=True,
         stores_responses=settings.store != "none",
     )

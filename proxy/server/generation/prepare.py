@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.request import ChatPlan, Policy, translate
+from proxy.request import ChatRequest, Policy, translate
 from proxy.server.generation.context import Context
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import InForce
@@ -30,7 +30,7 @@ def translated(
     tenant: str,
     recording: Recording,
     served_as: str,
-) -> ChatPlan:
+) -> ChatRequest:
     """Return the chat request for a request and what it builds on, with our own encrypted content decrypted.
 
     `served_as` is the backend's name of the model. Raise `ApiError` 400.
@@ -51,7 +51,7 @@ def translated(
 def stream_options(
     in_force: InForce,
     request: ResponsesRequest,
-    plan: ChatPlan,
+    plan: ChatRequest,
     client: Client,
     response_id: str,
     thinking_open: bool | None,
@@ -81,10 +81,12 @@ def stream_options(
     )
 
 
-def encryption_options(plan: ChatPlan, encryption: Encryption, tenant: str, model: str, recording: Recording) -> dict[str, Any]:
+def encryption_options(
+    plan: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording
+) -> dict[str, Any]:
     """Return the options by which the translator encrypts what the request asks to be encrypted."""
     options: dict[str, Any] = {}
-    if plan.sealed_reasoning:
+    if plan.encrypted_reasoning:
         options["seal"] = recording.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
     if plan.compacting:
         options["compaction"] = recording.sealing(partial(encryption.encrypt, "compaction", tenant, model))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from proxy.backend.transport.keepalive import notice_vanished
 from proxy.settings import Settings, SettingsError, flag
-from proxy.settings.listening import UNIX
+from proxy.settings.serving import UNIX
 
 #: Connections that may wait to be accepted.
 BACKLOG = 2048

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.settings import SettingsError, suggestion
-from proxy.settings.yaml_file import read_yaml
+from proxy.settings.load import read_yaml
 
 _PACKAGE = Path(__file__).parents[2]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"

@@ -1,4 +1,4 @@
-"""How many items and tools a request may bring."""
+"""The limits on the items and tools of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short forms for tests of the translation."""
+"""Build items and translate requests, for tests of the translation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatPlan, Policy, support, translate
+from proxy.request import ChatRequest, Policy, support, translate
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 from tests.request.chat_rules import complaints
@@ -16,13 +16,13 @@ Item = dict[str, Any]
 _SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}
 
 
-def plan(
+def chat_request(
     *items: Item,
     policy: Policy | None = None,
     resolve_item: Callable[[str], Item | None] | None = None,
     **parameters: Any,
-) -> ChatPlan:
-    """The plan for a request with these input items; it holds to the rules of chat servers and to our own table."""
+) -> ChatRequest:
+    """Translate a request with these input items, and check the result against the rules of chat servers and our own table."""
     body = {"model": "m", "input": list(items) or "hi", **parameters}
     result = translate(parse_request(body), policy or Policy(), resolve_item)
     assert complaints(result.body) == []
@@ -31,26 +31,26 @@ def plan(
 
 
 def messages(*items: Item, policy: Policy | None = None, **parameters: Any) -> list[Item]:
-    """The chat messages for these input items."""
-    found: list[Item] = plan(*items, policy=policy, **parameters).body["messages"]
+    """Return the chat messages for these input items."""
+    found: list[Item] = chat_request(*items, policy=policy, **parameters).body["messages"]
     return found
 
 
 def refusal(*items: Item, policy: Policy | None = None, **parameters: Any) -> ApiError:
-    """The 400 that these input items get."""
+    """Return the 400 for these input items."""
     with pytest.raises(ApiError) as caught:
-        plan(*items, policy=policy, **parameters)
+        chat_request(*items, policy=policy, **parameters)
     assert caught.value.status == 400
     return caught.value
 
 
-def outcomes(result: ChatPlan) -> set[str]:
-    """The loss report in short: `tool web_search ignored`. Messages, which every request has, are not worth a word."""
+def outcomes(result: ChatRequest) -> set[str]:
+    """Return the loss report in short form, `tool web_search ignored`, without messages, which every request has."""
     return {f"{loss.kind} {loss.name} {loss.outcome}" for loss in result.losses if loss.name != "message"}
 
 
 def response_with(echo: dict[str, Any]) -> dict[str, Any]:
-    """A response object, completed by what the stream adds."""
+    """Return a response object with the echo and the fields that the stream adds."""
     return echo | {
         "id": "resp_1",
         "object": "response",

@@ -1,0 +1,201 @@
+"""Read the items of an input in order and turn them into chat messages.
+
+The output of one response (reasoning, texts, calls, in any order) becomes one assistant message, followed at once by the tool
+messages of its calls. The messages of a history depend on its own items alone and not on what follows, so that a growing
+conversation keeps its beginning byte for byte and the backend's prefix cache hits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from proxy.request.fields import Object, optional_text, quote
+from proxy.request.input.call_matching import MatchedCalls
+from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
+from proxy.request.input.content import assistant_text, reasoning_text, system_text, user_content
+from proxy.request.input.items import Entry
+from proxy.request.input.message_builder import MessageBuilder
+from proxy.request.loss_report import LossReport
+from proxy.request.policy import Policy
+from proxy.wire.errors import invalid_request
+
+# Items of hosted tools and of other servers that contain nothing a chat model could read.
+SILENT_ITEMS = {
+    "web_search_call": "the results are not part of the item",
+    "image_generation_call": "a chat history cannot hold generated images",
+    "mcp_list_tools": "hosted tools are not run here",
+    "mcp_approval_request": "hosted tools are not run here",
+    "mcp_approval_response": "hosted tools are not run here",
+    "compaction": "its content was encrypted by another server",
+    "compaction_summary": "its content was encrypted by another server",
+    "context_compaction": "its content was encrypted by another server",
+}
+
+# Base64, far longer than any word.
+_CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
+
+
+class ItemReader:
+    """Reads items and passes their content to a `MessageBuilder`. `compacting`: the input asked for a compaction."""
+
+    def __init__(self, policy: Policy, calls: MatchedCalls, report: LossReport) -> None:
+        self._policy = policy
+        self._calls = calls.by_path
+        self._report = report
+        self._builder = MessageBuilder(policy, report)
+        self._leading: list[str] = []
+        self._begun = False
+        self.compacting = False
+
+    def messages(self, instructions: str | None, entries: Iterable[Entry]) -> list[Object]:
+        """Return the messages of the chat request. Raises `ApiError` 400."""
+        if instructions:
+            self._leading.append(instructions)
+        self.read(entries)
+        messages = self._system_messages() + self._builder.finish()
+        if not messages:
+            raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
+        return messages
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Read items. Raises `ApiError` 400."""
+        for entry in entries:
+            self._item(entry)
+
+    def _item(self, entry: Entry) -> None:
+        kind = entry.kind
+        if kind == "message":
+            self._message(entry)
+        elif kind in CALL_TYPES:
+            self._call(entry)
+        elif kind in OUTPUT_TYPES:
+            self._output(entry)
+        elif kind in _READERS:
+            _READERS[kind](self, entry)
+        elif kind in SILENT_ITEMS:
+            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path)
+        else:
+            self._report.ignored("item", "unknown", "unknown item type", entry.path)
+
+    def _message(self, entry: Entry) -> None:
+        role = optional_text(entry.item, "role", entry.path) or "user"
+        content = entry.item.get("content")
+        param = f"{entry.path}.content"
+        if role == "user":
+            self._user(user_content(content, param, self._report))
+        elif role == "assistant":
+            self._begun = True
+            if entry.item.get("phase") is not None:
+                self._report.ignored("content", "phase", "chat messages have none", f"{entry.path}.phase", matters=False)
+            self._builder.add_text(assistant_text(content, param, self._report))
+        elif role in ("system", "developer"):
+            self._system(role, system_text(content, param, self._report))
+        else:
+            message = f"Invalid value: {quote(role)}. Supported values are: 'user', 'assistant', 'system', 'developer'."
+            raise invalid_request(message, f"{entry.path}.role", "invalid_value")
+        self._report.preserved("item", "message")
+
+    def _user(self, content: str | list[Object]) -> None:
+        self._begun = True
+        self._builder.add_user(content)
+
+    def _system(self, role: str, text: str) -> None:
+        if not text:
+            return
+        if not self._begun or self._policy.late_developer == "merge":
+            self._leading.append(text)
+        elif self._policy.late_developer == "system":
+            self._builder.add_system(text)
+        else:
+            self._report.adapted("item", "late_system_message", "sent as a user message marked with tags")
+            self._builder.add_user(f"<{role}_message>\n{text}\n</{role}_message>")
+
+    def _system_messages(self) -> list[Object]:
+        if self._policy.system_messages == "merge" and self._leading:
+            return [{"role": "system", "content": "\n\n".join(self._leading)}]
+        return [{"role": "system", "content": text} for text in self._leading]
+
+    def _call(self, entry: Entry) -> None:
+        self._begun = True
+        matched = self._calls.get(entry.path)
+        if matched is not None:
+            self._builder.add_call(matched)
+
+    def _output(self, entry: Entry) -> None:
+        self._begun = True
+        if is_foreign_search(entry):
+            self._report.adapted("item", "tool_search_output", "the tools are declared")
+            return
+        matched = self._calls.get(entry.path)
+        if matched is not None:
+            self._builder.add_output(matched)
+
+    def _reasoning(self, entry: Entry) -> None:
+        self._begun = True
+        text = reasoning_text(entry.item, entry.path)
+        if not text:
+            # Empty, or encrypted by another server: a model here loses nothing by its absence.
+            self._report.ignored("item", "reasoning", "it contains no readable text", entry.path, matters=False)
+        elif self._policy.reasoning_field == "none":
+            self._report.ignored("item", "reasoning", "reasoning is not sent back", entry.path, matters=False)
+        else:
+            self._report.preserved("item", "reasoning")
+            self._builder.add_reasoning(text)
+
+    def _additional_tools(self, _entry: Entry) -> None:
+        """Report the item; its tools are declared with all others."""
+        self._report.adapted("item", "additional_tools", "the tools are declared for the whole request")
+
+    def _configuration_update(self, _entry: Entry) -> None:
+        """Report the item; its values have been merged into the parameters of the request."""
+        self._report.preserved("item", "configuration_update")
+
+    def _agent_message(self, entry: Entry) -> None:
+        """Read a message from another agent of the client."""
+        param = f"{entry.path}.content"
+        content = entry.item.get("content")
+        if isinstance(content, list):
+            content = [self._readable(part, param) if _is_encrypted(part) else part for part in content]
+            content = [part for part in content if part is not None]
+        text = system_text(content, param, self._report)
+        people = [(key, optional_text(entry.item, key, entry.path)) for key in ("author", "recipient")]
+        attributes = "".join(f' {key}="{name}"' for key, name in people if name)
+        self._report.adapted("item", "agent_message", "sent as a user message marked with tags")
+        if text:
+            self._user(f"<agent_message{attributes}>\n{text}\n</agent_message>")
+
+    def _readable(self, part: Object, param: str) -> Object | None:
+        """Return the part as text, or None if its `encrypted_content` looks like ciphertext.
+
+        In Codex's messages between agents this field carries what the model wrote for the other agent. OpenAI encrypts it,
+        no other server does.
+        """
+        text = part.get("encrypted_content")
+        if not isinstance(text, str) or _CIPHERTEXT.fullmatch(text):
+            self._report.ignored("content", "encrypted_content", "it was encrypted by another server", param)
+            return None
+        self._report.adapted("content", "encrypted_content", "it is plain text")
+        return {"type": "input_text", "text": text}
+
+    def _compaction_trigger(self, entry: Entry) -> None:
+        prompt = self._policy.compaction_trigger_prompt
+        if prompt is None:
+            message = "Compaction is not supported by this gateway configuration."
+            raise invalid_request(message, entry.path, "unsupported_value")
+        self._report.adapted("item", "compaction_trigger", "sent as a user message that asks for a summary")
+        self.compacting = True
+        self._user(prompt)
+
+
+def _is_encrypted(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "encrypted_content"
+
+
+_READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
+    "reasoning": ItemReader._reasoning,
+    "additional_tools": ItemReader._additional_tools,
+    "configuration_update": ItemReader._configuration_update,
+    "agent_message": ItemReader._agent_message,
+    "compaction_trigger": ItemReader._compaction_trigger,
+}
