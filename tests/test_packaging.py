@@ -25,7 +25,7 @@ from proxy.cli import COMMANDS
 from proxy.conformance.rules import SHAPES, STATUSES
 from proxy.parsers import REPAIRS
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import Parsers
+from proxy.server.generation.parser_choice import ParserChoice
 from proxy.settings import ENV_PREFIX, Settings, variable
 from proxy.settings.load import load
 
@@ -216,7 +216,7 @@ def test_the_models_in_the_documents_are_settings(tmp_path: Path) -> None:
         file.write_text(block, encoding="utf-8")
         settings = load({}, file, {})
         assert settings.models
-        Parsers(settings, Policy())  # the names exist
+        ParserChoice(settings, Policy())  # the names exist
 
 
 def test_what_the_readme_asks_to_type_exists() -> None:

@@ -170,7 +170,7 @@ def decode_chunk(payload: bytes) -> Chunk:
     except RecursionError as error:
         raise MalformedChunk(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        first = error
+        reason = str(error)  # not the error itself, whose traceback would hold this frame, and the request with it
     try:
         value = json.loads(payload.decode("utf-8", "replace"))
         try:
@@ -179,6 +179,6 @@ def decode_chunk(payload: bytes) -> Chunk:
             chunk = msgspec.convert(straightened(value), Chunk, strict=False)
             chunk.straightened = True
     except (ValueError, RecursionError):  # including msgspec.ValidationError
-        raise MalformedChunk(str(first)) from None
+        raise MalformedChunk(reason) from None
     chunk.lenient = True
     return chunk

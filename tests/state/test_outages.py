@@ -149,7 +149,7 @@ def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: p
                 other = sqlite3.connect(path, isolation_level=None)
                 other.execute("BEGIN EXCLUSIVE")
                 async with asyncio.timeout(5):
-                    await served.parts.in_flight.drain(asyncio.Event(), 30)
+                    await served.parts.in_flight.drain(asyncio.Event(), 0.05)
             other.close()
             async with gateway(url, store=str(path)) as served:
                 await lapse(served)
