@@ -229,7 +229,7 @@ def test_a_gateway_that_stops_ends_what_runs(tmp_path: Path) -> None:
         async with serving(create_app()) as url:
             async with gateway(url, store=path, drain_timeout=0.05) as served:
                 name = (await start(served, ENDLESS))["id"]
-                await served.parts.in_flight.drain(asyncio.Event(), 30)
+                await served.parts.in_flight.drain(asyncio.Event(), 0.05)
             async with gateway(url, store=path) as served:
                 response = (await get(served, name)).json
                 assert (response["status"], "shutting down" in response["error"]["message"]) == ("failed", True)

@@ -1,9 +1,9 @@
 """What the workers of one gateway count together: a table in a file that all of them map into memory.
 
-A row is an account. It has the levels of its buckets, which all workers share, and for each worker the requests that run there:
-what a worker had running is gone with its column when it dies. An update takes microseconds, under a lock of the file, which
-the kernel opens when its holder dies. A holder that stands still is not waited for: a count that is off by one is better than a
-gateway that answers nobody.
+A row is a client. It has the levels of the client's buckets, which all workers share, and for each worker the requests that run
+there: what a worker had running is gone with its column when it dies. An update takes microseconds, under a lock of the file,
+which the kernel releases when its holder dies. A holder that hangs is not waited for: a count that is off by one is better than
+a gateway that answers nobody.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-#: Another layout has another name, since a rolling restart may bring another version.
+# Another layout has another name, since a rolling restart may bring another version.
 FILE = "limits-1"
-#: An account is in any row of its set: the one that was away longest makes room for another one.
-_SETS, _WAYS = 1024, 16
+# A client is in any row of its set: the one that was not seen for longest makes room for another one.
+_SETS = 1024
+_WAYS = 16
 _ROWS = _SETS * _WAYS
-#: A row: who, and (level, time) for each of two buckets. A time of 0 says that nothing was counted yet.
+# A row: the client, and (level, time) for each of two buckets. With a time of 0 nothing was counted yet.
 _ROW = struct.Struct("=16s4d")
 _LEVELS = struct.Struct("=4d")
 _WHO = 16
-#: Seconds after which a lock that is not to be had is passed over.
+# Seconds after which the work goes on without the lock.
 _PATIENCE = 0.005
 
-#: (level, time) of the bucket of requests, and of that of tokens.
+# (level, time) of the bucket of requests, and of that of tokens.
 Levels = tuple[float, float, float, float]
 NEW: Levels = (0.0, 0.0, 0.0, 0.0)
 
 
 def create(folder: Path, columns: int) -> None:
-    """An empty table for so many workers. It takes no memory before it is used. Raises `OSError`."""
+    """Create an empty table for so many workers. It takes no memory before it is used. Raise `OSError`."""
     with open(folder / FILE, "wb") as file:
         file.truncate(_ROWS * (_ROW.size + 4 * columns))
 
@@ -43,7 +44,7 @@ class Table:
     """The table, mapped by one process, which has a column there."""
 
     def __init__(self, folder: Path, column: int = -1) -> None:
-        """Raises `OSError` where there is none."""
+        """Map the table; `column` is that of this process. Raise `OSError` if there is none."""
         self._column = column
         self._file = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
         self._map = mmap.mmap(self._file, 0)
@@ -51,7 +52,7 @@ class Table:
         self._columns = len(self._running) // _ROWS
 
     def clear(self, column: int) -> None:
-        """A worker is gone, or new: nothing runs there."""
+        """Forget what runs in a worker that is gone, or new."""
         if column < self._columns:
             self._running[column * _ROWS : (column + 1) * _ROWS] = memoryview(bytes(4 * _ROWS)).cast("i")
 
@@ -62,7 +63,7 @@ class Table:
         os.close(self._file)
 
     def lock(self) -> bool:
-        """Keep the others out for a moment; False if that was not to be had."""
+        """Lock out the others for a moment; return False if that failed."""
         until = 0.0
         while True:
             try:
@@ -79,29 +80,31 @@ class Table:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def find(self, who: bytes, row: int) -> int:
-        """The row of an account, which most often is the one that it had before (`row`). One is made where there is none."""
+        """Return the row of a client, most often the one that it had before (`row`). Make one where there is none."""
         if row >= 0 and self.is_at(who, row):
             return row
         first = int.from_bytes(who[:4], "little") % _SETS * _WAYS
-        oldest, since = first, float("inf")
+        oldest = first
+        since = float("inf")
         for candidate in range(first, first + _WAYS):
             found, _, requests_at, _, tokens_at = _ROW.unpack_from(self._map, candidate * _ROW.size)
             if found == who:
                 return candidate
             last = max(requests_at, tokens_at)
             if last < since and not self.running(candidate):
-                oldest, since = candidate, last
+                oldest = candidate
+                since = last
         self._running[oldest::_ROWS] = memoryview(bytes(4 * self._columns)).cast("i")
         _ROW.pack_into(self._map, oldest * _ROW.size, who, *NEW)
         return oldest
 
     def is_at(self, who: bytes, row: int) -> bool:
-        """It has this row still."""
+        """Tell whether a client still has this row."""
         start = row * _ROW.size
         return self._map[start : start + _WHO] == who
 
     def levels(self, row: int) -> Levels:
-        """Of the buckets of a row."""
+        """Return the levels of the buckets of a row."""
         return _LEVELS.unpack_from(self._map, row * _ROW.size + _WHO)
 
     def keep(self, row: int, levels: Levels) -> None:
@@ -109,18 +112,18 @@ class Table:
         _LEVELS.pack_into(self._map, row * _ROW.size + _WHO, *levels)
 
     def running(self, row: int) -> int:
-        """Requests of a row that run in any worker."""
+        """Return the requests of a row that run in any worker."""
         return sum(self._running[row::_ROWS])
 
     def add(self, row: int, change: int) -> None:
-        """So many more in this process; never fewer than none, since a row may have been given away meanwhile."""
-        if self._column < self._columns:  # else there are more workers at a time than anybody thought of
+        """Change the number of requests in this process; never below 0, since the row may have been given to another client."""
+        if self._column < self._columns:  # else there are more workers at a time than columns
             place = self._column * _ROWS + row
             self._running[place] = max(0, self._running[place] + change)
 
 
 def digest(name: str) -> bytes:
-    """An account as the table knows it."""
+    """Return a client's name as the table has it."""
     return blake2b(name.encode(), digest_size=_WHO).digest()
 
 
@@ -144,7 +147,7 @@ class SharedRow:
 
     @property
     def levels(self) -> Levels:
-        """Of its buckets."""
+        """The levels of its buckets."""
         return self._table.levels(self._row)
 
     @levels.setter
@@ -157,5 +160,5 @@ class SharedRow:
         return self._table.running(self._row)
 
     def add(self, change: int) -> None:
-        """One more that runs here, or one less."""
+        """Count one more request that runs here, or one less."""
         self._table.add(self._row, change)

@@ -89,7 +89,8 @@ class ClientLimits:
         self._take(tokens, ended=1)
 
     def _begin(self, running: int) -> None:
-        now, most = self._clock(), self._allowance.concurrent
+        now = self._clock()
+        most = self._allowance.concurrent
         for kind, unit, bucket in (("requests", "RPM", self._requests), ("tokens", "TPM", self._tokens)):
             if bucket is not None and not bucket.remaining(now):
                 wait = bucket.seconds_until(1, now)
@@ -119,7 +120,8 @@ class ClientLimits:
 
     def _read(self, row: SharedRow) -> None:
         """Take over what all workers have counted."""
-        levels, now = row.levels, self._clock()
+        levels = row.levels
+        now = self._clock()
         for bucket, state in ((self._requests, levels[:2]), (self._tokens, levels[2:])):
             if bucket is not None:
                 bucket.state = state if state[1] else (bucket.limit, now)
@@ -133,7 +135,8 @@ class ClientLimits:
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
-        now, found = self._clock(), {}
+        now = self._clock()
+        found: dict[str, str] = {}
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
                 found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)

@@ -1,8 +1,8 @@
-"""Token buckets: how much of something may be had in a minute. No clock and no I/O: the time is passed in."""
+"""Token buckets: how much of something is allowed in a minute. No clock and no I/O: the time is passed in."""
 
 from __future__ import annotations
 
-#: In seconds; what the limits are counted by.
+# In seconds: limits are per minute.
 MINUTE = 60.0
 
 
@@ -28,25 +28,27 @@ class Bucket:
 
     @state.setter
     def state(self, state: tuple[float, float]) -> None:
-        self._level, self._at = min(state[0], float(self.limit)), state[1]
+        level, at = state
+        self._level = min(level, float(self.limit))
+        self._at = at
 
     def take(self, amount: float, now: float) -> None:
-        """Take so much out, whether it is there or not."""
+        """Take so much out, even if it is not there."""
         self._fill(now)
         self._level -= amount
 
     def remaining(self, now: float) -> int:
-        """Whole units that are there; never less than 0."""
+        """Return the whole units that are there, at least 0."""
         self._fill(now)
         return max(0, int(self._level + _ROUNDING))
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """How long until so much will be there, 0 if it is; `amount` is at most the limit."""
+        """Return the seconds until so much is there, 0 if it is; `amount` is at most the limit."""
         self._fill(now)
         return max(0.0, (amount - self._level) * MINUTE / self.limit)
 
     def seconds_until_full(self, now: float) -> float:
-        """How long until it is as if nothing had been taken."""
+        """Return the seconds until the bucket is full."""
         return self.seconds_until(self.limit, now)
 
     def _fill(self, now: float) -> None:
@@ -55,17 +57,18 @@ class Bucket:
             self._at = now
 
 
-#: A bucket that was told to be back in a second may be short of a unit by a rounding error then.
+# A client that was told to come back in a second may find the bucket short of a unit by a rounding error.
 _ROUNDING = 1e-6
 
 
 def duration(seconds: float) -> str:
-    """As the `x-ratelimit-reset-…` headers have it: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
+    """Return a duration as in the `x-ratelimit-reset-…` headers: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
     milliseconds = -int(-seconds * 1000 // 1)
     if milliseconds < 1000:
         return f"{milliseconds}ms" if milliseconds > 0 else "0s"
     whole = -(-milliseconds // 1000)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    minutes_in_all, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes_in_all, 60)
     if hours:
         return f"{hours}h{minutes}m{rest}s"
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

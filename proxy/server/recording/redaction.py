@@ -1,4 +1,4 @@
-"""Taking secrets out of what is recorded."""
+"""Removing secrets from what is recorded."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 
 import msgspec
 
-#: Names of fields whose text is a secret (of an MCP server, say); case and `-`, `_` do not count.
+# Names of fields whose text is a secret (of an MCP server, say); case, `-` and `_` are ignored.
 _SECRET_FIELDS = frozenset({"authorization", "apikey", "accesstoken", "refreshtoken", "clientsecret", "password", "cookie"})
-#: Shorter texts are replaced only where they are a whole string: replacing each "no" would spoil the record.
+# Shorter texts are replaced only where they are a whole string: replacing each "no" would spoil the record.
 SHORTEST_SECRET = 8
 REDACTED = "[redacted]"
 
 
 class Redaction:
-    """Takes secrets out of bodies, and remembers them: events may repeat what the request said."""
+    """Removes secrets from bodies, and remembers them, since events may repeat what the request said."""
 
     def __init__(self, known: tuple[str, ...]) -> None:
         self._found = set(known)
 
     def value(self, body: bytes) -> Any:
-        """The value of a body, redacted; a body that is no JSON stays bytes, under a name that says so."""
+        """Return the value of a body, redacted; a body that is not JSON stays bytes, under a name that says so."""
         try:
             return self._redacted(msgspec.json.decode(body))  # as the gateway itself reads it
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {"not_json": as_text(body)}
 
     def text(self, record: str) -> str:
-        """A whole record, without the secrets found so far: in its own strings, and in the JSON inside of these."""
+        """Return a whole record without the secrets found so far: in its own strings, and in JSON inside of them."""
         for secret in sorted(self._found, key=len, reverse=True):
             inside = json.dumps(json.dumps(secret, ensure_ascii=False))[1:-1]  # with its quotation marks
             if len(secret) >= SHORTEST_SECRET:
@@ -59,7 +59,7 @@ class Redaction:
 
 
 def as_text(data: bytes) -> str | dict[str, str]:
-    """Bytes as a record has them: a text, or `{"base64": …}` where they are no UTF-8."""
+    """Return bytes as a record has them: a text, or `{"base64": …}` where they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
