@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.telemetry.multiprocess import Folder, forget, sum_of
+from proxy.telemetry.multiprocess import Folder, forget
+from proxy.telemetry.registry import text_of_all
 
 _COUNT = """
 import sys
@@ -22,7 +23,7 @@ from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 metrics = Metrics()
 metrics.requests.labels("m", "completed", "true").inc(3)
 metrics.in_flight.inc(2)
-metrics.observe_gaps("m", [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0)
+metrics.observe_many(metrics.inter_token, [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0, "m")
 sys.stdout.buffer.write(metrics.exposition())
 """
 
@@ -57,7 +58,7 @@ def test_each_process_shows_the_sum_of_all(folder: Path) -> None:
 def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder: Path) -> None:
     count(folder, "0")
     forget(folder, "0")
-    left = values(sum_of(folder))
+    left = values(text_of_all(folder))
     assert left["requests_total"] == 3
     assert "requests_in_flight" not in left
     again = count(folder, "0")
