@@ -69,7 +69,7 @@ async def open_parts(settings: Settings, share: Share = ALL, report: Report | No
         if settings.otel_endpoint is not None:
             tracing = Tracing(settings.otel_endpoint, __version__)
             stack.push_async_callback(tracing.close)
-        stack.callback(metrics.settle)  # the metrics of a worker are read after its end
+        stack.callback(metrics.flush)  # the metrics of a worker are read after its end
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
         tokenizer = await Tokenizers(os.environ).get(settings.tokenizer) if settings.tokenizer else None
         policy = translation_policy(settings)

@@ -21,7 +21,7 @@ async def stalled(served: Served) -> None:
 
 def buffered(served: Served) -> int:
     """Return how many bytes the gateway keeps for its clients."""
-    transports = [exchange._request.transport for exchange in served.parts.in_flight.activities]
+    transports = [creation._generation.sink._transport for creation in served.parts.in_flight.activities]
     return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
 
