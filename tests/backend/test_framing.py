@@ -87,7 +87,7 @@ def test_good_framing(pieces: list[bytes], loop: str, aiohttp_api: str) -> None:
 
 @pytest.mark.usefixtures("aiohttp_api")
 def test_the_body_cut_at_every_byte() -> None:
-    """Two writes, cut at each place in turn."""
+    """Cut the answer into two writes, at each place in turn."""
     wire = HEAD + BODY
     places = iter(range(1, len(wire), 3))
 

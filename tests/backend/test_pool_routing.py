@@ -14,7 +14,7 @@ from tests.server.test_server_websocket import connect
 
 
 async def writer(served: Served, **fields: Any) -> str:
-    """The name of the replica that answers."""
+    """Return the name of the replica that answers."""
     return text_of((await post(served, **{"model": "m", **fields})).final)
 
 
@@ -116,7 +116,8 @@ def test_the_log_line_of_a_response_names_its_backend(caplog: pytest.LogCaptureF
 
 def test_the_list_of_models_is_that_of_all_with_their_aliases() -> None:
     async def test() -> None:
-        a, b = Replica("A", ("qwen", "shared")), Replica("B", ("llama", "shared"))
+        a = Replica("A", ("qwen", "shared"))
+        b = Replica("B", ("llama", "shared"))
         async with pool(a, b, details={"A": {"aliases": {"gpt-5": "qwen"}}}) as (served, *_):
             listed = (await ask(served, "GET", "/v1/models")).json
             assert [model["id"] for model in listed["data"]] == ["qwen", "shared", "gpt-5", "llama"]

@@ -127,7 +127,7 @@ def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
-    """`response.created` repeats the instructions: the first events alone may be more than the buffers hold."""
+    """Send long instructions, which `response.created` repeats: the first events alone may be more than the buffers hold."""
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -169,7 +169,7 @@ def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: s
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str, aiohttp_api: str) -> None:
-    """The backend's connection goes back to the pool when the answer is complete, though its client has not read it yet."""
+    """See that a connection goes back to the pool when the answer is complete, though its client has not read it yet."""
 
     async def play(connection: Connection) -> None:
         whole(connection)
