@@ -218,12 +218,13 @@ def _load_template(folder: Path) -> ChatTemplate | None:
         return None
     try:
         from jinja2 import TemplateSyntaxError  # noqa: PLC0415  (an extra)
+
+        try:
+            return ChatTemplate(sources, _special_tokens(folder, config))
+        except TemplateSyntaxError as error:
+            raise TokenizerError(f"tokenizer: the chat template in {folder} is not valid: {error}") from None
     except ImportError:
         raise _extra_missing() from None
-    try:
-        return ChatTemplate(sources, _special_tokens(folder, config))
-    except TemplateSyntaxError as error:
-        raise TokenizerError(f"tokenizer: the chat template in {folder} is not valid: {error}") from None
 
 
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
