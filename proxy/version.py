@@ -1,7 +1,7 @@
-"""Which gateway this is: its version, and the commit that it was built from.
+"""The version of the gateway, and the commit that it was built from.
 
-The commit stands in a file that the build writes beside this one (`hatch_build.py`; the image writes it itself). In a checkout
-git knows it. Anywhere else the version has to do.
+The build writes the commit to a file beside this one (`hatch_build.py`; the image writes it itself). In a checkout, git
+knows it. Otherwise only the version is known.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from pathlib import Path
 
 from proxy import __version__
 
-_ROOM = Path(__file__).parent
+_PACKAGE = Path(__file__).parent
 _DIGITS = 7
 _GIT_TIMEOUT = 2.0
 
 
 def version_line() -> str:
-    """`0.1.0 (abc1234)`, or `0.1.0` where no commit is known. Never fails."""
+    """Return `0.1.0 (abc1234)`, or `0.1.0` if the commit is not known. Never fails."""
     found = commit()
     return f"{__version__} ({found})" if found else __version__
 
 
 @cache
 def commit() -> str:
-    """Seven hexadecimal digits, empty where no commit is known."""
-    return read_commit(_ROOM)
+    """Return seven hexadecimal digits, or an empty text if the commit is not known."""
+    return read_commit(_PACKAGE)
 
 
-def read_commit(room: Path) -> str:
-    """The commit of a package: from the file of its build, else from the checkout it stands in."""
+def read_commit(package: Path) -> str:
+    """Return the commit of a package: from the file of its build, else from the checkout that contains it."""
     try:
-        written = (room / "commit.txt").read_text(encoding="ascii").strip()
+        written = (package / "commit.txt").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
-        written = _from_git(room.parent)
+        written = _from_git(package.parent)
     short = written[:_DIGITS].lower()
     return short if short and set(short) <= set("0123456789abcdef") else ""
 
 
 def _from_git(checkout: Path) -> str:
-    if not (checkout / ".git").exists():  # a repository further up is not ours
+    if not (checkout / ".git").exists():  # a repository further up is another one
         return ""
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     try:

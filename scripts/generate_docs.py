@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from prometheus_client.metrics import MetricWrapperBase
-
 from proxy.conformance.rules import SHAPES
 from proxy.parsers import REASONING, TOOLS
 from proxy.parsers.format import (
@@ -119,12 +117,11 @@ def with_metrics(document: str) -> str:
 
 def _metrics() -> list[str]:
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for metric in vars(Metrics()).values():
-        if isinstance(metric, MetricWrapperBase):
-            (family,) = metric.describe()
-            name = family.name + ("_total" if family.type == "counter" else "")
-            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-            lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    for metric, names in Metrics().labels.items():
+        (family,) = metric.describe()
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in names)
+        lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""One backend of a pool: its connections, and how it stands."""
+"""One backend of a pool: its connections and its present state."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 
 from proxy.backend.policies.affinity import Load
 from proxy.backend.policies.breaker import Breaker
-from proxy.backend.policies.health import FAILURES, Finding
-from proxy.backend.served_models import BackendSpec, Catalogue
+from proxy.backend.policies.health import FAILURES, HealthReport
+from proxy.backend.served_models import BackendSpec, ModelCatalogue
 from proxy.backend.transport.client import Backend
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What falls to one of several processes that send to the same backends; they are numbered from 0."""
+    """The share of one of several processes that use the same backends; they are numbered from 0."""
 
     number: int = 0
     of: int = 1
 
     def part(self, limit: int) -> int:
-        """Of a limit for all: the parts add up to it, but none is less than 1."""
+        """Return this process's part of a limit for all. The parts add up to the limit, but none is less than 1."""
         return max(1, limit // self.of + (self.number % self.of < limit % self.of))
 
 
-#: Of a process that has the backends to itself.
+# For a process that is the only one.
 ALL = Share()
 
 
 class Member:
-    """What a pool knows of a backend. Create it inside the running event loop."""
+    """What a pool knows about a backend. Create it inside the running event loop."""
 
     def __init__(
         self, spec: BackendSpec, breaker: Breaker, share: Share, connect_timeout: float, answer_timeout: float | None
     ) -> None:
         self.spec = spec
         self._share = share
-        self._most = self._part_of_limit()
+        self._limit = self._part_of_limit()
         self.name = spec.name
         self.backend = Backend(
             spec.url,
@@ -45,51 +45,50 @@ class Member:
             answer_timeout=answer_timeout,
             forward_authorization=spec.forward_authorization,
         )
-        self.catalogue = Catalogue(spec.models, spec.aliases)
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.breaker = breaker
         self.in_flight = 0
         self.healthy = True
-        self.problem = ""  # of the last check that failed
-        self.draining = False  # takes no new requests
-        self.leaving = False  # is removed once it is idle
+        self.problem = ""  # of the last failed check
+        self.draining = False  # gets no new requests
         self.usage_reported = False
         self.checked = asyncio.Event()
         self.watch: asyncio.Task[None] | None = None
-        self.last = 0  # the number of the request that came last
+        self.last = 0  # the number of its last request
         self._failed_checks = 0
 
     @property
     def has_room(self) -> bool:
-        """It may get one more request at once."""
-        return self._most is None or self.in_flight < self._most
+        """Whether it may get one more request now."""
+        return self._limit is None or self.in_flight < self._limit
 
     @property
     def load(self) -> Load:
-        """For the choice among several."""
+        """Its load, for the choice among several backends."""
         return Load(self.name, self.in_flight, self.spec.weight, self.last)
 
     @property
     def is_vllm(self) -> bool:
-        """One of its models is served by vLLM."""
+        """Whether vLLM serves one of its models."""
         return "vllm" in (self.catalogue.listed or {}).values()
 
-    def take(self, finding: Finding) -> bool:
-        """What a check found; True if the backend is healthy now and was not, or the other way round."""
+    def update_health(self, report: HealthReport) -> bool:
+        """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
         before = self.healthy
-        self.problem = finding.problem
-        self._failed_checks = self._failed_checks + 1 if finding.problem else 0
-        self.healthy = self._failed_checks < FAILURES and not (finding.problem and not self.checked.is_set())
-        if finding.models is not None:  # else the last list stands
-            self.catalogue.listed = finding.models
+        self.problem = report.problem
+        self._failed_checks = self._failed_checks + 1 if report.problem else 0
+        self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
+        if report.models is not None:  # otherwise the last list remains valid
+            self.catalogue.listed = report.models
         self.checked.set()
         return self.healthy != before
 
-    def describe(self, spec: BackendSpec) -> None:
-        """The settings say something else about the same server now; what it listed still stands."""
+    def update_spec(self, spec: BackendSpec) -> None:
+        """Take new settings of the same server; the models that it listed remain valid."""
         listed = self.catalogue.listed
         self.spec = spec
-        self._most = self._part_of_limit()
-        self.catalogue = Catalogue(spec.models, spec.aliases)
+        self._limit = self._part_of_limit()
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.catalogue.listed = listed
 
     def _part_of_limit(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The backends of a pool: how they come and go, how they are watched, and who serves which model."""
+"""The backends of a pool: adding and removing them, checking their health, and report those that serve a model."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from random import random
 
 from proxy.backend.member import ALL, Member, Share
-from proxy.backend.observer import Journal
+from proxy.backend.observer import PoolObserver
 from proxy.backend.policies.breaker import Breaker
-from proxy.backend.policies.health import examine
+from proxy.backend.policies.health import check_health
 from proxy.backend.served_models import BackendSpec, no_such_model
 from proxy.wire.errors import ApiError
 
-#: A health check comes this much earlier or later than its interval says, so that gateways do not ask in step.
+# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How a pool treats its backends. Times are in seconds; `answer_timeout` is for the head of an answer to a chat request.
+    """How a pool treats its backends. Times are in seconds; `answer_timeout` limits the wait for the head of an answer.
 
-    `queue_size` requests for the same backends wait at most `queue_timeout` for room. `retries`: how often a request may go to
-    another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: it matters what a single one is.
-    `share`: this pool's of what several may send to one backend together; `queue_size` is its own alone.
+    `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
+    another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone.
     """
 
     connect_timeout: float = 10
@@ -40,17 +40,16 @@ class PoolOptions:
 
 
 class Members:
-    """The backends by name. `has_room` is called with one that may have room for those who wait."""
+    """The backends by name. `has_room` is called with a backend that may take a waiting request."""
 
     def __init__(
-        self, specs: Iterable[BackendSpec], options: PoolOptions, journal: Journal, has_room: Callable[[Member], None]
+        self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver, has_room: Callable[[Member], None]
     ) -> None:
         self.by_name: dict[str, Member] = {}
-        self.leaving: set[Member] = set()  # taken out, but not idle yet
-        #: The only one, where there is nothing to choose.
-        self.only: Member | None = None
+        self.leaving: set[Member] = set()  # removed, but not idle yet
+        self.only: Member | None = None  # the only one, if there is no choice
         self._options = options
-        self._journal = journal
+        self._observer = observer
         self._has_room = has_room
         self._clock = asyncio.get_running_loop().time
         self._identify = options.identify
@@ -61,7 +60,7 @@ class Members:
         self._settle()
 
     async def start(self) -> None:
-        """Begin to watch; returns when each of several was checked once, or the time for a connection is over."""
+        """Begin the health checks. Return when each of several backends was checked once, or `connect_timeout` is over."""
         self._started = True
         self._settle()
         if self.only is None and self.by_name:
@@ -71,7 +70,7 @@ class Members:
                 wait.cancel()
 
     def identify(self) -> None:
-        """It matters what a single backend is: ask it, if that has not been done."""
+        """Ask a single backend what it serves, if that has not been done."""
         if not self._identify:
             self._identify = True
             self._settle()
@@ -82,73 +81,73 @@ class Members:
             self._retire(member)
         await asyncio.gather(*self._closing)
 
-    # ---- coming and going -----------------------------------------------------------------------------------------
+    # ---- adding and removing --------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Member:
-        """A backend by its name. Raises `ApiError` 404."""
+        """Return a backend by its name. Raises `ApiError` 404."""
         if name not in self.by_name:
             raise ApiError(404, f"There is no backend named `{name[:100]}`.", code="not_found")
         return self.by_name[name]
 
     def add(self, spec: BackendSpec) -> Member:
-        """A new backend, watched from now on. Raises `ApiError` 409 if there is one by this name."""
+        """Add a backend and check its health from now on. Raises `ApiError` 409 if there is one by this name."""
         if spec.name in self.by_name:
             raise ApiError(409, f"There is a backend named `{spec.name}` already.", param="name", code="already_exists")
         member = self._join(spec)
         self._settle()
-        self._journal.note("backend added", spec.name, url=spec.url)
+        self._observer.log("backend added", spec.name, url=spec.url)
         return member
 
     def drain(self, name: str, draining: bool = True) -> Member:
-        """Send nothing new to a backend; what is under way ends in peace. `draining=False` takes that back."""
+        """Send no new requests to a backend, and let those under way end. `draining=False` reverts that."""
         member = self.find(name)
         member.draining = draining
-        self._journal.note("backend draining" if draining else "backend takes requests again", name)
+        self._observer.log("backend draining" if draining else "backend takes requests again", name)
         self._has_room(member)
         return member
 
     def remove(self, name: str) -> Member:
-        """Take a backend out; its connections are closed once what is under way there has ended."""
+        """Remove a backend; its connections are closed once its requests under way have ended."""
         member = self.by_name.pop(self.find(name).name)
         self.leaving.add(member)
         self._settle()
-        self._journal.note("backend removed", name, in_flight=member.in_flight)
+        self._observer.log("backend removed", name, in_flight=member.in_flight)
         self.retire_idle(member)
         return member
 
     def apply(self, specs: Iterable[BackendSpec]) -> None:
-        """Make the pool what `specs` say: add, remove and change backends. What is under way is left alone."""
+        """Add, remove and change backends as `specs` say. Requests under way are not affected."""
         wanted = {spec.name: spec for spec in specs}
         for name, member in list(self.by_name.items()):
             spec = wanted.get(name)
             if spec is None or not _same_server(spec, member.spec):
                 self.remove(name)
             elif spec != member.spec:
-                member.describe(spec)
-                self._journal.note("backend changed", name)
+                member.update_spec(spec)
+                self._observer.log("backend changed", name)
                 self._has_room(member)
         for name, spec in wanted.items():
             if name not in self.by_name:
                 self.add(spec)
 
     def retire_idle(self, member: Member) -> None:
-        """Close the connections of one that is leaving, if nothing is under way there."""
+        """Close the connections of a removed backend if it is idle."""
         if not member.in_flight:
             self._retire(member)
             self.leaving.discard(member)
             if member.name not in self.by_name:
-                self._journal.removed(member.name)
+                self._observer.backend_removed(member.name)
 
     def _join(self, spec: BackendSpec) -> Member:
         options = self._options
         breaker = Breaker(options.breaker_failures, options.breaker_time)
         member = Member(spec, breaker, options.share, options.connect_timeout, options.answer_timeout)
         self.by_name[spec.name] = member
-        self.tell(member)
+        self.report_state(member)
         return member
 
     def _settle(self) -> None:
-        """After backends came or went: is there a choice, and who is to be watched?"""
+        """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""
         self.only = next(iter(self.by_name.values())) if len(self.by_name) == 1 else None
         if not self._started:
             return
@@ -164,31 +163,33 @@ class Members:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    # ---- watching -------------------------------------------------------------------------------------------------
+    # ---- health ---------------------------------------------------------------------------------------------------
 
     async def _watch(self, member: Member) -> None:
-        """Check a backend again and again: for ever, or where it is the only one until it has said what it serves."""
+        """Check a backend repeatedly; a single one until it has listed its models."""
         while True:
-            finding = await examine(member.backend, self._options.connect_timeout)
-            if member.take(finding):
+            report = await check_health(member.backend, self._options.connect_timeout)
+            if member.update_health(report):
                 message = "backend healthy" if member.healthy else "backend unhealthy"
-                self._journal.note(message, member.name, problem=finding.problem or None)
-            self.tell(member)
+                self._observer.log(message, member.name, problem=report.problem or None)
+            self.report_state(member)
             self._has_room(member)
-            if self.only is member and finding.models is not None:
+            if self.only is member and report.models is not None:
                 member.watch = None
                 return
             await asyncio.sleep(self._options.health_interval * (1 + _JITTER * (2 * random() - 1)))
 
-    def tell(self, member: Member) -> None:
-        """Note down how a backend stands."""
-        self._journal.state(member.name, member.healthy, member.breaker.state(self._clock()))
+    def report_state(self, member: Member) -> None:
+        """Report the present state of a backend to the observer."""
+        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self._clock()))
 
-    # ---- who serves what ------------------------------------------------------------------------------------------
+    # ---- models ---------------------------------------------------------------------------------------------------
 
     def serving(self, model: str) -> list[Member]:
-        """Those that serve a model: known to, or else those of which nobody knows. A single one serves any, unless the settings
-        say what it serves. Raises `ApiError` 404."""
+        """Return the backends that are known to serve a model, or else those of which that is not known.
+
+        A single one serves any model, unless the settings say what it serves. Raises `ApiError` 404.
+        """
         members = list(self.by_name.values())
         if not model or (self.only is not None and not self.only.catalogue.restricted):
             return members
@@ -198,36 +199,36 @@ class Members:
             raise no_such_model(model, (member.catalogue for member in members))
         return found
 
-    def likely(self, model: str) -> list[Member]:
-        """The same; none where nobody serves it."""
+    def candidates(self, model: str) -> list[Member]:
+        """Return the same as `serving`, or an empty list if no backend serves the model."""
         try:
             return self.serving(model)
         except ApiError:
             return []
 
     def own_name(self, model: str) -> str:
-        """What the backends call a model: the first alias counts."""
+        """Return the backends' name for a model: the first alias counts."""
         for member in self.by_name.values():
             if model in member.catalogue.aliases:
                 return member.catalogue.aliases[model]
         return model
 
     def all_vllm(self, model: str) -> bool:
-        """Whoever gets a request for this model is a vLLM."""
+        """Tell whether every backend that may get a request for this model is vLLM."""
         if self.only is not None:
             return self.only.is_vllm
-        return all(member.catalogue.owner(model) == "vllm" for member in self.likely(model))
+        return all(member.catalogue.owner(model) == "vllm" for member in self.candidates(model))
 
     def all_report_usage(self, model: str) -> bool:
-        """Whoever gets a request for this model has told the usage of one before."""
-        return all(member.usage_reported for member in self.likely(model))
+        """Tell whether every backend that may get a request for this model has reported the usage of one before."""
+        return all(member.usage_reported for member in self.candidates(model))
 
     def usage_reported(self, name: str) -> None:
-        """A backend told the usage of a request."""
+        """Note that a backend reported the usage of a request."""
         if name in self.by_name:
             self.by_name[name].usage_reported = True
 
 
 def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
-    """Nothing differs that connections depend on."""
+    """Tell whether two specs are equal in all that connections depend on."""
     return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)

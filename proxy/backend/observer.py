@@ -1,4 +1,4 @@
-"""What a pool tells about itself, for metrics and logs that it does not know."""
+"""What a pool reports about its requests and backends, for metrics and logs that it does not know."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from proxy.backend.policies.breaker import State
 from proxy.backend.policies.retry import Reason
 
 
-class Journal(Protocol):
-    """Takes notes. All calls come from the event loop, and return at once."""
+class PoolObserver(Protocol):
+    """Receives the events of a pool. All calls come from the event loop, and have to return at once."""
 
-    def began(self, backend: str) -> None:
-        """A request was sent to a backend."""
+    def request_started(self, backend: str) -> None:
+        """Note that a request was sent to a backend."""
 
-    def ended(self, backend: str) -> None:
-        """It is over, in whatever way."""
+    def request_ended(self, backend: str) -> None:
+        """Note that a request to a backend has ended, in whatever way."""
 
-    def retried(self, backend: str, reason: Reason) -> None:
-        """A request left a backend, for this reason, to be sent to another one."""
+    def request_retried(self, backend: str, reason: Reason) -> None:
+        """Note that a request left a backend to be sent to another one."""
 
-    def queued(self, length: int) -> None:
-        """So many requests wait for a backend with room."""
+    def queue_length_changed(self, length: int) -> None:
+        """Note how many requests wait for a free backend."""
 
-    def waited(self, seconds: float) -> None:
-        """A request waited, and got its backend."""
+    def queue_wait_ended(self, seconds: float) -> None:
+        """Note how long a request waited before it got a backend."""
 
-    def turned_away(self, reason: str) -> None:
-        """A request got none: the line was `full`, or it waited too long (`late`)."""
+    def queue_rejected(self, reason: str) -> None:
+        """Note that a request got no backend: the queue was `full`, or it waited too long (`late`)."""
 
-    def state(self, backend: str, healthy: bool, breaker: State) -> None:
-        """How a backend stands now."""
+    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
+        """Note the present state of a backend."""
 
-    def removed(self, backend: str) -> None:
-        """A backend is gone."""
+    def backend_removed(self, backend: str) -> None:
+        """Note that a backend was removed and is idle."""
 
-    def note(self, message: str, backend: str, **fields: Any) -> None:
-        """Something that an operator wants to read in the log."""
+    def log(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event that operators want to know."""

@@ -1,11 +1,11 @@
-"""Several backends behind one door: which one gets a request, what happens when it fails, and how backends come and go.
+"""Several backends behind one door: which one gets a request, and what happens when it fails.
 
-A request goes to a backend that serves its model, is not being drained and is left in peace by its breaker; among those that
-are healthy by key or by load (`affinity.py`); if none has room it waits in line (`queueing.py`). What fails before the client
-has seen anything is tried again elsewhere, within `retries` and a budget (`retrying.py`).
+A request goes to a backend that serves its model, is not being drained and whose circuit breaker lets it through; among the
+healthy ones by key or by load (`policies/affinity.py`); if none has room it waits (`policies/wait_queue.py`). What fails before
+the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`).
 
-With a single backend there is nothing to choose: it gets every request, whatever the model, with no health checks, breaker
-or retries in between. Its answer is the best that can be had.
+A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer is the best
+that can be had.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from yarl import URL
 
 from proxy.backend.member import Member
 from proxy.backend.members import Members, PoolOptions
-from proxy.backend.observer import Journal
+from proxy.backend.observer import PoolObserver
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
-from proxy.backend.policies.wait_queue import Line, LineFull, TooLate
-from proxy.backend.served_models import BackendSpec, Route, renamed
+from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
+from proxy.backend.served_models import BackendSpec, Route, with_model
 from proxy.backend.transport.client import Body, ChatStream, Unreachable
 from proxy.wire.errors import ApiError, server_error
 
-#: Seconds after which a client that was turned away may ask again.
-_ASK_AGAIN = 1.0
+# Seconds after which a client that was refused may ask again.
+_RETRY_AFTER = 1.0
 ANY = Route()
-#: The headers of a request to a backend, given its name and its URL.
+# Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
@@ -51,17 +51,17 @@ _A = TypeVar("_A", bound=_Answer)
 class Pool:
     """Sends requests to the backends. Create it inside the running event loop, then `start` it."""
 
-    def __init__(self, specs: Iterable[BackendSpec], options: PoolOptions, journal: Journal) -> None:
-        self.members = Members(specs, options, journal, self._offer)
+    def __init__(self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver) -> None:
+        self.members = Members(specs, options, observer, self._offer)
         self._retries = options.retries
-        self._journal = journal
+        self._observer = observer
         self._clock = asyncio.get_running_loop().time
-        self._line: Line[Member] = Line(options.queue_size, options.queue_timeout)
+        self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
         self._budget = RetryBudget()
         self._sent = 0
 
     async def start(self) -> None:
-        """Begin to watch the backends; waits a moment until all have said what they serve, so that no request is misled."""
+        """Begin the health checks, and wait a moment until all backends have listed their models."""
         await self.members.start()
 
     async def close(self) -> None:
@@ -70,39 +70,39 @@ class Pool:
 
     @property
     def chooses(self) -> bool:
-        """There is more than one backend: a route's affinity is of use."""
+        """Whether there is more than one backend, so that a route's affinity matters."""
         return self.members.only is None
 
     @property
     def queued(self) -> int:
-        """How many requests wait for a backend with room."""
-        return len(self._line)
+        """How many requests wait for a free backend."""
+        return len(self._queue.waiters)
 
     @property
-    def any_well(self) -> bool:
-        """At least one backend takes requests and is healthy."""
+    def any_healthy(self) -> bool:
+        """Whether at least one backend is healthy and takes requests."""
         return any(member.healthy and self._is_usable(member, ANY) for member in self.members.by_name.values())
 
     @property
-    def reads_models(self) -> bool:
-        """It matters which model a request names: for the choice, or because the backend has another name for it."""
+    def needs_model(self) -> bool:
+        """Whether the model of a request matters: for the choice, or because the backend has another name for it."""
         only = self.members.only
         return only is None or only.catalogue.restricted or bool(only.catalogue.aliases)
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
     async def open_chat(self, body: bytes, headers: HeadersFor, route: Route) -> ChatStream:
-        """Send a chat request; returns when the status line and headers are there, or those of the last attempt.
+        """Send a chat request and return the answer, or that of the last attempt, when its head is there.
 
-        `body` has the client's name of the model, that of `route`. `headers` is asked before each attempt. The stream gives the
-        backend's place back: when it is read, or closed. Raises `ApiError`: 404 for a model that nobody serves, 429 and 503
-        where there is no room, 502 to 504.
+        `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
+        its place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and
+        503 if none has room, 502 to 504.
         """
 
         def send(member: Member) -> Awaitable[ChatStream]:
-            name = member.catalogue.own_name(route.model)
+            name = _own_name(member, route.model)
             sent = headers(member.name, member.backend.url)
-            return member.backend.open_chat(body if name == route.model else renamed(body, name), sent)
+            return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
 
         member, chat = await self._reach(route, send)
         chat.backend = member.name
@@ -121,14 +121,17 @@ class Pool:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Any other request, its answer unread; see `Backend.request`. A `body` in bytes that names a model must name that of
-        `route`. Raises as `open_chat` does."""
+        """Send any other request and yield the answer, its body unread; see `Backend.request`.
+
+        A `body` in bytes that names a model must name that of `route`. Raises what `open_chat` raises.
+        """
         headers = list(headers)
 
         def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:
-            name, sent = member.catalogue.own_name(route.model), body
+            name = _own_name(member, route.model)
+            sent = body
             if name != route.model and isinstance(body, bytes):
-                sent = renamed(body, name)
+                sent = with_model(body, name)
             below = member.backend.root if below_root else None
             return member.backend.request(method, path, below=below, query=query, body=sent, headers=headers)
 
@@ -141,34 +144,35 @@ class Pool:
             self._ended(member, answer.status, False)
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
-        """The route of another attempt without the backend that failed, or None: too many, nobody else, or no budget left.
-        What a backend that is gone leaves behind needs no budget to move to one that is well.
+        """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
+        or no budget left. Requests of a backend that is gone need no budget to move to a healthy one.
 
-        Only before the client has seen anything of the answer. The failed stream is to be closed first.
+        Call it only before the client has seen anything of the answer, and close the failed stream first.
         """
         if len(route.avoid) >= self._retries or self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})
-        usable = [member for member in self.members.likely(route.model) if self._is_usable(member, other)]
+        usable = [member for member in self.members.candidates(route.model) if self._is_usable(member, other)]
         if reason == "busy":
             usable = [member for member in usable if member.has_room]
         moves = reason in GONE and any(member.healthy and member.breaker.spotless for member in usable)
         if not usable or not (moves or self._budget.take(self._clock())):
             return None
-        self._journal.retried(failed, reason)
+        self._observer.request_retried(failed, reason)
         return other
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
     async def _reach(self, route: Route, send: Callable[[Member], Awaitable[_A]], *, once: bool = False) -> tuple[Member, _A]:
-        """Send to one backend after the other until one does its part; the caller has to give its place back."""
-        self._budget.request()
+        """Send to one backend after the other until one answers; the caller has to give its place back."""
+        if self.members.only is None:
+            self._budget.request()
         while True:
             member = await self._take(route)
             try:
                 answer = await send(member)
             except Unreachable as error:
-                if not error.body_may_be_why:  # else one client could fell all backends
+                if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
                     self._failed(member)
                 self._abandon(member)
                 following = None if once else self.retry_route(route, member.name, error.reason)
@@ -178,7 +182,7 @@ class Pool:
                 self._abandon(member)
                 raise
             else:
-                reason = reason_of(answer.status)
+                reason = reason_of(answer.status) if answer.status >= 400 else None
                 if reason is None or reason == "busy":
                     self._answered(member)
                 else:
@@ -192,7 +196,7 @@ class Pool:
             await asyncio.sleep(backoff(len(route.avoid), random()))
 
     async def _take(self, route: Route) -> Member:
-        """A place at the backend that suits best. Raises `ApiError`."""
+        """Take a place at the most suitable backend. Raises `ApiError`."""
         only = self.members.only
         if only is not None and not route.avoid and only.has_room and not only.draining and not only.catalogue.restricted:
             return self._begin(only)
@@ -205,35 +209,36 @@ class Pool:
 
     async def _wait(self, route: Route, group: frozenset[str]) -> Member:
         came = self._clock()
-        waiting = self._line.wait(group, partial(self._suits, route), self._abandon)
-        self._journal.queued(len(self._line) + 1)
+        waiting = self._queue.wait(group, partial(self._suits, route), self._abandon)
+        self._observer.queue_length_changed(len(self._queue.waiters) + 1)
         try:
             member = await waiting
-        except LineFull:
-            self._journal.turned_away("full")
+        except QueueFull:
+            self._observer.queue_rejected("full")
             message = "All backends are busy, and too many requests wait already. Please try again."
-            kind, code = "rate_limit_error", "rate_limit_exceeded"
-            raise ApiError(429, message, type=kind, code=code, retry_after=_ASK_AGAIN) from None
-        except TooLate:
-            self._journal.turned_away("late")
+            raise ApiError(
+                429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=_RETRY_AFTER
+            ) from None
+        except QueueTimeout:
+            self._observer.queue_rejected("late")
             error = server_error("All backends are busy, and none had room in time. Please try again.", 503)
-            error.retry_after = _ASK_AGAIN
+            error.retry_after = _RETRY_AFTER
             raise error from None
         finally:
-            self._journal.queued(len(self._line))
-        self._journal.waited(self._clock() - came)
+            self._observer.queue_length_changed(len(self._queue.waiters))
+        self._observer.queue_wait_ended(self._clock() - came)
         return member
 
     def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
-        """Of those that serve a model those that may be asked now, healthy ones before others. Raises `ApiError` 503."""
+        """Return the backends that may get a request now: the healthy ones, or all if none is. Raises `ApiError` 503."""
         usable = [member for member in serving if self._is_usable(member, route)]
         if not usable:
             now = self._clock()
             waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
             error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
-            error.retry_after = max(min(waits, default=_ASK_AGAIN), _ASK_AGAIN)
+            error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
             raise error
-        # Checks may be wrong about all at once, and then none is worse than another.
+        # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
         return [member for member in usable if member.healthy] or usable
 
     def _is_usable(self, member: Member, route: Route) -> bool:
@@ -242,8 +247,8 @@ class Pool:
         return member is self.members.only or member.breaker.allows(self._clock())
 
     def _suits(self, route: Route, member: Member) -> bool:
-        """Whether a backend with room will do for one that waits; things may have changed since it came."""
-        return self._is_usable(member, route) and member in self.members.likely(route.model)
+        """Tell whether a backend with room can take a waiting request; much may have changed since the request came."""
+        return self._is_usable(member, route) and member in self.members.candidates(route.model)
 
     # ---- places ---------------------------------------------------------------------------------------------------
 
@@ -252,29 +257,29 @@ class Pool:
         member.last = self._sent
         member.in_flight += 1
         member.breaker.begin(self._clock())
-        self._journal.began(member.name)
+        self._observer.request_started(member.name)
         return member
 
     def _give_back(self, member: Member) -> None:
         member.in_flight -= 1
-        self._journal.ended(member.name)
+        self._observer.request_ended(member.name)
         if member in self.members.leaving:
             self.members.retire_idle(member)
         else:
             self._offer(member)
 
     def _abandon(self, member: Member) -> None:
-        """Give a place back whose request had no answer yet; if it was a trial, the next one is."""
+        """Give back a place whose request had no answer yet. If it was the breaker's trial, the next request is."""
         member.breaker.abandoned()
         self._give_back(member)
 
     def _offer(self, member: Member) -> None:
-        """Hand what room a backend has to those who wait."""
-        while len(self._line) and member.has_room and self._line.offer(member):
+        """Give the free places of a backend to waiting requests."""
+        while self._queue.waiters and member.has_room and self._queue.offer(member):
             self._begin(member)
 
     def _ended(self, member: Member, status: int, broke: bool) -> None:
-        """An answer is over: whole, dropped by us, or broken off."""
+        """Note that an answer is over: complete, closed by us, or broken off."""
         if broke:
             self._failed(member)
         elif status < 500 and member.breaker.state(self._clock()) == "closed":
@@ -283,22 +288,27 @@ class Pool:
 
     def _failed(self, member: Member) -> None:
         if member is self.members.only:
-            member.healthy = False  # nobody else looks
+            member.healthy = False  # there are no health checks
             member.breaker.abandoned()
         else:
             before = member.breaker.state(self._clock())
             member.breaker.failed(self._clock())
             if before != "open" and member.breaker.state(self._clock()) == "open":
-                self._journal.note("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
-        self.members.tell(member)
+                self._observer.log("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
+        self.members.report_state(member)
 
     def _answered(self, member: Member) -> None:
-        """A backend began to answer. That ends a trial, but not a row of failures: the answer may break off yet."""
+        """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
         recovered = member.breaker.state(self._clock()) != "closed"
         if recovered:
             member.breaker.succeeded()
-            self._journal.note("breaker closed", member.name)
+            self._observer.log("breaker closed", member.name)
         if member is self.members.only and not member.healthy:
             member.healthy = recovered = True
         if recovered:
-            self.members.tell(member)
+            self.members.report_state(member)
+
+
+def _own_name(member: Member, model: str) -> str:
+    """Return the backend's name for a model."""
+    return member.catalogue.aliases.get(model, model)

@@ -1,4 +1,4 @@
-"""Where a request wants to go, and which models a backend serves under which names. Plain data, no I/O."""
+"""Which models a backend serves, by the names that clients use, and where a request may go. Plain data, no I/O."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 
 from proxy.wire.errors import ApiError
 
-#: Names of models that an error repeats.
-_SHOWN = 30
+# How many models the message of an error lists.
+_LISTED = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request wants to go.
+    """Where a request may go.
 
-    `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key share a beginning,
-    and go to the same backend where they can; empty: the least busy one. `avoid`: backends that were tried already.
+    `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
     """
 
     model: str = ""
@@ -31,8 +31,9 @@ class Route:
 class BackendSpec:
     """A backend as the settings describe it. `url` ends in a version (`/v1`).
 
-    `models`: patterns of the names that it serves; empty: what it lists itself. `aliases`: the client's name → the backend's.
-    `max_concurrency`: requests that it gets at once, None for any number. `weight`: its share of the work beside the others.
+    `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
+    backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
+    the others.
     """
 
     name: str
@@ -45,59 +46,54 @@ class BackendSpec:
     forward_authorization: bool = True
 
 
-class Catalogue:
-    """The models of one backend, by the names that clients use."""
+class ModelCatalogue:
+    """The models of one backend, by the names that clients use.
+
+    `aliases`: the client's name → the backend's. `restricted`: the settings say which models it serves. `listed`: what the
+    backend listed, name → owner; None until it has.
+    """
 
     def __init__(self, patterns: Iterable[str], aliases: Mapping[str, str]) -> None:
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self.aliases = dict(aliases)
-        #: What it listed: name → owner; None until it has.
+        self.restricted = bool(self._patterns)
         self.listed: Mapping[str, str | None] | None = None
 
-    @property
-    def restricted(self) -> bool:
-        """The settings say what it serves."""
-        return bool(self._patterns)
-
     def serves(self, model: str) -> bool | None:
-        """Whether it serves a model by this name; None if nobody knows."""
+        """Tell whether it serves a model by this name; None if that is not known."""
         if model in self.aliases:
             return True
-        if self._patterns:
+        if self.restricted:
             return self.offers(model)
         return None if self.listed is None else model in self.listed
 
     def offers(self, listed: str) -> bool:
-        """Whether a model that it lists is one that it is to serve."""
+        """Tell whether the settings let clients use a model that the backend lists."""
         name = listed.lower()
         return not self._patterns or any(fnmatchcase(name, pattern) for pattern in self._patterns)
 
-    def own_name(self, model: str) -> str:
-        """The backend's name for a model."""
-        return self.aliases.get(model, model)
-
     def names(self) -> list[str]:
-        """What clients can ask for, as far as that is known."""
+        """Return the names that clients can use, as far as they are known."""
         found = [name for name in self.listed or () if self.offers(name)]
         return [*found, *(alias for alias in self.aliases if alias not in found)]
 
     def owner(self, model: str) -> str | None:
-        """What serves the model (`vllm`), as the backend's list has it."""
+        """Return the software that serves the model (`vllm`), as the backend's list has it."""
         listed = self.listed or {}
-        name = self.own_name(model)
+        name = self.aliases.get(model, model)
         return listed[name] if name in listed else next(iter(listed.values()), None)
 
 
-def no_such_model(model: str, catalogues: Iterable[Catalogue]) -> ApiError:
-    """404: no backend serves a model by this name."""
+def no_such_model(model: str, catalogues: Iterable[ModelCatalogue]) -> ApiError:
+    """Return the error 404 for a model that no backend serves."""
     names = list(dict.fromkeys(name for catalogue in catalogues for name in catalogue.names()))
-    served = ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    served = ", ".join(f"`{name}`" for name in names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     message = f"The model `{model[:100]}` does not exist. Served here: {served or 'none'}."
     return ApiError(404, message, param="model", code="model_not_found")
 
 
-def renamed(body: bytes, model: str) -> bytes:
-    """A JSON object with another `model`, its other fields byte for byte as they were."""
+def with_model(body: bytes, model: str) -> bytes:
+    """Replace the `model` of a JSON object; its other fields stay byte for byte as they were."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)

@@ -23,8 +23,9 @@ from proxy.server.generation.live_settings import InForce, LiveSettings, transla
 from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
-from proxy.server.setup.backends import PoolJournal, pool_options, specs_of
-from proxy.server.setup.storage import open_store
+from proxy.server.setup.backends import pool_options, specs_of
+from proxy.server.setup.pool_metrics import PoolMetrics
+from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.state import Store
 from proxy.telemetry import logs
@@ -68,7 +69,7 @@ async def open_parts(settings: Settings, share: Share = ALL, report: Report | No
         if settings.otel_endpoint is not None:
             tracing = Tracing(settings.otel_endpoint, __version__)
             stack.push_async_callback(tracing.close)
-        stack.callback(metrics.settle)  # the metrics of a worker are read after its end
+        stack.callback(metrics.flush)  # the metrics of a worker are read after its end
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
         tokenizer = await Tokenizers(os.environ).get(settings.tokenizer) if settings.tokenizer else None
         policy = translation_policy(settings)
@@ -80,7 +81,7 @@ async def open_parts(settings: Settings, share: Share = ALL, report: Report | No
             stack.push_async_callback(store.close)
         encryption = Encryption(await _encryption_key(settings, store))
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
-        pool = Pool(specs_of(settings), options, PoolJournal(metrics))
+        pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
         stack.push_async_callback(pool.close)
         live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
         await pool.start()
@@ -129,7 +130,7 @@ def _tick_interval(settings: Settings) -> float:
 
 
 def _housekeeping(metrics: Metrics) -> None:
-    metrics.settle()
+    metrics.flush()
     logs.flush()
 
 

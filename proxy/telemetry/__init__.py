@@ -1,1 +1,1 @@
-"""What the gateway tells its operator: Prometheus metrics and logs."""
+"""What the gateway tells its operators: Prometheus metrics, logs and traces."""

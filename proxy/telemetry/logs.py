@@ -1,4 +1,4 @@
-"""Logs on standard error: one record a line, as text or as JSON. No prompt, header or key is ever logged."""
+"""Logs on standard error: one record per line, as text or as JSON. No prompt, header or key is ever logged."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 _LOGGER = "responses_proxy"
-#: Most records of routine that are held back.
+# So many routine records at most are held back.
 _BATCH = 256
 
 
 def logger() -> logging.Logger:
-    """The gateway's logger. Fields go into `extra={"fields": {...}}`."""
+    """Return the gateway's logger. Fields go into `extra={"fields": {...}}`."""
     return logging.getLogger(_LOGGER)
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """`extra` for a log call: fields without a value are left out."""
+    """Return `extra` for a log call, without the fields that are None."""
     return {"fields": present(values)}
 
 
 def present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value."""
+    """Leave out the fields that are None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -33,7 +33,7 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_timestamp(record)} {record.levelname.lower():7} {record.getMessage()}"
         for name, value in getattr(record, "fields", {}).items():
-            line += f" {name}={_bare(value)}"
+            line += f" {name}={_quoted(value)}"
         return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
 
 
@@ -47,21 +47,21 @@ class _JsonFormatter(logging.Formatter):
 
 
 def configure(style: Literal["text", "json"], level: str) -> None:
-    """Send our records to standard error."""
+    """Send the gateway's records to standard error."""
     handler = _BatchHandler()
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
     target = logger()
     target.handlers = [handler]
     target.propagate = False
     target.setLevel(level.upper())
-    # What no line of ours says need not be found out for each.
+    # No line shows these, and finding them out costs time for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # What is left to aiohttp is broken HTTP; it would log a traceback with bytes of the request in it, keys perhaps.
+    # For malformed HTTP, aiohttp would log a traceback with bytes of the request, which may contain keys.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
 def routine(level: int, message: str, values: dict[str, Any]) -> None:
-    """Log what happens with every request: written with the next `flush`, and without a look at who calls."""
+    """Log an event that every request has, with the next `flush` and without the position in the code."""
     target = logger()
     if target.isEnabledFor(level):
         extra = {"fields": values, "routine": True}
@@ -69,15 +69,15 @@ def routine(level: int, message: str, values: dict[str, Any]) -> None:
 
 
 def flush() -> None:
-    """Write what was held back. Called about once a second."""
+    """Write the records that were held back. Called about once a second."""
     for handler in logger().handlers:
         handler.flush()
 
 
 class _BatchHandler(logging.StreamHandler[Any]):
-    """Holds records of routine (one per request) back until `flush`: a write for each would cost more than its answer.
+    """Holds routine records (one per request) back until `flush`, because a write for each would be expensive.
 
-    Any other record is written at once, with what was held before it.
+    Any other record is written at once, after those that were held back.
     """
 
     def __init__(self) -> None:
@@ -92,22 +92,23 @@ class _BatchHandler(logging.StreamHandler[Any]):
 
     def flush(self) -> None:
         with self.lock or nullcontext():
-            lines, self._lines = self._lines, []
+            lines = self._lines
+            self._lines = []
         count = len(lines)
         try:
             if lines and self.lost:
-                lines.append(self.format(_gap(self.lost)))
+                lines.append(self.format(_lost_record(self.lost)))
             if lines:
                 self.stream.write("\n".join(lines) + "\n")
             super().flush()
-        except OSError:  # a full disk, a reader that is gone: no request shall suffer
+        except OSError:  # a full disk, or a reader that is gone: no request must fail because of it
             self.lost += count
         else:
             self.lost = 0 if lines else self.lost
 
 
-def _gap(lines: int) -> logging.LogRecord:
-    """What the log says once it can be written again."""
+def _lost_record(lines: int) -> logging.LogRecord:
+    """Return the record to write once the log can be written again."""
     record = logging.LogRecord(_LOGGER, logging.WARNING, __file__, 0, "log lines lost", None, None)
     record.fields = {"lines": lines}
     return record
@@ -117,9 +118,9 @@ def _timestamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
-def _bare(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = str(value)
-    # Names come from clients and backends: none of them may write control characters to the operator's terminal.
+    # Values come from clients and backends: they must not write control characters to a terminal.
     return text if _is_bare(text) else json.dumps(text)
 
 

@@ -1,11 +1,11 @@
-"""Traces in OpenTelemetry's protocol: a span for each response, a child for each call of the backend.
+"""Traces over OTLP: a span for each response, a child span for each request to a backend.
 
-Needs the extra `otel`; nothing of it is imported before `Tracing` is made. Spans leave in a thread of the SDK's own, from a
-queue with an end: when the collector is slow or gone, spans are lost and nothing else is. Sampling, batching, headers and
-certificates follow the standard `OTEL_*` variables, as the SDK reads them.
+Needs the extra `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
+bounded queue: when the collector is slow or gone, nothing but spans is lost. Sampling, batching, headers and certificates
+follow the standard `OTEL_*` variables, as the SDK reads them.
 
-Names of attributes: the semantic conventions for HTTP and for generative AI where they have one, ours begin with
-`responses_proxy.`. No prompt and no answer is ever in a span.
+Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with
+`responses_proxy.`. Spans never contain prompts or answers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 _PATH = "/v1/traces"
-#: Longest time that the last spans may take to leave, in seconds: a collector that hangs must not hold up a restart.
-_GOODBYE = 2.0
-#: Seconds between two complaints about the collector.
-_QUIET = 60.0
+# Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
+_LAST_SPANS = 2.0
+# Seconds between two warnings about the collector.
+_WARNING_INTERVAL = 60.0
 
-#: Field of the log line -> attribute, of the backend's span and of the whole.
+# Field of the log line -> attribute of both spans.
 _MODEL_ATTRIBUTES = {
     "model": "gen_ai.request.model",
     "response_id": "gen_ai.response.id",
@@ -49,23 +49,24 @@ _OUR_ATTRIBUTES = {
 
 
 class TracingMissing(Exception):
-    """Traces are wanted, and the extra that makes them is not installed. The message says what to do."""
+    """Traces are configured, but the extra is not installed. The message says what to do."""
 
 
 class Tracing:
-    """The way to one collector. Make it inside the process that serves; `close` it at the end."""
+    """The connection to a collector. Create it inside the process that serves, and `close` it at the end."""
 
     def __init__(self, endpoint: str, version: str) -> None:
-        """`endpoint` is the collector's URL, with or without `/v1/traces`; `version` is ours. Raises `TracingMissing`."""
+        """Prepare to send spans to `endpoint`, with or without `/v1/traces`. `version` is the gateway's. Raises
+        `TracingMissing`."""
         try:
-            # Here and not above: who has no use for traces need not have them installed, nor wait for the import.
+            # Not at the top: the extra is optional, and its import takes long.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         except ImportError:
             raise TracingMissing("otel_endpoint needs an extra: pip install 'responses-proxy[otel]'") from None
-        _tell_complaints()
+        _redirect_warnings()
         ours = Resource.create({"service.name": "responses-proxy", "service.version": version})
         self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=_traces_url(endpoint))
@@ -73,20 +74,20 @@ class Tracing:
         self._tracer = self._provider.get_tracer("responses_proxy", version)
 
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
-        """A request has come. `headers` are the client's, its trace among them perhaps; `now` is the loop's time."""
+        """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
         return Trace(self._tracer, name, headers, now)
 
     async def close(self) -> None:
-        """Send what is left, within two seconds."""
+        """Send the remaining spans, within two seconds."""
         last = Thread(target=self._provider.shutdown, daemon=True)
         last.start()
-        await asyncio.to_thread(last.join, _GOODBYE)
+        await asyncio.to_thread(last.join, _LAST_SPANS)
         if last.is_alive():
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class Trace:
-    """The spans of one request. All that they will say is told at the end, so that nothing is done per chunk."""
+    """The spans of one request. Their attributes are set at the end, so that nothing is done per chunk."""
 
     def __init__(self, tracer: Tracer, name: str, headers: Mapping[str, str], now: float) -> None:
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
@@ -94,20 +95,21 @@ class Trace:
 
         self._propagator = TraceContextTextMapPropagator()
         self._tracer = tracer
-        self._began = time.time_ns(), now
+        self._began_ns = time.time_ns()
+        self._began_at = now
         parent = self._propagator.extract(trace_headers(headers))
-        self._span = tracer.start_span(name, parent, SpanKind.SERVER, start_time=self._began[0])
+        self._span = tracer.start_span(name, parent, SpanKind.SERVER, start_time=self._began_ns)
         self._call: Span | None = None
         self._called = now
 
     def call(self, backend: str, now: float) -> dict[str, str]:
-        """The backend is about to be asked (again: the call before has ended then). Returns the headers that carry it on."""
+        """Start the span of a request to a backend, which ends the one before. Returns the headers that continue the trace."""
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
 
         if self._call is not None:
             self._call.end(self._at(now))
         self._called = now
-        # The protocol is OpenAI's, and that is what the name stands for; which server it is says the address.
+        # The provider's name stands for the protocol; the address tells which server it is.
         attributes: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
         address = urlsplit(f"//{backend}")
         attributes["server.address"] = address.hostname or backend
@@ -120,27 +122,29 @@ class Trace:
         return carried
 
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
-        """The request is over; `line` are the fields of its log line. The first token, and the first that a reader sees, came
-        at these times of the loop."""
+        """End all spans. `line` are the fields of the request's log line.
+
+        `first` and `visible` are the loop's times of the first token, and of the first that a user sees.
+        """
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:
             if "model" in line:
                 self._call.update_name(_text(f"chat {line['model']}"))
             self._call.set_attributes(_attributes(line, _MODEL_ATTRIBUTES))
-            self._call.set_attribute("gen_ai.request.stream", True)  # the backend is always asked to
+            self._call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
             if "finish_reason" in line:
                 self._call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
-            self._tell_moments(self._call, first, visible)
-            _judge(self._call, failed, line.get("error"))
+            self._add_events(self._call, first, visible)
+            _set_status(self._call, failed, line.get("error"))
             self._call.end(ended)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
         self._span.set_attribute("http.response.status_code", line.get("status", 200))
-        # By the convention a server's span has failed when the server has: a wrong request is the client's matter.
-        _judge(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
+        # By convention, a server's span fails when the server does, not when the request is wrong.
+        _set_status(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
         self._span.end(ended)
 
-    def _tell_moments(self, call: Span, first: float | None, visible: float | None) -> None:
+    def _add_events(self, call: Span, first: float | None, visible: float | None) -> None:
         for name, at in (("first_token", first), ("first_visible_token", visible)):
             if at is not None:
                 call.add_event(name, timestamp=self._at(at))
@@ -148,9 +152,8 @@ class Trace:
             call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
 
     def _at(self, now: float) -> int:
-        """The loop's time as nanoseconds of the epoch."""
-        began, then = self._began
-        return began + round((now - then) * 1e9)
+        """Convert the loop's time to nanoseconds since 1970."""
+        return self._began_ns + round((now - self._began_at) * 1e9)
 
 
 def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -158,11 +161,11 @@ def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 
 def _text(value: Any) -> Any:
-    """Half a surrogate pair, which JSON allows, would make the exporter throw away the whole batch, others' spans with it."""
+    """Replace half surrogate pairs, which JSON allows: the exporter would discard the whole batch of spans."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _judge(span: Span, failed: str | None, message: str | None) -> None:
+def _set_status(span: Span, failed: str | None, message: str | None) -> None:
     from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
 
     if failed is not None:
@@ -175,14 +178,14 @@ def _traces_url(endpoint: str) -> str:
     return base if base.endswith(_PATH) else base + _PATH
 
 
-def _tell_complaints() -> None:
-    """What the SDK has to say goes to our log, now and then: it complains about every batch, with a stack trace."""
+def _redirect_warnings() -> None:
+    """Log the SDK's warnings from time to time: it warns about every batch, with a stack trace."""
     theirs = logging.getLogger("opentelemetry")
     theirs.propagate = False
-    theirs.handlers = [_Complaints(time.monotonic)]
+    theirs.handlers = [_Warnings(time.monotonic)]
 
 
-class _Complaints(logging.Handler):
+class _Warnings(logging.Handler):
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(logging.WARNING)
         self._clock = clock
@@ -190,5 +193,5 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._clock() >= self._next:
-            self._next = self._clock() + _QUIET
+            self._next = self._clock() + _WARNING_INTERVAL
             logs.logger().warning("traces", extra=logs.fields(reason=record.getMessage()))

@@ -1,4 +1,4 @@
-"""Keys stay where they are, loads stay bounded, and nobody is forgotten."""
+"""The choice of a backend: keys stay where they are, loads stay bounded, and no backend is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a breaker, moment by moment."""
+"""The states of a circuit breaker over time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.backend.policies.breaker import Breaker
 
 
 def opened(failures: int = 3, seconds: float = 10) -> Breaker:
-    """One that has opened at 0."""
+    """Return a breaker that opened at 0."""
     breaker = Breaker(failures, seconds)
     for _ in range(failures):
         assert breaker.allows(0)
@@ -42,7 +42,9 @@ def test_one_request_tries_whether_it_is_well_again() -> None:
 
 
 def test_each_trial_that_fails_doubles_the_time_up_to_a_limit() -> None:
-    breaker, now, waits = opened(), 0.0, []
+    breaker = opened()
+    now = 0.0
+    waits = []
     for _ in range(6):
         waits.append(breaker.opens_in(now))
         now += breaker.opens_in(now)
@@ -71,7 +73,8 @@ def test_what_was_sent_before_it_opened_and_fails_later_changes_nothing() -> Non
 
 @given(st.lists(st.sampled_from(["begin", "succeeded", "failed", "abandoned", "wait"]), max_size=40))
 def test_it_never_locks_anybody_out_for_ever(actions: list[str]) -> None:
-    breaker, now = Breaker(2, 1), 0.0
+    breaker = Breaker(2, 1)
+    now = 0.0
     under_way = 0
     for action in actions:
         if action == "wait":

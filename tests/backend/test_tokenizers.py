@@ -32,7 +32,7 @@ SIMPLE = (
 
 
 def model(folder: Path, kind: str = "llama3", template: str | None = SIMPLE, **config: Any) -> Path:
-    """A model's folder."""
+    """Make a model's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(vocabulary(kind).to_str(), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -68,7 +68,8 @@ def test_a_folder_or_its_file(tmp_path: Path) -> None:
 )
 def test_a_name_in_the_cache(tmp_path: Path, environ: dict[str, str], cache: str) -> None:
     base = tmp_path / cache / "models--org--name"
-    main, old = model(base / "snapshots" / "abc123"), model(base / "snapshots" / "0ld")
+    main = model(base / "snapshots" / "abc123")
+    old = model(base / "snapshots" / "0ld")
     (base / "refs").mkdir()
     (base / "refs" / "main").write_text("abc123\n")
     here = {name: value.format(tmp_path) for name, value in environ.items()}
@@ -117,7 +118,7 @@ def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
 
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model(tmp_path)
-    monkeypatch.setitem(sys.modules, "proxy.backend.tokenizer.chat_template", None)
+    monkeypatch.setitem(sys.modules, "proxy.backend.tokenizer.jinja_environment", None)
     with pytest.raises(TokenizerError, match=r"pip install 'responses-proxy\[tokenizer\]'"):
         loaded(folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
@@ -326,7 +327,7 @@ def test_without_a_template_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def recorded() -> list[dict[str, Any]]:
-    """What the manifests say of every recorded stream, with the folder and the number of prompt tokens."""
+    """Return what the manifests say of every recorded stream, with the folder and the number of prompt tokens."""
     found = []
     for manifest in sorted(STREAMS.glob("*/manifest.json")):
         for stream in json.loads(manifest.read_text(encoding="utf-8"))["streams"]:

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from proxy.server.setup.storage import default_path
+from proxy.server.setup.store import default_path
 from tests.deploy.tools import CHART, DEPLOY, ROOT, run, tool
 
 DOCUMENTS = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("deployment.md", "sizing.md")}

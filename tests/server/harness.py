@@ -86,7 +86,7 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a sample; 0 if there is none yet."""
-        self.parts.metrics.settle()
+        self.parts.metrics.flush()
         return self.parts.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
 
 
@@ -102,8 +102,7 @@ async def gateway(*backends: str, send_buffer: int | None = None, **settings: An
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             await web.SockSite(runner, listening, backlog=4096).start()
             served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", parts)
-            assert runner.server is not None
-            async with body_limit(runner.server, served.parts.settings.body_timeout):
+            async with body_limit(runner, served.parts.settings.body_timeout):
                 yield served
             await until(lambda: not served.parts.in_flight.activities, "no exchange is left")
             assert served.metric("requests_in_flight") == 0

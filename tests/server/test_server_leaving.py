@@ -43,7 +43,7 @@ async def gone(served: Served, phase: str) -> None:
 
 def _samples(served: Served, name: str) -> list[Any]:
     wanted = f"responses_proxy_{name}"
-    served.parts.metrics.settle()
+    served.parts.metrics.flush()
     return [one for metric in served.parts.metrics.registry.collect() for one in metric.samples if one.name == wanted]
 
 

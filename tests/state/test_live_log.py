@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.setup.storage import open_store
+from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable

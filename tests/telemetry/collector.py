@@ -74,7 +74,7 @@ def _value(value: Any) -> Any:
 
 @asynccontextmanager
 async def collector() -> AsyncIterator[Collector]:
-    """A collector on a loopback port."""
+    """Serve a collector on a loopback port."""
     running = Collector()
     app = web.Application()
     app.router.add_post("/v1/traces", running.take)

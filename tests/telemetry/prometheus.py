@@ -15,7 +15,8 @@ from typing import Any
 
 import aiohttp
 
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+PROMETHEUS = shutil.which("prometheus")
+PROMTOOL = shutil.which("promtool")
 Sample = tuple[dict[str, str], float]
 
 
@@ -27,25 +28,25 @@ class Prometheus:
     session: aiohttp.ClientSession
 
     async def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an answer. Fails the test for a query that is refused."""
+        """Return the data of an answer. Fails the test for a query that is refused."""
         async with self.session.get(f"{self.url}/api/v1/{path}", params=parameters) as answer:
             body = await answer.json()
         assert body["status"] == "success", (parameters, body)
         return body["data"]
 
     async def query(self, expression: str) -> list[Sample]:
-        """The samples of an instant query; a number that is none is left out, as a picture would leave it out."""
+        """Return the samples of an instant query; a number that is none is left out, as a picture would leave it out."""
         result = (await self.ask("query", query=expression))["result"]
         found = [(sample["metric"], float(sample["value"][1])) for sample in result]
         return [(labels, value) for labels, value in found if not math.isnan(value)]
 
     async def value(self, expression: str) -> float | None:
-        """The only sample of a query, if there is one."""
+        """Return the only sample of a query, if there is one."""
         found = await self.query(expression)
         return found[0][1] if found else None
 
     async def wait_for(self, expression: str, seconds: float = 30.0) -> None:
-        """Until a query has an answer."""
+        """Wait until a query has an answer."""
         async with asyncio.timeout(seconds):
             while not await self.query(expression):  # noqa: ASYNC110  (another process: there is no event to wait for)
                 await asyncio.sleep(0.05)

@@ -24,12 +24,12 @@ from tests.telemetry.traffic import REQUESTS, busy_gateway, send_everything, sen
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.yml"))
-#: What has no series in the traffic of this test: a gateway that does well, without keys, with one backend.
+# What has no series in the traffic of this test: a gateway that does well, without keys, with one backend.
 LAWFULLY_EMPTY = {
     "invariant_violations_total", "token_disagreements_total", "key_requests_total", "key_tokens_total",
     "access_refusals_total", "backend_retries_total", "queue_rejections_total", "queue_wait_seconds_bucket",
 }  # fmt: skip
-#: What parts of the gateway that may not be there bring with them: keys, a pool of backends, several processes.
+# What parts of the gateway that may not be there bring with them: keys, a pool of backends, several processes.
 OPTIONAL = {
     "backend_up", "backend_requests", "backend_requests_in_flight", "backend_breaker_state", "backend_retries",
     "queued_requests", "queue_wait_seconds", "queue_rejections", "key_requests", "key_tokens", "access_refusals",
@@ -50,7 +50,7 @@ def pages() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def questions() -> list[tuple[str, str]]:
-    """Where each query of a dashboard stands, and what it asks, with the variables filled in as Grafana does."""
+    """Return where each query of a dashboard is, and what it asks, with the variables filled in as Grafana does."""
     found = []
     for name, page in pages():
         for panel in pictures(page):
@@ -68,18 +68,18 @@ def rules() -> list[dict[str, Any]]:
 
 
 def names_in(expression: str) -> set[str]:
-    """The metrics of ours that a query reads."""
+    """Return the gateway's metrics that a query reads."""
     return set(re.findall(r"(?<![:\w])(?:responses_proxy|process)_\w+", expression))
 
 
 def families() -> set[str]:
-    """The metrics that this gateway has, without prefix."""
+    """Return the metrics that this gateway has, without prefix."""
     names = (family.name for family in Metrics().registry.collect())
     return {name.removeprefix("responses_proxy_") for name in names if name.startswith("responses_proxy_")}
 
 
 def may_be_empty(expression: str) -> bool:
-    """Whether a query has the right not to find anything here."""
+    """Tell whether a query may find nothing here."""
     absent = OPTIONAL - families()
     names = {name.removeprefix("responses_proxy_") for name in names_in(expression)}
     return any(name in LAWFULLY_EMPTY or re.sub("_(total|bucket)$", "", name) in absent for name in names)

@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[Line]]]:
-    """The lines of responses that were written, as JSON."""
+    """Return the lines of responses that were written, as JSON."""
     before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
     logs.configure("json", "info")
     output = io.StringIO()

@@ -26,7 +26,7 @@ JQ = shutil.which("jq")
 
 
 def documented() -> set[str]:
-    """The names of fields in the table of the log line."""
+    """Return the names of fields in the table of the log line."""
     table = DOCUMENT.partition("| field | meaning |")[2].partition("\n\n")[0]
     return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
@@ -43,7 +43,7 @@ def test_the_table_of_metrics_is_up_to_date() -> None:
 
 
 def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
-    """The fields of real lines, of all kinds of requests."""
+    """Compare with the fields of real lines, of all kinds of requests."""
     before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
     logs.configure("json", "info")
     (handler,) = logs.logger().handlers

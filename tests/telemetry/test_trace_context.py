@@ -8,12 +8,13 @@ from proxy.telemetry.trace_context import trace_headers
 from tests.server.backends import Backend, backend, streaming, text_stream
 from tests.server.harness import gateway, post, run
 
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def header(behind: Backend, name: str) -> str | None:
-    """What came to the backend with its last request."""
+    """Return what came to the backend with its last request."""
     lines = behind.requests[-1].partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
     found = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.lower() == name]
     return found[0] if found else None

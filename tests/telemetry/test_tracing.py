@@ -24,15 +24,17 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 
 from tests.telemetry.collector import Collector, collector  # needs the extra
 from tests.telemetry.test_trace_context import header
 
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-SERVER, CLIENT = 2, 3
+SERVER = 2
+CLIENT = 3
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing of this machine's own traces, and the SDK's logger as it was."""
+    """Keep this machine's own traces out, and restore the SDK's logger."""
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     theirs = logging.getLogger("opentelemetry")
@@ -45,7 +47,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def traced(ask_it: Callable[[Any], Any], play: Any, **settings: Any) -> tuple[Collector, Backend]:
-    """What the collector has got after some requests; the last spans leave when the gateway stops."""
+    """Return what the collector has after some requests; the last spans leave when the gateway stops."""
     kept: list[Any] = []
 
     async def test() -> None:
@@ -64,7 +66,8 @@ def test_a_response_is_a_span_and_its_call_a_child() -> None:
         assert answer.final["status"] == "completed"
 
     spans, behind = traced(ask_it, streaming(*chat_stream()))
-    server, client = spans.one(SERVER), spans.one(CLIENT)
+    server = spans.one(SERVER)
+    client = spans.one(CLIENT)
     assert (server.name, client.name) == ("POST /v1/responses", "chat m")
     assert (server.trace_id, server.parent_id) == (TRACE, SPAN)
     assert (client.trace_id, client.parent_id) == (TRACE, server.span_id)

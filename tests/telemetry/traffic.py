@@ -33,19 +33,19 @@ REQUESTS: list[dict[str, Any]] = [
 
 @asynccontextmanager
 async def busy_gateway(**settings: Any) -> AsyncIterator[Served]:
-    """A gateway that keeps clients awake quickly, and checks every stream."""
+    """Serve a gateway that sends keep-alives quickly, and checks every stream."""
     async with simulated(keepalive_comment=0.02, keepalive_event=0.05, invariant_sampling=1.0, **settings) as served:
         yield served
 
 
 async def send_everything(served: Served) -> None:
-    """One round; it takes about a third of a second. Sixteen requests, with the one that leaves."""
+    """Send one round; it takes about a third of a second. Sixteen requests, with the one that leaves."""
     await send_requests(served)
     await until(lambda: not served.parts.in_flight.activities)
 
 
 async def send_requests(served: Served | Program) -> None:
-    """The same, to one that may be other processes."""
+    """Send the same, to one that may be other processes."""
     await asyncio.gather(*(post(served, **body) for body in REQUESTS), _leave(served))
 
 

@@ -1,1 +1,1 @@
-"""Rules of a pool: queue, retries, breaker, affinity, health."""
+"""The rules of a pool: wait queue, retries, circuit breaker, affinity, health checks."""

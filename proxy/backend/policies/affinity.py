@@ -1,9 +1,9 @@
-"""Which of several backends a request goes to: the one whose prefix cache knows its beginning, unless that one is too busy.
+"""The choice among several backends: the one whose prefix cache knows the request's beginning, unless it is too busy.
 
 Requests with the same key go to the same backend, by rendezvous hashing (Thaler and Ravishankar, 1996): each backend draws a
 number from the key and its own name, the highest wins. A backend that comes or goes moves no keys but its own, and all
 gateways choose alike without talking to each other. Loads stay bounded (Mirrokni, Thorup and Zadimoghaddam, 2016): a backend
-that has a quarter more than its share passes the request on to the next in the key's order.
+with a quarter more than its share passes the request on to the next in the key's order.
 
 No I/O, no clock, no state.
 """
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-#: How much more than its share of the requests under way a backend may have before keys move on.
+# A backend may have this many times its share of the requests before keys move to the next one.
 SPREAD = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A backend to choose: requests under way there, its share of the work, and when it was last chosen (any rising number)."""
+    """A backend to choose: its requests under way, its share of the work, and when it was last chosen (any rising number)."""
 
     name: str
     in_flight: int
@@ -30,9 +30,9 @@ class Load:
 
 
 def choose(loads: Sequence[Load], key: str = "") -> str:
-    """The name of the backend for a request: by its key, or the least busy one where there is none.
+    """Return the name of the backend for a request: by its key, or the least busy one for an empty key.
 
-    `loads` are those that can take one now, at least one.
+    `loads` are the backends that can take a request now, at least one.
     """
     if len(loads) == 1:
         return loads[0].name
@@ -40,23 +40,25 @@ def choose(loads: Sequence[Load], key: str = "") -> str:
 
 
 def least_busy(loads: Iterable[Load]) -> str:
-    """The backend with the fewest requests for its weight; of equals the one that had to wait longest for its turn."""
+    """Return the backend with the fewest requests for its weight; among equals, the one that was chosen longest ago."""
     return min(loads, key=lambda load: ((load.in_flight + 1) / load.weight, load.last)).name
 
 
 def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
-    """The names in the order in which a key prefers them; a name of weight 2 comes first for twice as many keys."""
+    """Return the names in the order in which a key prefers them; a name of weight 2 is first for twice as many keys."""
     scores = [(-math.log(_draw(key, name)) / weight, name) for name, weight in weights]
     return [name for _, name in sorted(scores)]
 
 
 def capacity(load: Load, total: int, weights: float) -> int:
-    """How many requests a backend may have when all have `total`, the new one among them; `weights` is the sum of weights."""
+    """Return how many requests a backend may have when all have `total`, the new one among them; `weights` is the sum of all
+    weights."""
     return math.ceil(SPREAD * total * load.weight / weights)
 
 
 def _by_key(loads: Sequence[Load], key: str) -> str:
-    total, weights = sum(load.in_flight for load in loads) + 1, sum(load.weight for load in loads)
+    total = sum(load.in_flight for load in loads) + 1
+    weights = sum(load.weight for load in loads)
     by_name = {load.name: load for load in loads}
     for name in preference(key, ((load.name, load.weight) for load in loads)):
         if by_name[name].in_flight < capacity(by_name[name], total, weights):
@@ -65,6 +67,6 @@ def _by_key(loads: Sequence[Load], key: str) -> str:
 
 
 def _draw(key: str, name: str) -> float:
-    """A number between 0 and 1, neither of them, that depends on both texts alone."""
+    """Return a number between 0 and 1, both excluded, that depends on the two texts alone."""
     digest = blake2b(f"{len(name)}:{name}{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return (int.from_bytes(digest, "big") + 0.5) / 2.0**64

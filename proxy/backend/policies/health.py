@@ -1,4 +1,4 @@
-"""Asking a backend whether it is well, and what it serves."""
+"""Health checks: is a backend healthy, and which models does it list?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from proxy.backend.transport.client import Backend
 from proxy.wire.errors import ApiError
 
-#: Failed checks in a row after which a backend is unhealthy; one that succeeds makes it healthy again.
+# Failed checks in a row after which a backend is unhealthy; one that succeeds makes it healthy again.
 FAILURES = 2
-#: Servers without `/health` say so in one of these ways: their list of models tells as much.
+# How servers without `/health` answer. Their list of models tells as much.
 _NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
-#: In bytes.
-_LONGEST_LIST = 8 * 1024 * 1024
+# In bytes.
+_LARGEST_LIST = 8 * 1024 * 1024
 
 
 class _Model(msgspec.Struct):
@@ -29,47 +29,48 @@ class _ModelList(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found: `problem` is empty for a backend that is well. `models`: name → owner, None if it did not list them
-    (it wants a client's key, say)."""
+class HealthReport:
+    """The result of a check: `problem` is empty for a healthy backend. `models`: name → owner; None if it did not list them,
+    because it requires a client's key, for example."""
 
     problem: str = ""
     models: dict[str, str | None] | None = field(default=None)
 
 
-async def examine(backend: Backend, within: float) -> Finding:
-    """Ask `/health`, where there is one, and `/v1/models`. `within` is in seconds, for both together."""
+async def check_health(backend: Backend, within: float) -> HealthReport:
+    """Ask `/health`, if there is one, and `/v1/models`. `within` is in seconds, for both together."""
     try:
         async with asyncio.timeout(within):
             async with await backend.request("GET", "health", below=backend.root) as answer:
                 status = answer.status
             if not (status < 300 or status in _NO_SUCH_PATH):
-                return Finding(f"/health answers with HTTP {status}")
-            return await _list(backend)
+                return HealthReport(f"/health answers with HTTP {status}")
+            return await _list_models(backend)
     except TimeoutError:
-        return Finding(f"no answer within {within:g} seconds")
+        return HealthReport(f"no answer within {within:g} seconds")
     except ApiError as error:
-        return Finding(error.message)
+        return HealthReport(error.message)
     except aiohttp.ClientError:
-        return Finding("the connection broke in the middle of an answer")
+        return HealthReport("the connection broke in the middle of an answer")
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """The body, or the beginning of one that is no list of models, so long is it."""
-    pieces, size = [], 0
-    while size < _LONGEST_LIST and (data := await answer.content.readany()):
+    """Return the body, or the beginning of one that is too large for a list of models."""
+    pieces = []
+    size = 0
+    while size < _LARGEST_LIST and (data := await answer.content.readany()):
         pieces.append(data)
         size += len(data)
     return b"".join(pieces)
 
 
-async def _list(backend: Backend) -> Finding:
+async def _list_models(backend: Backend) -> HealthReport:
     async with await backend.request("GET", "models") as answer:
-        status, body = answer.status, await _read(answer)
-    if status >= 500:
-        return Finding(f"/v1/models answers with HTTP {status}")
+        body = await _read(answer)
+    if answer.status >= 500:
+        return HealthReport(f"/v1/models answers with HTTP {answer.status}")
     try:
-        listed = msgspec.json.decode(body, type=_ModelList) if status == 200 else None
+        listed = msgspec.json.decode(body, type=_ModelList) if answer.status == 200 else None
     except msgspec.DecodeError:
         listed = None
-    return Finding(models=None if listed is None else {model.id: model.owned_by for model in listed.data if model.id})
+    return HealthReport(models=None if listed is None else {model.id: model.owned_by for model in listed.data if model.id})

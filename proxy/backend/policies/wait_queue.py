@@ -1,7 +1,7 @@
-"""The line of requests that wait for a backend with room: first come, first served, of bounded length, for a bounded time.
+"""A queue of requests that wait for a free backend: first come, first served, of bounded length, for a bounded time.
 
-A place is handed to the first in line whom it suits. Whoever leaves, leaves the line at once; a place that was handed to him
-in the same moment is given back.
+A place at a backend goes to the first in the queue that can use it. A request that is cancelled leaves the queue at once; a
+place that it got in the same moment is given back.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-#: What is waited for.
+# What requests wait for.
 _P = TypeVar("_P")
 
 
-class LineFull(Exception):
-    """There is no room in the line either."""
+class QueueFull(Exception):
+    """Too many requests wait already."""
 
 
-class TooLate(Exception):
-    """The wait was longer than allowed."""
+class QueueTimeout(Exception):
+    """The wait took longer than allowed."""
 
 
 class _Waiter(Generic[_P]):
@@ -30,29 +30,29 @@ class _Waiter(Generic[_P]):
         self.place = place
 
 
-class Line(Generic[_P]):
-    """One line. Those of one group are counted together: a crowd before one model leaves the room for others."""
+class WaitQueue(Generic[_P]):
+    """One queue. Its length is limited per group, so that many requests for one model leave room for others.
+
+    `waiters` are those who wait, in the order in which they came.
+    """
 
     def __init__(self, size: int, seconds: float) -> None:
-        """At most `size` of a group wait, each at most so many seconds."""
+        """Let at most `size` requests of a group wait, each at most so many seconds."""
         self._size = size
         self._seconds = seconds
-        self._waiters: dict[_Waiter[_P], None] = {}  # in the order in which they came
+        self.waiters: dict[_Waiter[_P], None] = {}
         self._groups: Counter[Hashable] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._waiters)
-
     async def wait(self, group: Hashable, suits: Callable[[_P], bool], give_back: Callable[[_P], None]) -> _P:
-        """Wait for a place. `suits` tells which one will do; `give_back` gets one that came too late to be used.
+        """Wait for a place and return it. `suits` tells whether a place can be used; `give_back` takes one that came too late.
 
-        Raises `LineFull` and `TooLate`.
+        Raises `QueueFull` and `QueueTimeout`.
         """
         if self._groups[group] >= self._size:
-            raise LineFull
+            raise QueueFull
         place: asyncio.Future[_P] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(group, suits, place)
-        self._waiters[waiter] = None
+        self.waiters[waiter] = None
         self._groups[group] += 1
         try:
             await asyncio.wait((place,), timeout=self._seconds)
@@ -63,13 +63,13 @@ class Line(Generic[_P]):
         finally:
             self._leave(waiter)
         if not place.done():
-            raise TooLate
+            raise QueueTimeout
         return place.result()
 
     def offer(self, place: _P) -> bool:
-        """Hand a place to the first in line whom it suits; False if it suits nobody. Nobody acts on it before the caller has
-        given up control."""
-        for waiter in self._waiters:
+        """Give a place to the first that can use it; return False if none can. The one that gets it does not run before the
+        caller has returned to the event loop."""
+        for waiter in self.waiters:
             if waiter.suits(place):
                 self._leave(waiter)
                 waiter.place.set_result(place)
@@ -77,8 +77,8 @@ class Line(Generic[_P]):
         return False
 
     def _leave(self, waiter: _Waiter[_P]) -> None:
-        if waiter in self._waiters:
-            del self._waiters[waiter]
+        if waiter in self.waiters:
+            del self.waiters[waiter]
             self._groups[waiter.group] -= 1
             if not self._groups[waiter.group]:
                 del self._groups[waiter.group]

@@ -1,7 +1,7 @@
-"""A model's chat template: from the messages of a chat request to the prompt, as `apply_chat_template` writes it.
+"""A model's chat template: renders the messages of a chat request as the prompt, as `apply_chat_template` does.
 
-Before rendering, messages are prepared as vLLM prepares them: arguments of calls become objects, absent content an empty
-text, reasoning stands in both of its fields, and every tool has all of its fields.
+Messages are prepared as vLLM prepares them: arguments of calls become objects, absent content an empty text, reasoning
+appears in both of its fields, and every tool has all of its fields. Rendering needs the packages of the extra `tokenizer`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from proxy.wire.errors import ApiError, invalid_request
 
 Object = dict[str, Any]
 
-#: How the reasoning blocks of model families begin and end.
+# How the reasoning blocks of model families begin and end.
 REASONING_MARKERS: tuple[tuple[str, str], ...] = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-
-#: What a template may stumble over in messages that it was not written for.
-_STUMBLES = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class ChatTemplate:
@@ -38,26 +30,25 @@ class ChatTemplate:
     def __init__(
         self, sources: Mapping[str, str], variables: Mapping[str, str], now: Callable[[], datetime] = datetime.now
     ) -> None:
-        """`sources`: templates by name, of which `default` is needed and `tool_use` serves requests with tools.
-        `variables`: the special tokens by their names (`bos_token`, ...). Raises `jinja2.TemplateSyntaxError`.
+        """Compile the templates in `sources`, by name: `default` is needed, `tool_use` serves requests with tools.
+
+        `variables`: the special tokens by their names (`bos_token`, ...). Raises `jinja2.TemplateSyntaxError`, and
+        `ImportError` without the extra.
         """
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda layout: now().strftime(layout)
-        self._templates = {name: environment.from_string(source) for name, source in sources.items()}
+        from proxy.backend.tokenizer.jinja_environment import TEMPLATE_ERRORS, compile_templates  # noqa: PLC0415  (an extra)
+
+        self._templates = compile_templates(sources, now)
+        self._errors = TEMPLATE_ERRORS
         self._variables = dict(variables)
 
     def render(self, body: Mapping[str, Any], *, add_generation_prompt: bool = True) -> str:
-        """The prompt for the body of a chat request. Raises `ApiError` 400 if the template refuses the messages, or if they
-        hold more than text."""
+        """Return the prompt for the body of a chat request. Raises `ApiError` 400 if the template refuses the messages, or if
+        they contain more than text."""
         tools = _tools(body.get("tools"))
         template = self._templates.get("tool_use" if tools else "default") or self._templates["default"]
         variables: Object = {
             **self._variables,
-            **_chosen(body, "reasoning_effort"),
+            **_given(body, "reasoning_effort"),
             **(body.get("chat_template_kwargs") or {}),
             "messages": [_message(message, index) for index, message in enumerate(body["messages"])],
             "tools": tools,
@@ -66,50 +57,27 @@ class ChatTemplate:
         }
         try:
             return template.render(variables)
-        except _STUMBLES as error:
+        except self._errors as error:
             raise invalid_request(f"The model's chat template refuses these messages: {error}", "input") from None
 
     def thinking_open(
         self, body: Mapping[str, Any], markers: Sequence[tuple[str, str]] = REASONING_MARKERS, prompt: str | None = None
     ) -> bool:
-        """Whether the prompt ends inside a reasoning block that the template has opened, so that the answer begins with
-        reasoning. `markers`: pairs of texts that open and close one; `prompt`: the rendered prompt, if it is there already.
-        Raises `ApiError` as `render` does."""
+        """Tell whether the prompt ends inside a reasoning block that the template opened: the answer begins with reasoning.
+
+        `markers`: pairs of texts that open and close one; `prompt`: the rendered prompt, if there is one already. Raises
+        `ApiError` as `render` does.
+        """
         prompt = self.render(body) if prompt is None else prompt
         conversation = self.render(body, add_generation_prompt=False)
         if prompt == conversation or not prompt.startswith(conversation):
             return prompt.rstrip().endswith(tuple(opening for opening, _ in markers))
-        # What the conversation says about markers does not count, only what the template adds behind it.
+        # Markers in the conversation do not count, only those in what the template adds to its end.
         added = prompt.removeprefix(conversation)
         return any(added.rfind(opening) > added.rfind(closing) for opening, closing in markers)
 
 
-class _Generation(Extension):
-    """`{% generation %}`: marks what the model wrote, for training. Here its content counts and nothing else."""
-
-    tags = {"generation"}  # noqa: RUF012  (as the base class has it)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own filter would escape HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    raise TemplateError(message)
-
-
-def _chosen(body: Mapping[str, Any], *names: str) -> Object:
+def _given(body: Mapping[str, Any], *names: str) -> Object:
     return {name: body[name] for name in names if body.get(name) is not None}
 
 

@@ -1,6 +1,6 @@
-"""A model's tokenizer on this machine: found, loaded once, and asked to encode, to count and to name special tokens.
+"""A model's tokenizer on this machine: find it, load it once, encode text, count tokens, name special tokens.
 
-Needs the packages of the extra `tokenizer`. Nothing is ever downloaded.
+Needs the packages of the extra `tokenizer`. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -14,59 +14,65 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proxy.backend.tokenizer.chat_template import ChatTemplate
 from proxy.wire.errors import invalid_request
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from proxy.backend.tokenizer.chat_template import ChatTemplate
-
 TOKENIZER_FILE = "tokenizer.json"
 
 _CACHE_NAME = re.compile(r"(?P<model>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w.-]+))?")
 _SPECIAL_TOKENS = re.compile(r"\w+_token")
-#: Files of tokenizers that are not in the format that we read.
+# Files of tokenizers in formats that are not supported.
 _OTHER_FORMATS = ("tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json")
 
 
 class TokenizerError(Exception):
-    """The tokenizer of the settings cannot be used. The message tells the operator why, and what to do."""
+    """The tokenizer of the settings cannot be used. The message tells operators why, and what to do."""
 
 
 class ModelTokenizer:
-    """The tokenizer of one model, with its chat template if it has one. May be used in several threads at once."""
+    """The tokenizer of one model, with its chat template if it has one. Several threads may use it at once."""
 
     def __init__(self, file: Path) -> None:
-        """`file` is a `tokenizer.json`; configuration and template are beside it. Takes about a second for a large
-        vocabulary: call it in a thread. Raises `TokenizerError`."""
+        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`.
+
+        It takes about a second for a large vocabulary: call it in a thread.
+        """
         self.file = file
         self._text = _load(_without_prefix(_read_json(file)), file)
-        # A model that *writes about* `<|im_end|>` does it with ordinary tokens: the token itself never becomes text.
+        # A model that writes *about* `<|im_end|>` uses ordinary tokens: the token itself never becomes text.
         self._text.encode_special_tokens = True
         self.template = _load_template(file.parent)
 
     @cached_property
     def _markup(self) -> Tokenizer:
-        """The tokenizer as it is; loaded when it is needed for the first time."""
+        """The tokenizer that recognises special tokens, loaded at its first use."""
         return _load(_read_json(self.file), self.file)
 
     def encode(self, text: str) -> Encoding:
-        """The tokens of text that a model has written: nothing is added, and the text of a special token is text. Pass it as
-        the `encode` of `proxy.stream.tokens.meter`."""
+        """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text.
+
+        Pass it as the `encode` of `proxy.stream.tokens.meter`.
+        """
         return _encode(self._text, text)
 
     def encode_markup(self, text: str) -> Encoding:
-        """The tokens of a prompt, or of raw output: special tokens are what they look like, and none is added."""
+        """Encode a prompt or raw output: special tokens are recognised, and none is added."""
         return _encode(self._markup, text)
 
     def marker_ids(self, markers: Iterable[str]) -> dict[str, int]:
-        """Those of the markers that are one token each which nothing else can spell, with their ids."""
+        """Return the markers that are special tokens, with their ids."""
         ids = {token.content: number for number, token in self._text.get_added_tokens_decoder().items()}
         return {marker: ids[marker] for marker in markers if marker in ids}
 
     def count_input(self, body: Mapping[str, Any]) -> int:
-        """The tokens of the prompt for the body of a chat request. Takes milliseconds for long conversations: call it in a
-        thread. Raises `ApiError` 400 if there is no template, or if it refuses the messages."""
+        """Count the tokens of the prompt for the body of a chat request. Raises `ApiError` 400 if there is no template, or if
+        it refuses the messages.
+
+        It takes milliseconds for long conversations: call it in a thread.
+        """
         if self.template is None:
             raise invalid_request(
                 "The gateway's tokenizer has no chat template. Put the model's chat_template.jinja beside its tokenizer.json.",
@@ -76,20 +82,20 @@ class ModelTokenizer:
 
 
 class Tokenizers:
-    """Each tokenizer is loaded once, off the event loop, and shared."""
+    """Loads each tokenizer once, off the event loop, and shares it."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """`environ` is `os.environ` or a stand-in: it says where the Hugging Face cache is."""
+        """Find the Hugging Face cache with the variables of `environ`."""
         self._environ = environ
         self._loading: dict[str, asyncio.Task[ModelTokenizer]] = {}
 
     async def get(self, source: str) -> ModelTokenizer:
-        """The tokenizer of a folder, a file or a name in the cache (see `locate`). Raises `TokenizerError`."""
+        """Return the tokenizer of a folder, a file or a name in the cache (see `locate`). Raises `TokenizerError`."""
         task = self._loading.get(source)
         if task is None:
             task = asyncio.create_task(asyncio.to_thread(self._load, source))
             self._loading[source] = task
-        # One that was called off must not take it away from the others.
+        # A caller that is cancelled must not cancel the loading for the others.
         return await asyncio.shield(task)
 
     def _load(self, source: str) -> ModelTokenizer:
@@ -97,8 +103,11 @@ class Tokenizers:
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:
-    """The `tokenizer.json` that `source` means: a file, a folder that holds one, or the name of a model in the local Hugging
-    Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main one). Raises `TokenizerError`."""
+    """Find a `tokenizer.json`. Raises `TokenizerError`.
+
+    `source` is the file, a folder that contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`,
+    with `@revision` if not the main one).
+    """
     path = Path(source).expanduser()
     if path.is_file():
         return path
@@ -120,7 +129,7 @@ def _in_folder(folder: Path) -> Path:
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
-    """The folder of cached models, by the rules of `huggingface_hub`."""
+    """Return the folder of cached models, by the rules of `huggingface_hub`."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if environ.get(variable):
             return Path(environ[variable]).expanduser()
@@ -173,18 +182,18 @@ def _extra_missing() -> TokenizerError:
 def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
     try:
         return tokenizer.encode(text, add_special_tokens=False)
-    except TypeError:  # half of a surrogate pair; the client gets a question mark as well
+    except TypeError:  # half a surrogate pair, which the client gets as a question mark, too
         return tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False)
 
 
 def _without_prefix(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokenizer for text in the middle: it puts no space before the first word."""
+    """Change a tokenizer so that it puts no space before the first word, for text from the middle of an answer."""
     stages = {name: _unprefixed(content.get(name)) for name in ("normalizer", "pre_tokenizer")}
     return {**content, **stages}
 
 
 def _unprefixed(stage: Any) -> Any:
-    """A normalizer or pre-tokenizer without what adds to the beginning of a text; None if nothing is left of it."""
+    """Return a normalizer or pre-tokenizer that adds nothing to the beginning of a text; None if nothing else is left of it."""
     if not isinstance(stage, dict):
         return stage
     kind = stage.get("type")
@@ -210,17 +219,16 @@ def _load_template(folder: Path) -> ChatTemplate | None:
     try:
         from jinja2 import TemplateSyntaxError  # noqa: PLC0415  (an extra)
 
-        from proxy.backend.tokenizer.chat_template import ChatTemplate  # noqa: PLC0415  (needs the extra)
+        try:
+            return ChatTemplate(sources, _special_tokens(folder, config))
+        except TemplateSyntaxError as error:
+            raise TokenizerError(f"tokenizer: the chat template in {folder} is not valid: {error}") from None
     except ImportError:
         raise _extra_missing() from None
-    try:
-        return ChatTemplate(sources, _special_tokens(folder, config))
-    except TemplateSyntaxError as error:
-        raise TokenizerError(f"tokenizer: the chat template in {folder} is not valid: {error}") from None
 
 
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """The templates by name. A file of its own goes before the configuration; without a `default` there is none."""
+    """Return the templates by name, none without a `default`. Files of their own take precedence over the configuration."""
     sources: dict[str, str] = {}
     given = config.get("chat_template")
     legacy = folder / "chat_template.json"
@@ -239,7 +247,7 @@ def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]
 
 
 def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token` and its like by name, as templates use them."""
+    """Return `bos_token` and the like by name, as templates use them."""
     file = folder / "special_tokens_map.json"
     tokens: dict[str, str] = {}
     for name, value in {**(_read_json(file) if file.is_file() else {}), **config}.items():

@@ -1,4 +1,4 @@
-"""One backend: its URL, its connections, and the open answer to a chat request."""
+"""The client of one backend: its URL, its connections, and the streamed answer to a chat request."""
 
 from __future__ import annotations
 
@@ -13,33 +13,30 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.backend.transport import body_push as push
-from proxy.backend.transport.body_push import BodyBroken, PushHandler, Sink
+from proxy.backend.transport.aiohttp_internals import BodyInterrupted, Sink, chat_sender, push_protocol_of
 from proxy.backend.transport.keepalive import open_socket
-from proxy.backend.transport.request_writer import Posting
 from proxy.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _READ_SIZE = 256 * 1024
-#: Bodies larger than this, in bytes, are what many a server hangs up on.
+# Size in bytes above which a server may close the connection because of the body.
 _LARGE = 256 * 1024
-#: A request body.
+# A request body.
 Body = bytes | aiohttp.StreamReader | None
-#: Longest time that an idle connection is kept, in seconds. vLLM closes its own after five. A chat request that meets such
-#: an end is sent again (`posting.py`), any other is lost: so connections for those are closed before.
-_KEEP_CHATS = 15
-_KEEP_OTHERS = 4
+# Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
+# chat requests are sent again.
+_KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
-#: How long a backend may take to end the body behind its last event, in seconds.
+# Seconds that a backend may take to end the body after its last event.
 _LINGER = 1.0
-#: A `Retry-After` of more seconds than this is none: a day.
+# The longest `Retry-After` in seconds that is taken seriously: a day.
 _LONGEST_WAIT = 24 * 3600
 
 
 class Unreachable(ApiError):
-    """No answer came: the connection could not be made (in time), it was dropped before the first byte, or none came.
+    """The backend did not answer: no connection, or it was closed before the first byte, or nothing came in time.
 
-    `body_may_be_why`: the body was large, and many a server hangs up on one that is too large, or takes its time.
+    `body_may_be_why` tells that the body was large: servers close the connection when a body is too large, or take longer.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class Unreachable(ApiError):
 
 
 class Backend:
-    """A chat server at `url` (which ends in `/v1`). Errors of the connection become `ApiError`s; nothing is retried."""
+    """The client of a chat server. Connection errors become `ApiError`s; nothing is retried."""
 
     def __init__(
         self,
@@ -67,45 +64,46 @@ class Backend:
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
     ) -> None:
-        """Times are in seconds; `answer_timeout` is for the head of the answer to a chat request. Without
-        `forward_authorization` this backend never gets a client's `Authorization`. Create it inside the running event loop."""
+        """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
+
+        `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
+        backend never gets a client's `Authorization`.
+        """
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
-        # Two pools: on the connections of the first, bodies of event streams are pushed and nobody else can read them.
+        # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self._chats = _connector(_KEEP_CHATS)
-        push.install(self._chats)
-        self._posting = Posting(self.url / "chat" / "completions", self._chats, timeout, _CHAT_HEADERS)
-        self._others = aiohttp.ClientSession(
-            connector=_connector(_KEEP_OTHERS),
+        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
-            auto_decompress=False,  # the relay passes on what it gets
+            auto_decompress=False,  # bodies are passed on as they came
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent",),
         )
-        self._lingering: set[aiohttp.ClientResponse] = set()  # whose end may still come
+        self._lingering: set[aiohttp.ClientResponse] = set()  # abandoned answers whose end may still come
 
     @property
     def root(self) -> URL:
-        """Where the endpoints are that have no version in their path (vLLM's `/tokenize`)."""
+        """The URL of endpoints without a version in their path, such as vLLM's `/tokenize`."""
         return self.url.parent
 
     @property
     def closed(self) -> bool:
-        """It is gone: every request fails."""
-        return self._others.closed
+        """Whether the connections are closed, so that every request fails."""
+        return self._session.closed
 
     async def close(self) -> None:
         """Close all connections."""
         for answer in self._lingering:
             answer.close()
         await self._chats.close()
-        await self._others.close()
+        await self._session.close()
 
     async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        """Send a chat request; returns when the status line and headers are there. Raises `Unreachable` (502, 504)."""
+        """Send a chat request and return the answer when its head is there. Raises `Unreachable` (502, 504)."""
         self._require_open()
         sent = headers
         if self._api_key is not None:
@@ -115,7 +113,7 @@ class Backend:
         large = len(body) > _LARGE
         try:
             async with asyncio.timeout(self._answer_timeout):
-                answer = await _answered(self._posting.post(body, sent), large)
+                answer = await _answer(self._chats.post(body, sent), large)
         except TimeoutError:
             message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
             raise Unreachable("silent", message, 504, body_may_be_why=large) from None
@@ -131,8 +129,11 @@ class Backend:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> aiohttp.ClientResponse:
-        """Any other request, its answer unread and as it came. Path and query are encoded already; the path is relative to
-        `url`, or to `below`. Raises `Unreachable` (502, 504)."""
+        """Send any other request and return the answer, its body unread and not decompressed.
+
+        `path` and `query` are percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502,
+        504).
+        """
         self._require_open()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
@@ -143,15 +144,15 @@ class Backend:
         elif not self._forward_authorization:
             sent.popall("Authorization", None)
         large = isinstance(body, aiohttp.StreamReader) or (isinstance(body, bytes) and len(body) > _LARGE)
-        return await _answered(self._others.request(method, url, data=body, headers=sent, allow_redirects=False), large)
+        return await _answer(self._session.request(method, url, data=body, headers=sent, allow_redirects=False), large)
 
     def _require_open(self) -> None:
         if self.closed:
             raise Unreachable("connect", "The backend was taken out of the gateway.")
 
 
-async def _answered(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aiohttp.ClientResponse:
-    """The answer to a request, whose body was perhaps a large one. Raises `Unreachable` where there is none."""
+async def _answer(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aiohttp.ClientResponse:
+    """Wait for an answer; `large` tells about the request's body. Raises `Unreachable` if there is none."""
     try:
         return await answer
     except aiohttp.ConnectionTimeoutError:
@@ -163,23 +164,18 @@ async def _answered(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> a
         raise Unreachable("dropped", message, body_may_be_why=large) from None
 
 
-def _connector(kept: float) -> aiohttp.TCPConnector:
-    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=kept, socket_factory=open_socket)
-
-
 class ChatStream:
-    """The answer to a chat request: status and headers are there, the body is not read yet."""
+    """The answer to a chat request: its head is there, its body is not read yet."""
 
     def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse], large: bool) -> None:
-        """`lingering` holds the answers that were left before their end; `large`: the request was."""
-        self.backend = ""  # the name of the one that answers
-        #: Called once, when the answer is read or dropped: whether it broke off.
+        """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
+        self.backend = ""  # the name of the backend that answers
+        # Called once, when the answer is read or dropped, with whether it broke off.
         self.on_end: Callable[[bool], None] | None = None
         self._response = response
         self._lingering = lingering
         self._large = large
-        protocol = response._protocol
-        self._push = protocol if isinstance(protocol, PushHandler) and protocol.pushing else None
+        self._push = push_protocol_of(response)
         self._sink: Sink = _no_sink
         self._finished: asyncio.Future[None] | None = None
         self._flowing = asyncio.Event()
@@ -193,27 +189,27 @@ class ChatStream:
 
     @property
     def is_event_stream(self) -> bool:
-        """The body is server-sent events (else one JSON object)."""
+        """Whether the body is server-sent events and not one JSON object."""
         return self._response.content_type == "text/event-stream"
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait, where the backend said so."""
+        """The seconds of the backend's `Retry-After`, if it sent one."""
         return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
 
     def attach(self, sink: Sink) -> None:
-        """Hand the body to `sink`, piece by piece as it comes: what is there already now, the rest during `finish`."""
+        """Pass the body to `sink`, piece by piece: at once what is there already, the rest during `finish`."""
         self._sink = sink
         if self._push is not None:
             self._finished = self._push.attach(sink)
-            self._finished.add_done_callback(_seen)
-            if self._left and not self._finished.done():  # what was there already was all that is wanted
+            self._finished.add_done_callback(_ignore_exception)
+            if self._left and not self._finished.done():  # a terminal event was there already
                 self._finished.set_result(None)
             if not self._flowing.is_set():  # the client was slow before the answer came
                 self._push.pause()
 
     async def finish(self) -> None:
-        """Wait for the end of the body that `attach` began to take. Raises `ApiError` if it breaks off."""
+        """Wait for the end of the body after `attach`. Raises `ApiError` if it breaks off."""
         try:
             if self._finished is not None:
                 await self._finished
@@ -222,16 +218,16 @@ class ChatStream:
             while not self._left and (data := await content.readany()):
                 self._sink(data)
                 await self._flowing.wait()
-        except (aiohttp.ClientError, BodyBroken, ConnectionError, TimeoutError):
+        except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
             self._end(broke=True)
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         finally:
-            self._push = None  # the connection may serve another request now: `pause` and `resume` must not touch it
-            self._sink = _no_sink  # it knows this stream, and neither would be freed
-            self._end(broke=False)  # unless it broke: that was told already
+            self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
+            self._sink = _no_sink  # the sink refers to this stream: the cycle would keep both in memory
+            self._end(broke=False)  # does nothing if it broke
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
-        """The body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
+        """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
         pieces: list[bytes] = []
         size = 0
         try:
@@ -243,28 +239,28 @@ class ChatStream:
         return b"".join(pieces)
 
     async def read_refusal(self) -> bytes:
-        """The body of a refusal, or nothing if it breaks off: the status is there, and says enough."""
+        """Return the body of an error, or nothing if it breaks off: the status says enough."""
         try:
             return await self.read()
         except ApiError:
             return b""
 
     def pause(self) -> None:
-        """Stop reading, so that the backend feels the client's pace."""
+        """Stop reading: the backend is to be no faster than the client."""
         if self._push is not None:
             self._push.pause()
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
         if self._push is not None:
             self._push.resume()
         self._flowing.set()
 
     def leave(self) -> None:
-        """Nothing more is wanted. `finish` returns; the connection is kept if the body ends within a second."""
+        """Ignore the rest of the body. `finish` returns; the connection is kept if the body ends within a second."""
         if self._response.connection is None:
-            return  # it has ended
+            return  # the body has ended
         self._left = True
         self.resume()
         if self._finished is not None and not self._finished.done():
@@ -277,19 +273,22 @@ class ChatStream:
         self._response.close()
 
     def close(self) -> None:
-        """Drop the connection unless the body was read to its end: a backend takes that as the client's leaving."""
+        """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left:
             self._response.close()
         self._end(broke=False)
 
     def drop(self) -> None:
-        """The backend has been silent for too long: close the connection, which whoever reads the body sees as a break. That is
-        a failure of the backend, unless the request was large and may be why."""
+        """Close the connection of a backend that has been silent for too long; `finish` raises.
+
+        That counts as a failure of the backend, unless the request was so large that it may be the reason.
+        """
         self._response.close()
         self._end(broke=not self._large)
 
     def _end(self, *, broke: bool) -> None:
-        on_end, self.on_end = self.on_end, None
+        on_end = self.on_end
+        self.on_end = None
         if on_end is not None:
             on_end(broke)
 
@@ -303,7 +302,7 @@ class ChatStream:
 
 
 def seconds_to_wait(value: str, now: float) -> float | None:
-    """What a `Retry-After` says, a number of seconds or a date; None if it makes no sense. `now` is a Unix time."""
+    """Parse a `Retry-After`, a number of seconds or a date; return None if it is invalid. `now` is a Unix time."""
     try:
         seconds = float(value) if value[:1].isdecimal() else parsedate_to_datetime(value).timestamp() - now
     except (ValueError, OverflowError):
@@ -311,8 +310,8 @@ def seconds_to_wait(value: str, now: float) -> float | None:
     return max(0.0, seconds) if seconds <= _LONGEST_WAIT else None
 
 
-def _seen(finished: asyncio.Future[None]) -> None:
-    """A body may break when nobody waits for its end any more: its client left before `finish`."""
+def _ignore_exception(finished: asyncio.Future[None]) -> None:
+    """Mark the exception as retrieved: nobody awaits `finish` if the client left before."""
     if not finished.cancelled():
         finished.exception()
 

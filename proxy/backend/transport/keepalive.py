@@ -1,8 +1,8 @@
-"""Sockets that notice when the machine at the other end is gone.
+"""TCP options by which a connection breaks when the machine at its other end is gone.
 
 A process that dies closes its connections. A machine that loses power, or a network in between, says nothing: the kernel would
-wait two hours for an idle connection, and a quarter of an hour for what was sent and not confirmed. Options of the
-socket make that shorter; they ask the other kernel, not the program, so a model that thinks for long is not disturbed.
+wait two hours for an idle connection, and a quarter of an hour for data that is not acknowledged. These options make that
+shorter. They ask the other kernel, not the program, so a model that thinks for long is not disturbed.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-#: Seconds without a sign of a backend's machine after which its connections are broken.
+# Seconds without a sign of life from a backend's machine after which its connections are broken.
 VANISHED = 60.0
-#: Times within such a limit that an idle connection is asked for a sign.
+# Keep-alive probes within such a time.
 _PROBES = 4
+# The kernel's limits.
+_LONGEST_PAUSE = 32_767
 _LONGEST_MS = 2**31 - 1
 
 
 def open_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket for a connection to a backend; `address` is one of those that `getaddrinfo` gives."""
+    """Open a socket for a connection to a backend; `address` is an entry of `getaddrinfo`."""
     family, kind, protocol = address[:3]
     opened = socket.socket(family, kind, protocol)
     notice_vanished(opened, VANISHED)
@@ -26,9 +28,11 @@ def open_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def notice_vanished(connection: socket.socket, seconds: float) -> None:
-    """Break a TCP connection whose other end gives no sign, or takes nothing of what is there for it, for so long. What a
-    listening socket accepts inherits it. Where the system has no such options, nothing changes."""
-    pause = max(1, min(int(seconds / _PROBES), 32_767))  # the kernel's limit
+    """Break a TCP connection whose other end gives no sign of life, or takes no data, for so long.
+
+    Sockets that a listening socket accepts inherit it. Options that the system does not have are left out.
+    """
+    pause = max(1, min(int(seconds / _PROBES), _LONGEST_PAUSE))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {
         "TCP_KEEPIDLE": pause,

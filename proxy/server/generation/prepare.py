@@ -115,7 +115,9 @@ def forwards_client_key(settings: Settings) -> bool:
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
     """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
-    sent = {"X-Request-Id": request_id, **trace_headers(headers)}
+    sent = {"X-Request-Id": request_id}
+    if "traceparent" in headers:
+        sent.update(trace_headers(headers))
     authorization = headers.get("Authorization")
     if authorization is not None and forwards_client_key(settings):
         sent["Authorization"] = authorization

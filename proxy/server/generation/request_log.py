@@ -180,7 +180,7 @@ class RequestLog:
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self._error or (translator.error if translator is not None else None)
         outcome = self._outcome(translator)
-        self._metrics.put_off(partial(self._report, translator, error, outcome, now))
+        self._metrics.defer(partial(self._report, translator, error, outcome, now))
         return outcome
 
     def _report(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
@@ -215,7 +215,7 @@ class RequestLog:
         lifecycle = translator.lifecycle
         if self._first is not None:
             metrics.observe(metrics.first_token, self._first - self._began, model)
-            metrics.observe_gaps(model, self._gaps, self._gap_sum)
+            metrics.observe_many(metrics.inter_token, self._gaps, self._gap_sum, model)
         if self.visible_at is not None:
             metrics.observe(metrics.first_visible, self.visible_at - self._began, model)
         if translator.ended:
@@ -245,7 +245,7 @@ class RequestLog:
     def _check(self, stream: bytes) -> None:
         self._metrics.sampled.inc()
         for violation in check_stream(stream, unfinished_allowed=True):
-            self._metrics.of(self._metrics.violations, violation.rule).inc()  # in a thread: at once
+            self._metrics.child(self._metrics.violations, violation.rule).inc()  # in a thread: at once
             logs.logger().error(
                 "invariant violated",
                 extra=logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail),

@@ -1,7 +1,7 @@
-"""Clients that send the body of a request slowly, or never to its end: a cheap way to hold many connections open.
+"""A time limit for request bodies: sending one slowly, or never to its end, is a cheap way to hold many connections open.
 
-One look at all connections every second or so costs nothing per request, unlike a timer around each read. (A head that
-does not end is aiohttp's own matter: it closes a connection without a request after the keep-alive time.)
+Looking at all connections about once a second costs nothing per request, unlike a timer around each read. (For heads there is
+aiohttp's own limit: it closes a connection without a request after the keep-alive time.)
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader
 
+from proxy.server.http.connections import Runner
 from proxy.wire.errors import ApiError
 
-#: How often to look, in seconds, and at least so many times within the limit.
+# Seconds between two looks, of which there are at least so many within the limit.
 _INTERVAL = 1.0
 _LOOKS = 4
 
 
 class BodyTooSlow(ApiError, TimeoutError):
-    """408, for whoever reads the body; for aiohttp a time-out like any other, after which it closes the connection."""
+    """408 for the handler that reads the body. For aiohttp it is a time-out, after which it closes the connection."""
 
     def __init__(self, limit: float) -> None:
         message = f"The request body did not arrive within {limit:g} seconds."
@@ -28,12 +29,12 @@ class BodyTooSlow(ApiError, TimeoutError):
 
 
 @asynccontextmanager
-async def body_limit(server: web.Server, limit: float) -> AsyncIterator[None]:
-    """While this is open, no body may take longer than `limit` seconds, from its head to its end; 0 is no limit."""
+async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
+    """Let no body take longer than `limit` seconds, from its head to its end, while this is open; 0 is no limit."""
     if not limit:
         yield
         return
-    watching = asyncio.create_task(_watch(server, limit))
+    watching = asyncio.create_task(_watch(runner, limit))
     try:
         yield
     finally:
@@ -42,23 +43,23 @@ async def body_limit(server: web.Server, limit: float) -> AsyncIterator[None]:
             await watching
 
 
-async def _watch(server: web.Server, limit: float) -> None:
+async def _watch(runner: Runner, limit: float) -> None:
     loop = asyncio.get_running_loop()
-    begun: dict[StreamReader, float] = {}  # the bodies under way, and when each was first seen
+    first_seen: dict[StreamReader, float] = {}
     while True:
         await asyncio.sleep(min(_INTERVAL, limit / _LOOKS))
         now = loop.time()
-        begun = {body: begun.get(body, now) for body in _unfinished(server)}
-        for body, first in begun.items():
+        first_seen = {body: first_seen.get(body, now) for body in _unfinished_bodies(runner)}
+        for body, first in first_seen.items():
             if now - first >= limit:
                 body.set_exception(BodyTooSlow(limit))
 
 
-def _unfinished(server: web.Server) -> list[StreamReader]:
-    """The bodies that are not there yet, though we would take more of them."""
+def _unfinished_bodies(runner: Runner) -> list[StreamReader]:
+    """Return the bodies that are not complete though the gateway is reading them."""
     found = []
-    for connection in server.connections:
-        request = connection._current_request
-        if request is not None and not request.content.is_eof() and not connection._reading_paused:
+    for request in runner.requests:
+        transport = request.transport
+        if transport is not None and transport.is_reading() and not request.content.is_eof():
             found.append(request.content)
     return found

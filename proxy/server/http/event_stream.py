@@ -1,4 +1,4 @@
-"""The client's side of a stream: bytes go straight to the transport, one write for all that one read brought."""
+"""An event stream to a client: one write to the transport for all events that one read from the backend brought."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from collections.abc import Callable
 
 from aiohttp import HttpVersion11, web
 
-#: Bytes that may wait in the transport before its protocol counts as paused; asyncio's and uvloop's own limit.
+from proxy.server.http import aiohttp_internals
+
+# Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
-#: nginx would hold events back, but for the last of these.
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
+    "X-Accel-Buffering": "no",  # otherwise nginx would hold events back
 }
 
 
-class _EventStream(web.StreamResponse):
-    _send_headers_immediately = False  # they leave with the first events, in one write
+def event_stream(request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> EventStream:
+    """Open an event stream in the fastest way that this version of aiohttp allows."""
+    kind = EventStream if aiohttp_internals.is_supported() else BufferedEventStream
+    return kind(request, on_slow, on_ready)
 
 
-class Downstream:
-    """An open event stream to a client: `prepare`, `write`, `flush` the first events, `write` more, `finish`.
+class EventStream:
+    """An open event stream: `prepare`, `write`, `flush` the first events, `write` more, `finish`.
 
-    aiohttp sends the head and the end; what lies between is written by us, in HTTP chunks of our own, because a coroutine
-    per chunk costs more than the translation. `on_slow` is called when the client reads slower than we write, `on_ready`
-    when it has caught up.
+    aiohttp sends the head and the end. Between them, `write` sends HTTP chunks of its own, because a coroutine per chunk costs
+    more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
+    it has caught up.
     """
 
     __slots__ = (
@@ -50,14 +53,17 @@ class Downstream:
         self._waiter: asyncio.Task[None] | None = None
         self.live = False  # keep-alives are wanted
         self._held: list[bytes] | None = []  # what is written before `flush`
-        self.response = _EventStream(headers=_HEADERS)
+        self.response = aiohttp_internals.HeldHeadResponse(headers=_HEADERS)
         if self._chunked:
             self.response.enable_chunked_encoding()
 
     @property
     def slow(self) -> bool:
-        """The client has more to read than we want to keep for it."""
-        return self._waiter is not None or self._request.protocol.writing_paused
+        """Whether so much waits for the client that nothing should be added."""
+        return self._waiter is not None or self._is_full()
+
+    def _is_full(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
 
     async def prepare(self) -> None:
         """Make the head; nothing is sent yet."""
@@ -66,12 +72,13 @@ class Downstream:
         self.live = True
 
     async def flush(self) -> None:
-        """Send the head and what was written so far; from now on events leave at once."""
-        held, self._held = self._held, None
-        await self.response.write(b"".join(held or ()))
+        """Send the head and what was written so far; from now on `write` sends at once."""
+        held = self._held or []
+        self._held = None
+        await self.response.write(b"".join(held))
 
     def write(self, data: bytes) -> None:
-        """Send events. Nothing happens when the client is gone (the handler is being cancelled then)."""
+        """Send events. Nothing happens when the client is gone: the handler is being cancelled then."""
         if self._held is not None:
             self._held.append(data)
             return
@@ -80,27 +87,74 @@ class Downstream:
             return
         transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         if transport.get_write_buffer_size() > _HIGH_WATER and self._waiter is None:
-            self._wait_for_client()
-
-    def _wait_for_client(self) -> None:
-        if self._request.protocol.writing_paused:
             self._on_slow()
-            self._waiter = asyncio.create_task(self._wait())
+            self._waiter = asyncio.create_task(self._wait_for_client())
 
     async def finish(self, last: bytes) -> None:
-        """Send the last events and the end of the body, and all that was not flushed, in one write."""
-        held, self._held = self._held or [], None
+        """Send what was not flushed, the last events and the end of the body, in one write."""
+        held = self._held or []
+        self._held = None
         await self.response.write_eof(b"".join([*held, last]))
 
     def close(self) -> None:
-        """No more writes."""
+        """End the stream's task; nothing is written after this."""
         if self._waiter is not None:
             self._waiter.cancel()
 
-    async def _wait(self) -> None:
+    async def _wait_for_client(self) -> None:
         try:
-            await self._request.protocol._drain_helper()
+            await aiohttp_internals.drain(self._request)
         except ConnectionError:
             return  # the handler is being cancelled
         self._waiter = None
         self._on_ready()
+
+
+class BufferedEventStream(EventStream):
+    """An event stream that uses nothing but aiohttp's public API: a task writes what `write` has collected."""
+
+    __slots__ = ("_paused", "_pending", "_size")
+
+    def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
+        super().__init__(request, on_slow, on_ready)
+        self._pending: list[bytes] = []
+        self._size = 0  # of what is not written yet
+        self._paused = False
+
+    @property
+    def slow(self) -> bool:
+        """Whether so much waits for the client that nothing should be added."""
+        return self._paused or self._is_full()
+
+    def write(self, data: bytes) -> None:
+        """Send events with the next turn of the task."""
+        if self._held is not None:
+            self._held.append(data)
+            return
+        self._pending.append(data)
+        self._size += len(data)
+        if self._waiter is None:
+            self._waiter = asyncio.create_task(self._send())
+        if not self._paused and (self._size > _HIGH_WATER or self._is_full()):
+            self._paused = True
+            self._on_slow()
+
+    async def finish(self, last: bytes) -> None:
+        """Send all that is left, and the end of the body."""
+        if self._waiter is not None:
+            await self._waiter
+        await super().finish(last)
+
+    async def _send(self) -> None:
+        try:
+            while self._pending:
+                data = b"".join(self._pending)
+                self._pending.clear()
+                await self.response.write(data)
+                self._size -= len(data)
+        except ConnectionError:
+            return  # the handler is being cancelled
+        self._waiter = None
+        if self._paused:
+            self._paused = False
+            self._on_ready()

@@ -1,4 +1,4 @@
-"""Events on their way to a WebSocket: taken at once, sent one frame each, as fast as the client reads."""
+"""Events for a WebSocket: accepted at once, sent one per frame, as fast as the client reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-#: Bytes that may wait before the model is slowed down.
+# Bytes that may wait before the model is slowed down.
 _HIGH_WATER = 1024 * 1024
 
 
-class Outbox:
-    """`write` takes events, `run` sends them. `on_slow` is called when too much waits, `on_ready` when nothing does."""
+class WebSocketSender:
+    """Accepts events with `write` and sends them in `run`.
+
+    `on_slow` is called when too much waits, `on_ready` when nothing waits any more.
+    """
+
+    live = False  # a WebSocket has pings of its own
 
     def __init__(self, socket: web.WebSocketResponse, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._socket = socket
@@ -25,15 +30,13 @@ class Outbox:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    live = False  # a WebSocket has pings of its own
-
     @property
     def slow(self) -> bool:
-        """Too much waits for the client."""
+        """Whether so much waits for the client that nothing should be added."""
         return self._slow
 
     def write(self, events: bytes) -> None:
-        """Take whole events, in the form of server-sent events."""
+        """Accept complete server-sent events."""
         self._waiting.append(events)
         self._size += len(events)
         self._empty.clear()
@@ -51,10 +54,12 @@ class Outbox:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            waiting, self._waiting, self._size = self._waiting, [], 0
+            waiting = self._waiting
+            self._waiting = []
+            self._size = 0
             for event in b"".join(waiting).split(b"\n\n"):
                 _, mark, data = event.partition(b"\ndata: ")
-                if mark:  # not the `[DONE]` of event streams
+                if mark:  # not `[DONE]`, which ends event streams
                     await self._socket.send_str(data.decode())
             if self._waiting:
                 continue

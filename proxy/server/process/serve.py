@@ -110,8 +110,7 @@ async def _serve(
             else:
                 await link.open(orders, colleagues.hear, colleagues.examine)
                 colleagues.begin()
-            assert runners[0].server is not None
-            async with body_limit(runners[0].server, settings.body_timeout):
+            async with body_limit(runners[0], settings.body_timeout):
                 await orders.signalled.wait()
                 if orders.retire.is_set() and not orders.stop.is_set():
                     await _retire(parts, runners[0], sites, orders)

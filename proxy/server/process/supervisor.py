@@ -162,7 +162,7 @@ class _Parent:
         code = await worker.watch(self._switchboard.hear)
         self._all.discard(worker)
         self._switchboard.lost(worker)
-        multiprocess.forget(self._folder, worker.place)
+        multiprocess.forget(self._folder, worker.place, worker.process.pid)
         self._table.clear(int(worker.place))
         self._places.discard(worker.place)
         if worker.leaving_since is not None or self._stopping.is_set():

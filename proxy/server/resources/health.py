@@ -42,7 +42,7 @@ class Health:
             return web.json_response({"status": "draining"}, status=503)
         only = self._pool.members.only
         if only is None:
-            healthy = self._pool.any_well
+            healthy = self._pool.any_healthy
             return web.json_response({"status": "ok" if healthy else "no healthy backend"}, status=200 if healthy else 503)
         try:
             async with asyncio.timeout(self._settings.connect_timeout), await only.backend.request("GET", "models") as answer:
@@ -60,7 +60,7 @@ class Health:
         """Answer in the Prometheus text format."""
         if not self._settings.metrics:
             raise web.HTTPNotFound
-        self._metrics.settle()
+        self._metrics.flush()
         # In a thread: with several workers it reads files, which streams need not wait for.
         body = await asyncio.to_thread(self._metrics.text)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -76,7 +76,7 @@ class Passthrough:
         headers = _passed_on(request, self._settings)
         body = await self._body(request, headers)
         route = ANY
-        if isinstance(body, bytes) and self._pool.reads_models:
+        if isinstance(body, bytes) and self._pool.needs_model:
             route = _route_of(body)
         sending = self._pool.request(
             request.method,
@@ -118,7 +118,7 @@ class Passthrough:
             return await request.read()
         if size > limit:
             raise web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=size)
-        if request.content_type == "application/json" and self._pool.reads_models:
+        if request.content_type == "application/json" and self._pool.needs_model:
             return await request.read()
         headers["Content-Length"] = str(size)
         return request.content

@@ -16,7 +16,7 @@ from proxy.server.generation.generation import Generation, Unread, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
 from proxy.server.http.errors import REQUEST_ID, read_body
-from proxy.server.http.event_stream import Downstream
+from proxy.server.http.event_stream import EventStream, event_stream
 from proxy.server.resources.resume import follow
 from proxy.server.resources.websocket import WebSockets
 from proxy.wire.errors import ApiError
@@ -79,7 +79,7 @@ class ResponsesResource:
 
     async def _stream(self, request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
         """Answer with events. An error of the backend within the grace time is an HTTP error."""
-        stream = Downstream(request, creation.pause, creation.resume)
+        stream = event_stream(request, creation.pause, creation.resume)
         stream.response.headers.update(headers)
         generation = creation.start(stream)
         beginning: asyncio.Task[None] | None = None
@@ -144,7 +144,7 @@ class ResponsesResource:
         return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 
-async def _begin(stream: Downstream, generation: Generation) -> None:
+async def _begin(stream: EventStream, generation: Generation) -> None:
     await stream.prepare()
     generation.begin()
     if not generation.translator.ended:  # else everything leaves in one write

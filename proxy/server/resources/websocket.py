@@ -20,7 +20,7 @@ from proxy.server.generation.create import Caller, Creation, Previous, Responses
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.http.errors import REQUEST_ID
-from proxy.server.http.websocket_sender import Outbox
+from proxy.server.http.websocket_sender import WebSocketSender
 from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
@@ -83,7 +83,7 @@ class _Session:
         self._limits = request.get(LIMITS)  # absent without limits
         self._socket = socket
         self._transport = request.transport
-        self._outbox = Outbox(socket, self._pause, self._resume)
+        self._outbox = WebSocketSender(socket, self._pause, self._resume)
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
         self._large = asyncio.Semaphore(_LARGE_WAITING)
         self._unanswered = 0  # messages

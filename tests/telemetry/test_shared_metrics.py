@@ -11,25 +11,32 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.telemetry.multiprocess import Folder, forget, sum_of
+from proxy.telemetry.multiprocess import Folder, forget
+from proxy.telemetry.registry import FOLDER_VARIABLE, text_of_all
 
 _COUNT = """
 import sys
 from pathlib import Path
-from proxy.telemetry import multiprocess
+from proxy.telemetry import multiprocess, registry
+if sys.argv[3] == "public":
+    from prometheus_client import values
+    del values.MutexValue
 multiprocess.share(Path(sys.argv[1]), sys.argv[2])
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 metrics = Metrics()
 metrics.requests.labels("m", "completed", "true").inc(3)
 metrics.in_flight.inc(2)
-metrics.observe_gaps("m", [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0)
+metrics.observe_many(metrics.inter_token, [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0, "m")
 sys.stdout.buffer.write(metrics.exposition())
 """
 
 
-def count(folder: Path, place: str) -> dict[str, float]:
-    """A process that counts a little, and what it shows: name -> sum over the labels."""
-    done = subprocess.run([sys.executable, "-c", _COUNT, str(folder), place], check=True, capture_output=True)
+def count(folder: Path, place: str, api: str = "private") -> dict[str, float]:
+    """Count a little in another process; return what it shows: name -> sum over the labels."""
+    # A worker inherits the variable from its parent.
+    environ = {**os.environ, FOLDER_VARIABLE: str(folder)}
+    command = [sys.executable, "-c", _COUNT, str(folder), place, api]
+    done = subprocess.run(command, check=True, capture_output=True, env=environ)
     return values(done.stdout)
 
 
@@ -47,17 +54,18 @@ def folder(tmp_path: Path) -> Path:
     return Folder([str(tmp_path)]).path
 
 
-def test_each_process_shows_the_sum_of_all(folder: Path) -> None:
-    assert count(folder, "0")["requests_total"] == 3
-    both = count(folder, "1")
+@pytest.mark.parametrize("api", ["private", "public"])
+def test_each_process_shows_the_sum_of_all(folder: Path, api: str) -> None:
+    assert count(folder, "0", api)["requests_total"] == 3
+    both = count(folder, "1", api)
     assert (both["requests_total"], both["requests_in_flight"]) == (6, 4)
     assert (both["inter_token_latency_seconds_count"], both["inter_token_latency_seconds_sum"]) == (30, 14)
 
 
 def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder: Path) -> None:
     count(folder, "0")
-    forget(folder, "0")
-    left = values(sum_of(folder))
+    forget(folder, "0", 0)
+    left = values(text_of_all(folder))
     assert left["requests_total"] == 3
     assert "requests_in_flight" not in left
     again = count(folder, "0")
@@ -66,7 +74,8 @@ def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder
 
 
 def test_what_a_killed_parent_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
-    living, killed = Folder([str(tmp_path)]), Folder([str(tmp_path)])
+    living = Folder([str(tmp_path)])
+    killed = Folder([str(tmp_path)])
     os.close(killed._lock)
     new = Folder([str(tmp_path)])
     assert killed.path.exists()  # it could be one that is being made

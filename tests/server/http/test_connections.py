@@ -1,4 +1,4 @@
-"""What is no HTTP, or not ours to read: it gets the JSON of all errors, and nothing that says what we are made of."""
+"""Malformed requests get JSON like all errors, and nothing in it quotes them or tells what the gateway is made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.server.harness import RawClient, run
 from tests.server.programs import program
 
 POST = b"POST /v1/responses HTTP/1.1\r\nHost: a\r\n"
-#: Request -> status and code.
+# Request -> status and code.
 BROKEN = {
     b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: SECRET\r\n\r\n": (400, "invalid_http"),
     b"GET / HTTP/9.1\r\nHost: a\r\n\r\n": (400, "invalid_http"),
@@ -27,7 +27,7 @@ BROKEN = {
 }
 
 
-def test_what_is_no_http_gets_the_json_of_all_errors() -> None:
+def test_malformed_requests_get_json_like_all_errors() -> None:
     async def test() -> None:
         async with program(
             "--backend", "http://127.0.0.1:9", "--store", "none", "--no-adapt", "--log-level", "debug"

@@ -53,7 +53,8 @@ def test_where_all_fail_the_last_one_is_heard() -> None:
     async def test() -> None:
         async with pool("A", "B", "C", retries=1) as (served, *several):
             for one in several:
-                one.does, one.headers = 503, {"Retry-After": "7"}
+                one.does = 503
+                one.headers = {"Retry-After": "7"}
             answer = await post(served, model="m")
             assert "refuses" in assert_error(answer, 503)
             assert answer.headers["retry-after"] == "7"
@@ -101,7 +102,8 @@ def test_a_busy_backend_is_left_only_for_one_with_room() -> None:
 def test_a_client_that_leaves_between_two_attempts_leaves_nothing_behind() -> None:
     async def test() -> None:
         async with pool("A", "B") as (served, a, b):
-            a.does, b.does = 503, "hang"
+            a.does = 503
+            b.does = "hang"
             asking = asyncio.create_task(ask_first(served, a))
             await until(lambda: b.active)
             asking.cancel()
@@ -113,11 +115,12 @@ def test_a_client_that_leaves_between_two_attempts_leaves_nothing_behind() -> No
 
 
 def test_a_stream_that_died_before_it_said_anything_can_be_asked_for_elsewhere() -> None:
-    """What an exchange does with the route of a stream that was open already."""
+    """Ask for the route of a stream that was open already, as a generation does."""
 
     async def test() -> None:
         async with pool("A", "B", "C", details={}) as (served, *_):
-            several, route = served.parts.pool, Route("m")
+            several = served.parts.pool
+            route = Route("m")
             body = b'{"model":"m","messages":[]}'
             answered = []
             for _ in range(3):
@@ -239,7 +242,7 @@ def test_a_stream_that_breaks_once_the_model_spoke_is_the_clients() -> None:
 def test_a_backend_that_says_nothing_is_not_waited_for_when_there_is_another(
     silent: str, stream: bool, settings: dict[str, Any]
 ) -> None:
-    """Its health checks are good: only who asks it for something notices."""
+    """Answer health checks as usual: only requests notice the failure."""
 
     async def test() -> None:
         async with pool("A", "B", idle_timeout=1, breaker_failures=2, breaker_time=60, **settings) as (served, a, b):

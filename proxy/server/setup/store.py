@@ -1,4 +1,4 @@
-"""The store that the settings name."""
+"""The store that the settings ask for."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FILE = "responses.sqlite3"
 
 
 async def open_store(settings: Settings) -> Store | None:
-    """The open store; None if nothing is to be kept. Raises `StoreUnavailable`.
+    """Open the store; return None if nothing is to be kept. Raises `StoreUnavailable`.
 
-    Where the default place cannot be written (a container without a home), memory has to do, and the log says so. A place
-    that the settings name must be there.
+    If the default file cannot be written, as in a container without a home, responses are kept in memory, with a warning in the
+    log. A file or server that the settings name has to be there.
     """
     if settings.store == "none":
         return None
@@ -40,7 +40,7 @@ async def open_store(settings: Settings) -> Store | None:
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
-    """The file of `store: auto`."""
+    """Return the file of `store: auto`."""
     state = environ.get("XDG_STATE_HOME") or "~/.local/state"
     return _home(state) / "responses-proxy" / _FILE
 

@@ -14,7 +14,7 @@ from tests.server.test_server_websocket import connect
 
 
 async def writer(served: Served, **fields: Any) -> str:
-    """The name of the replica that answers."""
+    """Return the name of the replica that answers."""
     return text_of((await post(served, **{"model": "m", **fields})).final)
 
 
@@ -104,7 +104,7 @@ def test_the_log_line_of_a_response_names_its_backend(caplog: pytest.LogCaptureF
             with caplog.at_level("INFO", logger="responses_proxy"):
                 await post(served, model="m")
                 await until(lambda: not served.parts.in_flight.activities)
-                served.parts.metrics.settle()
+                served.parts.metrics.flush()
             [fields] = [vars(record)["fields"] for record in caplog.records if record.message == "response"]
             assert fields["backend"] in {"A", "B"}
 
@@ -116,7 +116,8 @@ def test_the_log_line_of_a_response_names_its_backend(caplog: pytest.LogCaptureF
 
 def test_the_list_of_models_is_that_of_all_with_their_aliases() -> None:
     async def test() -> None:
-        a, b = Replica("A", ("qwen", "shared")), Replica("B", ("llama", "shared"))
+        a = Replica("A", ("qwen", "shared"))
+        b = Replica("B", ("llama", "shared"))
         async with pool(a, b, details={"A": {"aliases": {"gpt-5": "qwen"}}}) as (served, *_):
             listed = (await ask(served, "GET", "/v1/models")).json
             assert [model["id"] for model in listed["data"]] == ["qwen", "shared", "gpt-5", "llama"]
@@ -168,7 +169,7 @@ def test_requests_with_one_key_go_to_one_replica_and_keys_are_spread() -> None:
     async def test() -> None:
         async with pool("A", "B", "C") as (served, *_several):
             places = {}
-            for number in range(12):
+            for number in range(30):  # ports are random: with fewer keys, a backend may well have none
                 writers = {await writer(served, prompt_cache_key=f"key-{number}") for _ in range(3)}
                 assert len(writers) == 1
                 places[number] = writers.pop()

@@ -129,7 +129,8 @@ def test_a_client_that_leaves_makes_room_for_the_next() -> None:
 
 def test_a_crowd_before_one_model_does_not_hold_up_another() -> None:
     async def test() -> None:
-        a, b = Replica("A", ("slow",)), Replica("B", ("fast",))
+        a = Replica("A", ("slow",))
+        b = Replica("B", ("fast",))
         async with pool(a, b, max_concurrency=1, queue_size=2) as (served, *_):
             a.does = "hang"
             crowd = [asking(served, model="slow") for _ in range(3)]

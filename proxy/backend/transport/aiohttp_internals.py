@@ -1,0 +1,395 @@
+"""Chat requests over aiohttp: the fast way, which uses private parts of its client, and the public way beside it.
+
+`DirectSender` writes a request as one prepared block of bytes, where `ClientSession` builds a request object, a timer, header
+maps and a task that writes the body. `PushProtocol` passes the body of an event stream to a callback from within
+`data_received`, where `StreamReader` costs a future, a task step and several coroutines per read. Connection pool, keep-alive,
+response heads and errors remain aiohttp's.
+
+This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
+expected to be; otherwise `SessionSender` does the same through the public API, slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import io
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from yarl import URL
+
+from proxy.backend.transport.keepalive import open_socket
+
+# Takes the bytes that one read brought.
+Sink = Callable[[bytes], None]
+
+_TESTED = "3.14"
+_HEAD_LIMIT = 64 * 1024
+_SIZE_LINE_LIMIT = 1024
+# Bytes of a body that are kept until there is a sink for them.
+_EARLY_LIMIT = 256 * 1024
+# Bytes that are written at once.
+_WRITE_SIZE = 256 * 1024
+# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` sends such a request again.
+_KEEPALIVE = 15
+_DNS_CACHE = 30
+
+
+def chat_sender(url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> DirectSender | SessionSender:
+    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request.
+
+    Call it inside the running event loop.
+    """
+    connector = aiohttp.TCPConnector(
+        limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
+    )
+    if is_supported(connector):
+        return DirectSender(url, headers, timeout, connector)
+    _warn_once()
+    return SessionSender(url, headers, timeout)
+
+
+def push_protocol_of(response: aiohttp.ClientResponse) -> PushProtocol | None:
+    """Return the protocol that pushes the body of this response, or None if the body is to be read in the usual way."""
+    protocol = None if response.connection is None else response.connection.protocol
+    return protocol if isinstance(protocol, PushProtocol) and protocol.pushing else None
+
+
+def is_supported(connector: aiohttp.TCPConnector) -> bool:
+    """Tell whether aiohttp has the private parts that the fast way uses, with the same parameters."""
+    response = ("writer", "continue100", "timer", "request_info", "traces", "loop", "session", "stream_writer")
+    expected: list[tuple[Callable[..., Any], int, tuple[str, ...]]] = [
+        (aiohttp.ClientRequest, 2, ("loop",)),
+        (aiohttp.ClientResponse, 2, response),
+        (aiohttp.ClientResponse.start, 2, ()),
+        (aiohttp.TCPConnector.connect, 4, ()),
+        (ResponseHandler, 1, ()),
+    ]
+    try:
+        for function, positional, named in expected:
+            inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
+    except TypeError:
+        return False
+    names = ("set_response_params", "data_received", "connection_lost", "should_close", "_drain_helper")
+    factory = getattr(connector, "_factory", None)
+    return (
+        all(hasattr(ResponseHandler, name) for name in names)
+        and isinstance(factory, functools.partial)
+        and factory.func is ResponseHandler
+    )
+
+
+@functools.cache
+def _warn_once() -> None:
+    message = "aiohttp %s differs from %s, which the gateway was tested with: requests to backends use its slower public API"
+    logging.getLogger("responses_proxy").warning(message, aiohttp.__version__, _TESTED)
+
+
+class SessionSender:
+    """The public way. No connection is used twice: one that the backend closes meanwhile would lose the request."""
+
+    def __init__(self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> None:
+        self._url = url
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket),
+            timeout=timeout,
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent",),
+        )
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Send a body and return the answer, its body unread."""
+        data = body if len(body) <= _WRITE_SIZE else io.BytesIO(body)  # written in pieces, beside the wait for the answer
+        return await self._session.post(self._url, data=data, headers=headers, allow_redirects=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+class _SentRequest:
+    """Stands in for the writer of a request that has been written already."""
+
+    output_size = 0
+
+
+_SENT_REQUEST = _SentRequest()
+
+
+class DirectSender:
+    """The fast way. Create it inside the running event loop."""
+
+    def __init__(
+        self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, connector: aiohttp.TCPConnector
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._url = url
+        self._timeout = timeout
+        self._connector = connector
+        connector._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
+        self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
+        lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {self._template.headers['Host']}", *_header_lines(headers)]
+        self._head = "\r\n".join(lines).encode()
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, and ValueError for a
+        malformed header."""
+        fields = "".join(f"{line}\r\n" for line in _header_lines(headers)).encode("utf-8", "surrogateescape")
+        head = b"%b\r\n%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
+        while True:
+            connection = await self._connect()
+            protocol = connection.protocol
+            try:
+                return await self._send(connection, head + body)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+                # The backend closed an idle connection and has not seen the request: take another connection.
+                if not isinstance(protocol, PushProtocol) or not protocol.was_closed_while_idle:
+                    raise
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connector.close()
+
+    async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None
+        try:
+            # Some servers compress whatever the request says, and the translation needs text.
+            protocol.set_response_params(read_until_eof=True, auto_decompress=True)
+            if protocol.transport is None:
+                raise aiohttp.ServerDisconnectedError
+            writer = None
+            if len(request) <= _WRITE_SIZE:
+                protocol.transport.write(request)
+            else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
+                writer = self._loop.create_task(_write(protocol, memoryview(request)))
+            response = aiohttp.ClientResponse(
+                "POST",
+                self._url,
+                writer=writer,
+                continue100=None,
+                timer=None,  # type: ignore[arg-type]
+                request_info=self._template.request_info,
+                traces=[],
+                loop=self._loop,
+                session=None,  # type: ignore[arg-type]
+                stream_writer=_SENT_REQUEST,  # type: ignore[arg-type]
+            )
+            return await response.start(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _connect(self) -> Connection:
+        while True:
+            try:
+                connection = await self._connector.connect(self._template, [], self._timeout)
+            except TimeoutError as error:
+                raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()  # the backend sent bytes behind its last answer: the next answer could not be told from them
+
+
+async def _write(protocol: ResponseHandler, request: memoryview) -> None:
+    """Write in pieces, so that other streams get their turn in between."""
+    with suppress(ConnectionError):  # reading the answer reports it
+        for begin in range(0, len(request), _WRITE_SIZE):
+            if protocol.transport is None:
+                return
+            protocol.transport.write(request[begin : begin + _WRITE_SIZE])
+            await protocol._drain_helper()
+
+
+def _header_lines(headers: Mapping[str, str]) -> list[str]:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    for line in lines:
+        if "\r" in line or "\n" in line or "\0" in line:
+            raise ValueError("a header contains a line break")
+    return lines
+
+
+class BodyInterrupted(ConnectionError):
+    """The connection ended before the body did."""
+
+
+class PushProtocol(ResponseHandler):
+    """A client protocol that pushes the body of a chunked event stream to a sink.
+
+    aiohttp parses the head of each response. If that announces a chunked event stream, this class removes the chunk framing and
+    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._expects_head = False
+        self._requests = 0
+        self._reset_body(pushing=False)
+
+    def _reset_body(self, *, pushing: bool) -> None:
+        self._pushing = pushing
+        self._lost = False
+        self._sink: Sink | None = None
+        self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
+        self._finished: asyncio.Future[None] | None = None
+        self._early = b""  # what came before there was a sink
+        self._line = b""  # a size line cut by the end of a read
+        self._left = 0  # bytes of the current chunk still to come, its line end included
+
+    @property
+    def pushing(self) -> bool:
+        """Whether the current response is an event stream whose body has to be taken with `attach`."""
+        return self._pushing
+
+    @property
+    def was_closed_while_idle(self) -> bool:
+        """Whether the connection had served a request before, and brought nothing at all for the last one."""
+        return self._requests > 1 and self._expects_head
+
+    def attach(self, sink: Sink) -> asyncio.Future[None]:
+        """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
+        finished = self._loop.create_future()
+        self._finished = finished
+        self._sink = sink
+        early = self._early
+        self._early = b""
+        if len(early) > _EARLY_LIMIT:
+            self.resume()
+        self._receive(early)
+        if self._lost and not finished.done():
+            finished.set_exception(BodyInterrupted())
+        return finished
+
+    def pause(self) -> None:
+        """Stop reading while the client is slower than the model. Do nothing once the body is over: the connection is in the
+        pool then, and a paused one would never deliver the next answer."""
+        if self._pushing and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def set_response_params(self, **params: Any) -> None:
+        """Prepare for the next answer; called when a request is about to be sent."""
+        self._expects_head = True
+        self._requests += 1
+        self._reset_body(pushing=False)
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the bytes of one read; called by the event loop."""
+        sink = self._ready
+        if sink is not None:
+            end = data.find(b"\r\n", 0, 16)
+            size = len(data) - end - 4
+            if size > 0 and data[:end] == b"%x" % size:
+                sink(data[end + 2 : -2])  # the usual case: one read is one chunk
+            else:
+                self._receive(data)
+        elif self._pushing:
+            if self._sink is not None:
+                self._receive(data)
+                return
+            self._early += data
+            if len(self._early) > _EARLY_LIMIT:
+                self.pause()
+        elif self._expects_head and data:
+            self._expects_head = False
+            end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT) + 4
+            if end < 4 or not _is_pushable(data[:end]):
+                super().data_received(data)
+                return
+            super().data_received(data[:end])
+            self._reset_body(pushing=True)
+            self._early = data[end:]
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End the body as interrupted; called by the event loop."""
+        self._lost = True
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_exception(BodyInterrupted())
+        super().connection_lost(exc)
+
+    def _receive(self, data: bytes) -> None:
+        sink = self._sink
+        assert sink is not None
+        body = self._remove_framing(data)
+        self._ready = sink if self._pushing and not self._left and not self._line else None
+        if body:
+            sink(body)
+        if not self._pushing:
+            self._sink = None  # the connection may wait long for its next request
+            if self._finished is not None and not self._finished.done():
+                self._finished.set_result(None)
+
+    def _remove_framing(self, data: bytes) -> bytes:
+        """Return the payload in `data`, where chunks may be cut anywhere. Give what follows the last chunk to aiohttp."""
+        if self._line:
+            data = self._line + data
+            self._line = b""
+        out: list[bytes] = []
+        at = 0
+        length = len(data)
+        left = self._left
+        while at < length:
+            if left:  # the rest of a chunk, as much of it as is here
+                end = at + left - 2
+                out.append(data[at : max(at, end)])
+                at = min(length, end + 2)
+                left = max(0, end + 2 - length)
+                continue
+            end = data.find(b"\r\n", at, at + _SIZE_LINE_LIMIT)
+            if end < 0 and length - at < _SIZE_LINE_LIMIT:
+                self._line = data[at:]
+                break
+            line = data[at:end]
+            try:
+                size = int(line, 16)
+            except ValueError:
+                size = _size_before_extensions(line) if end >= 0 else -1
+            if size <= 0:  # the last chunk, or a malformed one: both are for aiohttp's parser
+                self._pushing = False
+                super().data_received(data[at:])
+                break
+            at = end + 2 + size
+            if at + 2 <= length:
+                out.append(data[end + 2 : at])  # a whole chunk
+                at += 2
+            else:
+                at = end + 2
+                left = size + 2
+        self._left = left
+        return b"".join(out)
+
+
+def _is_pushable(head: bytes) -> bool:
+    """Tell whether a response has status 200 and a chunked event stream in no other encoding."""
+    if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 200\r\n")):
+        return False
+    head = head.lower()
+    return (
+        b"\r\ncontent-type: text/event-stream" in head
+        and b"\r\ntransfer-encoding: chunked\r\n" in head
+        and b"\r\ncontent-encoding:" not in head
+    )
+
+
+def _size_before_extensions(line: bytes) -> int:
+    """Return the size in a chunk's first line that has extensions, or -1 if it has none."""
+    size, mark, _ = line.partition(b";")
+    try:
+        return int(size, 16) if mark else -1
+    except ValueError:
+        return -1

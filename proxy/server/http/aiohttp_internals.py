@@ -1,0 +1,100 @@
+"""The private parts of aiohttp's server that the gateway uses, in one file.
+
+`is_supported` checks at the start that they are what they are expected to be. Otherwise the gateway works without them: events
+are written with `StreamResponse.write`, which is slower, a middleware finds the bodies under way, and malformed requests
+get aiohttp's own error page.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import aiohttp
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+# Answers a request that could not be parsed, given the status, the exception and a message.
+ErrorHandler = Callable[[web.BaseRequest, int, BaseException | None, str], web.StreamResponse]
+
+_TESTED = "3.14"
+_PRIVATE_NAMES = (
+    (web.AppRunner, ("_make_server",)),
+    (web.StreamResponse, ("_send_headers_immediately",)),
+    (RequestHandler, ("_current_request", "_manager", "_drain_helper", "handle_error")),
+)
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Tell whether this version of aiohttp has the private parts; log a warning if it has not."""
+    found = all(hasattr(owner, name) for owner, names in _PRIVATE_NAMES for name in names)
+    try:
+        inspect.signature(web.Server).bind(None, request_factory=None, handler_cancellation=True, loop=None)
+        inspect.signature(RequestHandler).bind(None, loop=None)
+        inspect.signature(RequestHandler.handle_error).bind(None, None, 400, None, "")
+    except TypeError:
+        found = False
+    if not found:
+        message = "aiohttp %s differs from %s, which the gateway was tested with: answers use its slower public API"
+        logging.getLogger("responses_proxy").warning(message, aiohttp.__version__, _TESTED)
+    return found
+
+
+class ErrorHandlingRunner(web.AppRunner):
+    """Runs an application; `on_malformed` answers what could not be parsed."""
+
+    def __init__(self, app: web.Application, on_malformed: ErrorHandler, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._on_malformed = on_malformed
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(made, self._on_malformed) if is_supported() else made
+
+
+class _Server(web.Server):
+    def __init__(self, made: web.Server, on_malformed: ErrorHandler) -> None:
+        super().__init__(
+            made.request_handler,
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            loop=made._loop,
+            **made._kwargs,
+        )
+        self.on_malformed = on_malformed
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer what could not be parsed. (What a handler raises never comes here: `errors_as_json` answers it.)"""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun")
+        return cast("_Server", self._manager).on_malformed(request, status, exc, message or "")
+
+
+class HeldHeadResponse(web.StreamResponse):
+    """A response whose head is sent with the first bytes of its body, in one write."""
+
+    _send_headers_immediately = False
+
+
+def requests_under_way(server: web.Server) -> list[web.BaseRequest]:
+    """Return the requests that are being handled now."""
+    current = [connection._current_request for connection in server.connections]
+    return [request for request in current if request is not None]
+
+
+async def drain(request: web.Request) -> None:
+    """Wait until the client has caught up. Raises `ConnectionError` if it is gone."""
+    await request.protocol._drain_helper()

@@ -1,0 +1,57 @@
+"""The registry of metrics: batches, whole histograms at once, and the public API where private parts are missing."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import Histogram
+
+from proxy.telemetry import registry
+from proxy.telemetry.registry import Registry
+
+BOUNDS = (0.1, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("api", ["private", "public"])
+@pytest.mark.parametrize(
+    ("counts", "total"), [((2, 1, 0, 3), 9.25), ((1, 0, 0, 0), 0.0), ((0, 0, 0, 1), 1.5), ((0, 2, 2, 0), 2.0)]
+)
+def test_many_observations_at_once(
+    api: str, counts: tuple[int, ...], total: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Registry()
+    histogram = made.histogram("gaps", "Gaps.", BOUNDS, "model")
+    if api == "public":
+        registry._warn_once.cache_clear()
+        monkeypatch.setattr(made, "child", _without_buckets(histogram))
+    made.observe_many(histogram, counts, total, "m")
+
+    def sample(name: str, **labels: str) -> float | None:
+        return made.registry.get_sample_value(f"responses_proxy_gaps_{name}", {"model": "m", **labels})
+
+    seen = 0
+    for bound, count in zip(("0.1", "0.5", "1.0", "+Inf"), counts, strict=True):
+        seen += count
+        assert sample("bucket", le=bound) == seen
+    assert sample("sum") == pytest.approx(total)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * (api == "public")
+
+
+def _without_buckets(histogram: Histogram) -> object:
+    class Public:
+        """A histogram without private parts."""
+
+        def __init__(self, child: Histogram) -> None:
+            self.observe = child.observe
+
+    return lambda _metric, *labels: Public(histogram.labels(*labels))
+
+
+def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    made = Registry()
+    counter = made.counter("things", "Things.")
+    made.defer(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    made.defer(lambda: made.count(counter))
+    made.flush()
+    assert made.registry.get_sample_value("responses_proxy_things_total") == 1
+    assert made.registry.get_sample_value("responses_proxy_defects_total") == 1
+    assert [record.getMessage() for record in caplog.records] == ["defect"]
