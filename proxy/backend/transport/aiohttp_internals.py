@@ -320,6 +320,9 @@ class PushProtocol(ResponseHandler):
         self._lost = True
         if self._finished is not None and not self._finished.done():
             self._finished.set_exception(BodyInterrupted())
+        # aiohttp's objects refer to each other, and to this one: what they hold stays until the garbage collector comes.
+        self._sink = None
+        self._ready = None
         super().connection_lost(exc)
 
     def _receive(self, data: bytes) -> None:
