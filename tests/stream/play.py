@@ -135,7 +135,7 @@ def new_translator(**fields: Any) -> Translator:
 def translate(pieces: Iterable[bytes], **fields: Any) -> bytes:
     """The whole stream for a body that arrives in these pieces. Not judged."""
     playing = new_translator(**fields)
-    return playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.finish()
+    return playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.finish() + playing.terminal()
 
 
 def substance(data: bytes) -> list[dict[str, Any]]:
@@ -164,11 +164,12 @@ def play(*pieces: bytes | ApiError, done: bool = True, **fields: Any) -> Play:
 
 
 def judged(data: bytes, playing: Translator, client: Client = STANDARD) -> Play:
-    """The play, after all judges had their say."""
+    """The play, after all judges had their say; `data` are the events up to the terminal one."""
+    data += playing.terminal()
     events = events_of(data)
     assert complaints(data, client) == []
     response = events[-1]["response"]
-    assert json.loads(playing.response_json) == response
+    assert json.loads(playing.response()) == response
     return Play(data, events, response, playing)
 
 

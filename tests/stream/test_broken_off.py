@@ -62,7 +62,8 @@ def whole(sent: bytes) -> bytes:
 def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], summary: bool, name: str) -> None:
     playing = new_translator(summary=summary, logprobs=True, reasoning_event=name)
     sent = sent_by(playing, pieces)
-    *events, failed = events_of(playing.fail(server_error("gone")))
+    events = events_of(playing.fail(server_error("gone")))
+    (failed,) = events_of(playing.terminal())
     closing, items = ending(sent)
     assert closing == events
     assert [*json.loads(f"[{','.join(playing.output)}]")][len(playing.output) - len(items) :] == items

@@ -197,7 +197,7 @@ def test_keep_alives_and_a_broken_connection_at_any_time(deltas: list[Delta], be
             out.append(playing.fail(server_error("lost")))
         out.append(playing.feed(piece))
     out += [playing.finish(), playing.keep_alive(), playing.fail(server_error("late"))]
-    stream = b"".join(out)
+    stream = b"".join([*out, playing.terminal()])
     assert check_stream(stream) == []
     assert playing.status == ("failed" if end <= len(chunks(deltas)) else "completed")
     assert is_beginning(output(stream), meant(deltas), whole=playing.status == "completed")
