@@ -298,7 +298,7 @@ def test_log_probabilities_nobody_asked_for_are_left_out() -> None:
 
 
 def raw(content: str, field: str = "content") -> bytes:
-    """A chunk with JSON escapes as they stand."""
+    """Return a chunk with JSON escapes as they stand."""
     return f'data: {{"choices":[{{"delta":{{"{field}":"{content}"}}}}]}}\n\n'.encode()
 
 

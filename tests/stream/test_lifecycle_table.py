@@ -46,14 +46,14 @@ def test_every_state_is_reached_and_only_the_last_one_is_never_left() -> None:
 
 
 def test_an_end_leads_to_the_end() -> None:
-    """Of a call, what was held behind it comes first."""
+    """Check the targets of the ends: after a call, what was held behind it comes first."""
     found = {(state, kind): transition.target for state, kind, transition in ALL if kind in get_args(lifecycle.End)}
     assert {key for key, target in found.items() if target != "ended"} == {("call", lifecycle.Stop)}
     assert found["call", lifecycle.Stop] == "idle"
 
 
 def test_one_item_is_closed_before_another_opens() -> None:
-    """In the table itself: from any state but idle an opening action stands behind a closing one."""
+    """Check in the table itself that an opening action stands behind a closing one, except in `idle`."""
     for state, _, transition in ALL:
         closing = "_close_call" if state == "call" else "_close_item"
         for opening in [name for name in names(transition) if name.startswith("_open")]:

@@ -104,9 +104,8 @@ def test_a_response_that_runs_shows_how_it_stands() -> None:
 def test_every_event_carries_the_stream_id_as_its_last_member(name: str) -> None:
     fields: dict[str, Any] = {"summary": True, "logprobs": True}
     pieces = [think("hm"), text("Hi"), text(" you"), call(0, "a", "weather", "{}"), call(1, "b", "patch", '{"input":"x"}')]
-    marked, plain = new_translator(stream_id=name, **fields), new_translator(**fields)
     seen = []
-    for playing in (marked, plain):
+    for playing in (new_translator(stream_id=name, **fields), new_translator(**fields)):
         data = playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.keep_alive()
         seen.append(events_of(data + playing.feed(finish() + DONE) + playing.terminal()))
     assert [list(event)[-1] for event in seen[0]] == ["stream_id"] * len(seen[0])

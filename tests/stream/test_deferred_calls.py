@@ -16,7 +16,7 @@ from tests.stream.play import DONE, NOW, Play, arguments, call, events_of, finis
 GRAMMARS = {"patch": Grammar("regex", "[a-z]+")}
 BROKEN = server_error("The connection to the backend broke in the middle of the answer.")
 
-#: What is to be said about an input: None to let it pass, or what shall take its place.
+# What is to be said about an input: None to let it pass, or what shall take its place.
 Judge = Callable[[str], str | None]
 
 
@@ -33,7 +33,7 @@ def new(**fields: object) -> Translator:
 
 
 def play(*pieces: bytes, judge: Judge = letting_pass, **fields: object) -> tuple[Play, list[tuple[str, str]]]:
-    """The play, and the calls about which there was a question."""
+    """Return the play, and the calls that waited for a verdict."""
     playing = new(**fields)
     out = [playing.start(), *(playing.feed(piece) for piece in pieces), playing.feed(DONE), playing.finish()]
     asked = []
@@ -149,7 +149,7 @@ def test_a_call_that_is_not_whole_fails_as_ever() -> None:
 
 @pytest.mark.parametrize("error", [BROKEN, server_error("The gateway is shutting down. Please try again.", 503)])
 def test_what_ends_the_stream_meanwhile_lets_the_inputs_pass(error: ApiError) -> None:
-    """The answer was complete before: nothing of it is lost because nobody could judge it."""
+    """Check that nothing is lost of an answer that was complete before, though nobody judged it."""
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + call(1, "b", "patch", '{"input": "y"}'))
     data += playing.feed(finish("tool_calls"))
