@@ -110,9 +110,10 @@ class FastPath:
 
     def take_payload(self, payload: bytes) -> bool:
         """Take one payload if it looks like the pattern."""
-        if self.pattern is None:
+        pattern = self.pattern
+        if pattern is None or not payload.startswith(pattern.head):
             return False
-        text = self.pattern.text(payload)
+        text = pattern.text(payload)
         if not text or not (self._is_plain is None or self._is_plain(text, None)):
             return False
         self._run.append(text)
@@ -146,7 +147,7 @@ class FastPath:
         if text:
             self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
 
-    def look_ahead(self, *, waiting: bool) -> None:
+    def look_ahead(self, waiting: bool) -> None:
         """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
         field = self._field
         self.item = None if waiting else self._lifecycle.open_text

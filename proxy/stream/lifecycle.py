@@ -93,11 +93,12 @@ class Lifecycle:
         transition = self._row[kind]
         if isinstance(transition, Guarded):
             transition = transition.then if transition.guard(self) else transition.otherwise
-        for action in transition.actions:
+        actions, target = transition
+        for action in actions:
             action(self, delta)
-        if transition.target is not self.state:
-            self.state = transition.target
-            self._row = TABLE[self.state]
+        if target is not self.state:
+            self.state = target
+            self._row = TABLE[target]
         if self._pending is not None:
             self._release()
 

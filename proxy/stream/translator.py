@@ -197,7 +197,8 @@ class Translator:
                     self._read(payload)
                     if self.ended:
                         break
-                fast_path.flush()
+                if fast_path.item is not None:
+                    fast_path.flush()
         except Exception as error:  # every failure must end in a terminal event, our own defects too
             self._break(error)
         if events is None:
@@ -296,7 +297,7 @@ class Translator:
             self.tokens.count(deltas, token_ids)
         for delta in deltas:
             self.lifecycle.step(delta)
-        fast_path.look_ahead(waiting=self._reader.waiting)
+        fast_path.look_ahead(self._reader.waiting)
 
     def _read_last(self, payload: bytes) -> None:
         """Read an event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""

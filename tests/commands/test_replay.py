@@ -257,7 +257,7 @@ def test_control_characters_do_not_reach_the_terminal(
 def test_a_record_that_was_cut_is_compared_so_far(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 8000)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 8000)
     assert run(record({"input": "hi"})) == 0
     out = capsys.readouterr().out
     assert "no terminal event" in out
@@ -267,7 +267,7 @@ def test_a_record_that_was_cut_is_compared_so_far(
 def test_a_request_that_was_too_large_is_said(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 10)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 10)
     assert run(record({"input": "hi"})) == 2
     assert "too large to be recorded" in capsys.readouterr().err
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
+from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar
-from tests.stream.play import DONE, ECHO, NOW, call, events_of, finish, new_translator, options, text, think
+from tests.stream.play import DONE, ECHO, NOW, call, chunk, events_of, finish, new_translator, options, text, think
 
 LOST = server_error("The connection broke.")
 
@@ -168,3 +169,27 @@ def test_an_error_while_a_verdict_is_awaited_ends_the_wait() -> None:
     assert playing.awaiting is not None
     playing.feed(b'data: {"error":{"message":"gone"}}\n\n')
     assert (playing.ended, playing.status, playing.awaiting) == (True, "failed", None)
+
+
+# ---- beside the stream -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_inserted_behind_the_end() -> None:
+    assert ended().insert("compaction", "{}") == b""
+
+
+def test_a_chunk_that_only_names_the_role_is_not_heard() -> None:
+    playing = new_translator()
+    playing.feed(chunk({"role": "assistant", "content": ""}))
+    assert playing.unheard
+    assert not playing.feed(text("Hi")[:5])
+    assert not playing.unheard
+
+
+def test_a_defect_behind_a_malformed_chunk_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    playing = new_translator()
+    sent = playing.start() + playing.feed(text("Hi") + finish())
+    monkeypatch.setattr(Lifecycle, "close", None)
+    sent += playing.feed(b"data: {\n\n") + playing.terminal()
+    assert (playing.status, playing.malformed, type(playing.defect)) == ("failed", 1, TypeError)
+    assert check_stream(sent) == []

@@ -123,3 +123,10 @@ def test_nothing_is_known_of_a_stream_without_usage() -> None:
     played = play(text("Hello"), finish())
     assert played.translator.tokens.by_kind() == {}
     assert not played.translator.tokens.disagrees
+
+
+def test_the_tokenizer_counts_chunks_of_the_fast_path_too() -> None:
+    reads = [*map(text, ["one", " two", " three", " four"]), text(" five") + text(" six") + finish(), counted(1, 6)]
+    played = play(*reads, encode=Words)
+    assert played.said == [("text", "one two three four five six")]
+    assert played.translator.tokens.by_kind() == {"text": 6}
