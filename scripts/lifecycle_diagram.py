@@ -8,70 +8,72 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy.stream.lifecycle import TABLE, Lifecycle, State
+from proxy.stream.lifecycle import TABLE, Guarded, State, Transition
 
 TARGET = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
 BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle.py -->"
 END = "<!-- /lifecycle -->"
 
-#: Action -> the state that it leads to; the others leave the state as it is, but for `_after_call`.
-_OPENS: dict[str, State] = {
-    Lifecycle._open_reasoning.__name__: "reasoning",
-    Lifecycle._open_text.__name__: "text",
-    Lifecycle._open_refusal.__name__: "refusal",
-    Lifecycle._open_call.__name__: "call",
-}
-_AFTER_CALL = Lifecycle._after_call.__name__
-
 
 def section() -> str:
-    """The markdown between the two marker comments, both included."""
+    """Return the markdown between the two marker comments, both included."""
     return "\n".join([BEGIN, "", *_diagram(), "", *_table(), "", END])
 
 
 def updated(document: str) -> str:
-    """The document with the section as it should be. Raises `ValueError` where a marker is missing."""
+    """Return the document with the section as it should be. Raises `ValueError` where a marker is missing."""
     before, rest = document.split(BEGIN)
     _, after = rest.split(END)
     return before + section() + after
 
 
 def _diagram() -> list[str]:
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> idle"]
-    for state, row in TABLE.items():
-        ways: dict[State, list[str]] = {}
-        for kind in row:
-            target = _target(state, kind)
-            if target is not None:
-                ways.setdefault(target, []).append(kind.__name__)
-        for target, kinds in ways.items():
-            label = ", ".join(kinds) + (" (once the call is complete)" if state == "call" else "")
-            lines.append(f"    {state} --> {target}: {label}")
-    return [*lines, *(f"    {state} --> [*]" for state in TABLE), "```"]
-
-
-def _target(state: State, kind: type) -> State | None:
-    """Where a delta of this kind leads; None if it changes nothing but the item that is open, or the books."""
-    names = _names(state, kind)
-    if names == [_AFTER_CALL]:
-        return _target("idle", kind)
-    return next((_OPENS[name] for name in names if name in _OPENS), None)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(TABLE))}"]
+    for state in TABLE:
+        labels: dict[State, list[str]] = {}
+        for kind in TABLE[state]:
+            for transition, guard in _transitions(state, kind):
+                if transition.target != state:
+                    labels.setdefault(transition.target, []).append(kind.__name__ + guard)
+        for target, kinds in labels.items():
+            lines.append(f"    {state} --> {'[*]' if _is_final(target) else target}: {', '.join(kinds)}")
+    return [*lines, "```"]
 
 
 def _table() -> list[str]:
-    lines = [f"| delta | {' | '.join(TABLE)} |", "|---|" + "---|" * len(TABLE)]
-    for kind in TABLE["idle"]:
-        cells = (", ".join(name.strip("_").replace("_", " ") for name in _names(state, kind)) for state in TABLE)
-        lines.append(f"| {kind.__name__} | {' | '.join(cells)} |")
+    states = [state for state in TABLE if not _is_final(state)]
+    lines = [f"| delta | {' | '.join(states)} |", "|---|" + "---|" * len(states)]
+    lines += [f"| {kind.__name__} | {' | '.join(_cell(state, kind) for state in states)} |" for kind in TABLE[states[0]]]
     return lines
 
 
-def _names(state: State, kind: type) -> list[str]:
-    return [action.__name__ for action in TABLE[state][kind]]
+def _cell(state: State, kind: type) -> str:
+    return "; ".join(_description(state, transition) + guard for transition, guard in _transitions(state, kind))
+
+
+def _description(state: State, transition: Transition) -> str:
+    actions = ", ".join(_words(action.__name__) for action in transition.actions)
+    return actions if transition.target == state else f"{actions} → {transition.target}".strip()
+
+
+def _transitions(state: State, kind: type) -> list[tuple[Transition, str]]:
+    """Return the transitions of a delta of this kind, each with its guard in brackets (empty if there is none)."""
+    transition = TABLE[state][kind]
+    if isinstance(transition, Guarded):
+        return [(transition.then, f" [{_words(transition.guard.__name__)}]"), (transition.otherwise, " [else]")]
+    return [(transition, "")]
+
+
+def _is_final(state: State) -> bool:
+    return all(transition.target == state for kind in TABLE[state] for transition, _ in _transitions(state, kind))
+
+
+def _words(name: str) -> str:
+    return name.strip("_").replace("_", " ")
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Check or write the document; return the exit code."""
     document = TARGET.read_text(encoding="utf-8")
     if "--write" in arguments:
         TARGET.write_text(updated(document), encoding="utf-8")

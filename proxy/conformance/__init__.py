@@ -1,1 +1,1 @@
-"""Judges a Responses stream; depends on nothing that writes one."""
+"""Checking a Responses stream against its rules; depends on nothing that writes one."""

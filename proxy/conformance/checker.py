@@ -1,13 +1,13 @@
-"""The laws of a Responses stream, as code.
+"""Checks a Responses stream against its rules.
 
-Tests run them over every stream they make, `responses-proxy check` over other people's servers, and a running gateway
-over a sample of its own. They are what the Open Responses specification and OpenAI agree on, and what clients rely on;
-both spellings of the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are accepted.
+Tests check every stream that they make, `responses-proxy check` the streams of other servers, and a running gateway a sample of
+its own. The rules are what the Open Responses specification and OpenAI agree on, and what clients rely on; both spellings of
+the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are accepted.
 
-Two rules for this file:
+Two principles:
 
-* it judges a stream alone, never how it was made: it shares no code with the writer;
-* after a violation it goes on with what the stream says, so that one mistake is reported once where that is possible.
+* a stream is checked by itself, whoever made it: this room shares no code with a writer;
+* after a violation the checker goes on with what the stream says, so that one mistake is reported once where possible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.conformance import rules as laws
+from proxy.conformance import rules
 from proxy.conformance.events import frames
 from proxy.conformance.rules import RULES, WARNINGS, Channel, Rule, Violation, short
 
@@ -45,11 +45,11 @@ class _Item:
         self.id: object = added.get("id")
         self.type = str(added.get("type"))
         self.parts: dict[str, dict[int, _Text]] = {"content": {}, "summary": {}}
-        self.whole = _Text(self.type) if self.type in laws.WHOLE else None
+        self.whole = _Text(self.type) if self.type in rules.WHOLE else None
 
 
 class Checker:
-    """Feed the events of one stream in order; each call returns the laws that this event broke.
+    """Feed the events of one stream in order; each call returns the rules that this event broke.
 
     Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
     `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
@@ -85,7 +85,7 @@ class Checker:
         return self._found
 
     def finish(self) -> list[Violation]:
-        """The stream has ended: what is missing."""
+        """Return what is missing when the stream has ended."""
         if self._terminal is not None:
             return []
         return [Violation("terminal_missing", self._event + 1, "no completed, incomplete or failed response")]
@@ -102,30 +102,30 @@ class Checker:
             self._report("after_terminal", f"{kind} after {self._terminal}")
             return
         self._check_opening(kind)
-        wrong = [name for name, shape in laws.SHAPES.get(kind, {}).items() if type(event.get(name)) is not shape]
+        wrong = [name for name, shape in rules.SHAPES.get(kind, {}).items() if type(event.get(name)) is not shape]
         if wrong:
             self._report("malformed", f"{kind}: missing or of the wrong type: {', '.join(wrong)}")
         else:
             self._check_content(kind, event)
-        if kind in laws.TERMINALS:
+        if kind in rules.TERMINALS:
             self._terminal = kind
 
     def _check_content(self, kind: str, event: dict[str, Any]) -> None:
         stem, _, verb = kind.rpartition(".")
-        if kind in laws.STATUSES:
+        if kind in rules.STATUSES:
             self._check_response(kind, event["response"])
-        elif stem == "response.output_item" and kind in laws.SHAPES:
+        elif stem == "response.output_item" and kind in rules.SHAPES:
             change = self._add_item if verb == "added" else self._finish_item
             change(event["output_index"], event["item"])
-        elif kind in laws.SHAPES or "item_id" in event:
+        elif kind in rules.SHAPES or "item_id" in event:
             item = self._find_item(event.get("item_id"), event.get("output_index"))
-            if item is None or kind not in laws.SHAPES:
+            if item is None or kind not in rules.SHAPES:
                 return
-            if stem in laws.PARTS:
+            if stem in rules.PARTS:
                 change_part = self._add_part if verb == "added" else self._finish_part
-                change_part(item, laws.LISTS[laws.PARTS[stem]], event[laws.PARTS[stem]], event["part"])
+                change_part(item, rules.LISTS[rules.PARTS[stem]], event[rules.PARTS[stem]], event["part"])
             else:
-                self._fill_text(item, laws.CHANNELS[stem], verb, event)
+                self._fill_text(item, rules.CHANNELS[stem], verb, event)
 
     # The order of the stream
 
@@ -156,19 +156,19 @@ class Checker:
         for key, value in self._identity.items():
             if value is None or response.get(key) != value:
                 self._report("identity", f"response.{key} {short(response.get(key))}, was {short(value)}")
-        for rule, detail in laws.response_errors(kind, response):
+        for rule, detail in rules.response_errors(kind, response):
             self._report(rule, detail)
-        if kind in laws.TERMINALS:
+        if kind in rules.TERMINALS:
             self._check_ending(kind, response)
-        difference = laws.output_difference(self._done, response.get("output"))
+        difference = rules.output_difference(self._done, response.get("output"))
         if difference:
-            self._report("terminal_output" if kind in laws.TERMINALS else "snapshot_output", difference)
+            self._report("terminal_output" if kind in rules.TERMINALS else "snapshot_output", difference)
 
     def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
         completed = kind == "response.completed"
         for item in self._open:
             may_be_cut = self._unfinished_allowed and not completed and item is self._open[-1]
-            if not (may_be_cut and (laws.is_call(item.type) or laws.is_tried_again(kind, response))):
+            if not (may_be_cut and (rules.is_call(item.type) or rules.is_tried_again(kind, response))):
                 self._report("item_unfinished", f"{item.type} {item.id} has no output_item.done")
         if completed and self._last_is_incomplete():
             self._report("incomplete_item", "the last item is incomplete, its response completed")
@@ -192,7 +192,8 @@ class Checker:
         return None
 
     def _add_item(self, index: int, item: dict[str, Any]) -> None:
-        kind, item_id = str(item.get("type")), item.get("id")
+        kind = str(item.get("type"))
+        item_id = item.get("id")
         if self._open:
             self._report("item_overlap", f"{item_id} is added while {self._open[-1].id} is open")
         if index != self._next_index:
@@ -201,11 +202,11 @@ class Checker:
         self._check_new(item_id, self._ids, "item_id")
         if self._last_is_incomplete():
             self._report("incomplete_item", f"{item_id} follows an incomplete item")
-        status_known = kind in laws.WITH_STATUS or (laws.is_call(kind) and "status" in item)
+        status_known = kind in rules.WITH_STATUS or (rules.is_call(kind) and "status" in item)
         if status_known and item.get("status") != "in_progress":
             self._report("item_status", f"status {short(item.get('status'))} when added")
         self._check_added_empty(kind, item)
-        if laws.is_call(kind):
+        if rules.is_call(kind):
             self._check_new_call(kind, item)
         self._open.append(_Item(index, item))
 
@@ -215,38 +216,38 @@ class Checker:
         known.add(str(value))
 
     def _check_added_empty(self, kind: str, item: dict[str, Any]) -> None:
-        for field, value in laws.WHEN_ADDED.get(kind, {}).items():
+        for field, value in rules.WHEN_ADDED.get(kind, {}).items():
             if item.get(field) != value:
                 self._report("added_empty", f"{kind} is added with {field} {short(item.get(field))}")
         if kind == "reasoning" and item.get("content"):  # which may be absent
             self._report("added_empty", "reasoning is added with content")
 
     def _check_new_call(self, kind: str, call: dict[str, Any]) -> None:
-        if kind in laws.WITH_STATUS or "call_id" in call:
+        if kind in rules.WITH_STATUS or "call_id" in call:
             self._check_new(call.get("call_id"), self._call_ids, "call_id")
-        if kind in laws.WHOLE and not call.get("name"):
+        if kind in rules.WHOLE and not call.get("name"):
             self._report("call_name", f"{kind} is added without its name")
-        if len(self._done) > 1 and self._done[-2].get("type") == "reasoning" and laws.is_blank_message(self._done[-1]):
+        if len(self._done) > 1 and self._done[-2].get("type") == "reasoning" and rules.is_blank_message(self._done[-1]):
             self._report("blank_message", "a message without text between reasoning and a call")
 
     def _finish_item(self, index: int, item: dict[str, Any]) -> None:
         opened = self._find_item(item.get("id"), index)
         if opened is None:
-            # Taken over all the same, once, so that the output of the response is judged by itself.
+            # Taken over all the same, once, so that the output of the response is checked by itself.
             self._next_index = max(self._next_index, index + 1)
             if all(done.get("id") != item.get("id") for done in self._done):
                 self._done.append(item)
             return
         self._open.remove(opened)
         self._done.append(item)
-        for key, rule in laws.UNCHANGED.items():
+        for key, rule in rules.UNCHANGED.items():
             if item.get(key) != opened.added.get(key):
                 self._report(rule, f"{key} {short(item.get(key))} when done, {short(opened.added.get(key))} when added")
         self._check_final_status(opened.type, item)
         self._check_final_texts(opened, item)
 
     def _check_final_status(self, kind: str, item: dict[str, Any]) -> None:
-        if kind in laws.WITH_STATUS:
+        if kind in rules.WITH_STATUS:
             valid = item.get("status") in ("completed", "incomplete")
         else:
             valid = item.get("status", "completed") in ("completed", "incomplete", "failed")
@@ -255,9 +256,9 @@ class Checker:
 
     def _check_final_texts(self, opened: _Item, item: dict[str, Any]) -> None:
         if opened.whole is not None:
-            self._compare(opened.whole, item.get(laws.WHOLE[opened.type]), "output_item.done")
+            self._compare(opened.whole, item.get(rules.WHOLE[opened.type]), "output_item.done")
             if not opened.whole.done:
-                self._report("done_missing", f"{opened.type} {opened.id} has no done event of its {laws.WHOLE[opened.type]}")
+                self._report("done_missing", f"{opened.type} {opened.id} has no done event of its {rules.WHOLE[opened.type]}")
         if opened.type not in ("message", "reasoning"):
             return
         for name, streamed in opened.parts.items():
@@ -275,10 +276,11 @@ class Checker:
     # Parts and their text
 
     def _add_part(self, item: _Item, name: str, index: int, part: dict[str, Any]) -> None:
-        parts, kind = item.parts[name], str(part.get("type"))
+        parts = item.parts[name]
+        kind = str(part.get("type"))
         if index != len(parts):
             self._report("part_index", f"{name} {index}, expected {len(parts)}")
-        if kind in laws.HOMES and laws.HOMES[kind][:2] != (item.type, name):
+        if kind in rules.HOMES and rules.HOMES[kind][:2] != (item.type, name):
             self._report("part_kind", f"a part {kind} in the {name} of a {item.type}")
         if part.get(_text_field(kind)) or part.get("annotations"):
             self._report("added_empty", f"a part {kind} is added with content")
@@ -288,7 +290,7 @@ class Checker:
         part = self._find_part(item, name, index, str(last.get("type")))
         if part is None:
             return
-        if not part.done and part.kind in laws.HOMES:
+        if not part.done and part.kind in rules.HOMES:
             self._report("done_missing", f"{part.kind} is closed without the done event of its text")
         part.done = part.closed = True
         self._compare(part, last.get(_text_field(part.kind)), "part.done")
@@ -304,7 +306,7 @@ class Checker:
 
     def _fill_text(self, item: _Item, channel: Channel, verb: str, event: dict[str, Any]) -> None:
         if channel.place is not None:
-            text = self._find_part(item, laws.LISTS[channel.place], event[channel.place], channel.kind)
+            text = self._find_part(item, rules.LISTS[channel.place], event[channel.place], channel.kind)
         else:
             text = item.whole
             if item.type != channel.kind:
@@ -327,14 +329,15 @@ class Checker:
     def _compare(self, text: _Text, final: object, where: str) -> None:
         streamed = "".join(text.pieces)
         if final != streamed:
-            self._report("text_mismatch", f"{where}, {text.kind}: {laws.text_difference(streamed, final)}")
+            self._report("text_mismatch", f"{where}, {text.kind}: {rules.text_difference(streamed, final)}")
 
 
 def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Violation]:
-    """Judge the whole body of a stream (UTF-8 server-sent events, `data: [DONE]` included)."""
+    """Check the whole body of a stream (UTF-8 server-sent events, `data: [DONE]` included)."""
     checker = Checker(unfinished_allowed=unfinished_allowed)
     found: list[Violation] = []
-    count, marker = 0, False
+    count = 0
+    marker = False
     for frame in frames(data):
         if marker:
             found.append(Violation("after_terminal", count, f"{short(frame.data)} after [DONE]"))
@@ -352,7 +355,7 @@ def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Viola
 
 
 def _decode(text: str) -> object:
-    """The JSON value, or the text itself where it is none (which the checker then reports)."""
+    """Return the JSON value, or the text itself where it is not JSON (which the checker then reports)."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -360,4 +363,4 @@ def _decode(text: str) -> object:
 
 
 def _text_field(kind: str) -> str:
-    return laws.HOMES[kind][2] if kind in laws.HOMES else "text"
+    return rules.HOMES[kind][2] if kind in rules.HOMES else "text"

@@ -1,4 +1,4 @@
-"""The events of a Responses stream as a client reads them: for those who judge a stream, not for those who make one."""
+"""The server-sent events of a Responses stream, read as a client reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Frame(NamedTuple):
 
 
 def frames(data: bytes) -> Iterator[Frame]:
-    """The server-sent events of a body, as the SSE standard reads them; those without data are passed over."""
+    """Yield the server-sent events of a body, as the SSE standard reads them; events without data are skipped."""
     name: str | None = None
     lines: list[str] = []
     *whole, rest = re.split("\r\n|\n|\r", data.decode("utf-8", "replace").removeprefix("\ufeff"))
@@ -26,7 +26,8 @@ def frames(data: bytes) -> Iterator[Frame]:
         if not line:
             if lines:
                 yield Frame(name, "\n".join(lines), True)
-            name, lines = None, []
+            name = None
+            lines = []
         elif field == "event":
             name = value
         elif field == "data":

@@ -1,6 +1,6 @@
-"""The vocabulary of the laws of a Responses stream: rules, shapes of events, and what a response must say of itself.
+"""The rules of a Responses stream: their names, the shapes of events, and the checks of a single response object or item.
 
-`proxy/conformance/checker.py` applies them to a whole stream.
+`checker.py` applies them to a whole stream.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Rule: TypeAlias = Literal[
     "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "done_missing",
 ]  # fmt: skip
 
-#: The closed list of rules: metric labels are taken from here.
+# The closed list of rules: metric labels are taken from here.
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-#: Breaking one of these harms no client known to us (vLLM's own endpoint never sends `[DONE]`).
+# Breaking one of these harms no client known to us (vLLM's own endpoint never sends `[DONE]`).
 WARNINGS: frozenset[str] = frozenset({"done_marker"})
 
 
 class Violation(NamedTuple):
-    """A broken law: its rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
+    """A broken rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
 
     rule: str
     event: int
@@ -46,7 +46,7 @@ class Channel(NamedTuple):
     place: str | None
 
 
-#: event name without `.delta` or `.done` -> its channel
+# event name without `.delta` or `.done` -> its channel
 CHANNELS = {
     "response.output_text": Channel("output_text", "text", "content_index"),
     "response.refusal": Channel("refusal", "refusal", "content_index"),
@@ -57,28 +57,28 @@ CHANNELS = {
     "response.custom_tool_call_input": Channel("custom_tool_call", "input", None),
     "response.mcp_call_arguments": Channel("mcp_call", "arguments", None),
 }
-#: event name without `.added` or `.done` -> the index of the part
+# event name without `.added` or `.done` -> the index of the part
 PARTS = {"response.content_part": "content_index", "response.reasoning_summary_part": "summary_index"}
-#: index of a part -> the list of the item in which it stands
+# index of a part -> the list of the item in which it stands
 LISTS = {"content_index": "content", "summary_index": "summary"}
-#: part kind -> the item and its list to which it belongs, and the part's field of text
+# part kind -> the item and its list to which it belongs, and the part's field of text
 HOMES = {
     "output_text": ("message", "content", "text"),
     "refusal": ("message", "content", "refusal"),
     "reasoning_text": ("reasoning", "content", "text"),
     "summary_text": ("reasoning", "summary", "text"),
 }
-#: item type -> its field that is filled by deltas without a part
+# item type -> its field that is filled by deltas without a part
 WHOLE = {"function_call": "arguments", "custom_tool_call": "input", "mcp_call": "arguments"}
-#: item type -> fields that are there from the beginning, and empty
+# item type -> fields that are there from the beginning, and empty
 WHEN_ADDED: dict[str, dict[str, Any]] = {
     "message": {"content": []},
     "reasoning": {"summary": []},
     **{kind: {field: ""} for kind, field in WHOLE.items()},
 }
-#: Items that must have a status. Items of hosted tools differ among themselves.
+# Items that must have a status. Items of hosted tools differ among themselves.
 WITH_STATUS = {"message", "reasoning", "function_call", "custom_tool_call"}
-#: Fields that `output_item.added` and `output_item.done` share -> the rule broken when they differ
+# Fields that `output_item.added` and `output_item.done` share -> the rule broken when they differ
 UNCHANGED: dict[str, Rule] = {
     "type": "item_changed",
     "role": "item_changed",
@@ -87,7 +87,7 @@ UNCHANGED: dict[str, Rule] = {
     "namespace": "call_name",
 }
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
-#: event -> the statuses that its response may have
+# event -> the statuses that its response may have
 STATUSES = {
     "response.created": ("in_progress", "queued"),
     "response.queued": ("queued",),
@@ -110,24 +110,24 @@ def _shapes() -> dict[str, dict[str, type]]:
     return shapes
 
 
-#: event -> the fields that the laws read, with their JSON types
+# event -> the fields that the rules read, with their JSON types
 SHAPES = _shapes()
 
 
 def is_tried_again(kind: str, response: dict[str, Any]) -> bool:
-    """Clients repeat the request of a response that ended so."""
+    """Tell whether clients repeat the request of a response that ended so."""
     details = response.get("incomplete_details")
     filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
     return kind == "response.failed" or (kind == "response.incomplete" and filtered)
 
 
 def is_call(item_type: object) -> bool:
-    """Whether an item of this type is a call of a tool, the client's or a hosted one."""
+    """Tell whether an item of this type is a call of a tool, the client's or a hosted one."""
     return isinstance(item_type, str) and item_type.endswith("_call")
 
 
 def is_blank_message(item: dict[str, Any]) -> bool:
-    """Whether this is a message without content, or with nothing but white space."""
+    """Tell whether this is a message without content, or with nothing but white space."""
     content = item.get("content")
     parts = content if isinstance(content, list) else []
     texts = [part.get("text") or part.get("refusal") or "" for part in parts if isinstance(part, dict)]
@@ -135,7 +135,7 @@ def is_blank_message(item: dict[str, Any]) -> bool:
 
 
 def response_errors(kind: str, response: dict[str, Any]) -> Iterator[tuple[Rule, str]]:
-    """What is wrong in the response object of event `kind`, without knowledge of the stream before it."""
+    """Yield what is wrong in the response object of event `kind`, without knowledge of the stream before it."""
     status = response.get("status")
     if status not in STATUSES[kind]:
         yield "status", f"status {short(status)} in {kind}"
@@ -153,7 +153,7 @@ def response_errors(kind: str, response: dict[str, Any]) -> Iterator[tuple[Rule,
 
 
 def _has_texts(value: object, *keys: str) -> bool | None:
-    """True: an object with these texts; False: null or absent; None: neither, which is wrong in any event."""
+    """Return True for an object with these texts, False for null, None for anything else, which is wrong in any event."""
     if value is None:
         return False
     return True if isinstance(value, dict) and all(isinstance(value.get(key), str) for key in keys) else None
@@ -179,7 +179,7 @@ def _usage_error(usage: object) -> str | None:
 
 
 def output_difference(done: list[dict[str, Any]], output: object) -> str | None:
-    """How `response.output` differs from the items finished so far; None if it does not."""
+    """Return how `response.output` differs from the items finished so far; None if it does not."""
     if not isinstance(output, list):
         return f"output {short(output)}"
     if len(output) != len(done):
@@ -192,7 +192,7 @@ def output_difference(done: list[dict[str, Any]], output: object) -> str | None:
 
 
 def text_difference(streamed: str, text: object) -> str:
-    """Where a final text departs from the sum of its deltas."""
+    """Return where a final text differs from the sum of its deltas."""
     if not isinstance(text, str):
         return f"{short(text)}, not a text"
     ends = min(len(streamed), len(text))
@@ -201,6 +201,6 @@ def text_difference(streamed: str, text: object) -> str:
 
 
 def short(value: object, length: int = 60) -> str:
-    """A value for the eyes: JSON, cut."""
+    """Return a value as JSON for a report, cut to a length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= length else text[: length - 1] + "…"

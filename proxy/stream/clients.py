@@ -1,4 +1,4 @@
-"""What differs from client to client: the one table of client quirks."""
+"""The one table of client quirks: what differs from client to client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class Client(NamedTuple):
     """How a client deviates from what the specification expects of one."""
 
     name: str
-    #: It runs every call that reaches `output_item.done`, whatever the item's status.
+    # Runs every call that reaches `output_item.done`, whatever the item's status.
     runs_cut_calls: bool = False
-    #: It keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user
-    #: would read a broken answer and then the whole one.
+    # Keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user would
+    # read a broken answer and then the whole one.
     keeps_broken_text: bool = False
-    #: It shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
+    # Shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
     reads_invalid_prompt: bool = False
-    #: It drops a message that has a refusal part.
+    # Drops a message that has a refusal part.
     drops_refusals: bool = False
 
 
@@ -26,5 +26,5 @@ CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_inval
 
 
 def recognise(headers: Mapping[str, str]) -> Client:
-    """The client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
+    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
     return CODEX if headers.get("originator", "").startswith("codex") else STANDARD

@@ -1,4 +1,4 @@
-"""A translator whose calls of some tools wait for a verdict: is the input what the tool's grammar asks for?
+"""Calls whose input waits for a verdict: does it match the grammar of the tool?
 
     send(translator.finish())
     while translator.awaiting is not None:
@@ -12,56 +12,29 @@ it.
 
 from __future__ import annotations
 
-from proxy.stream.options import Clock, StreamOptions
-from proxy.stream.plain_translator import PlainTranslator
-from proxy.wire.errors import ApiError
-from proxy.wire.tools import Grammar
+from proxy.stream.items.calls import CustomCallItem
+from proxy.stream.lifecycle import Lifecycle, Stop
 
 
-class JudgedTranslator(PlainTranslator):
-    """As `Translator`, if nothing is to be judged. `grammars` and `waits` are as the options have them."""
+class DeferredCalls:
+    """The deferred calls of one answer that is complete, one after the other."""
 
-    def __init__(self, options: StreamOptions, clock: Clock) -> None:
-        super().__init__(options, clock)
-        self.model = options.model
-        self.grammars = options.grammars
-        self.waits = options.judged
-        self._tools = options.tools
-        #: The call that waits: the chat name of its tool, and its input. The answer of the backend is complete then.
-        self.awaiting = None
+    __slots__ = ("_lifecycle",)
 
-    def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:
-        """The grammar of the client's custom tool of this name."""
-        for chat_name, grammar in self.grammars.items():
-            target = self._tools[chat_name]
-            if (target.name, target.namespace) == (name, namespace):
-                return grammar
-        return None
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
 
-    def judge(self, replacement: str | None) -> bytes:
-        """The verdict on the call that waits: None lets its input pass as it is. Returns the events that were held."""
-        if self.awaiting is None or self.ended:
-            return b""
-        self.awaiting = None
-        try:
-            self.lifecycle.judge(replacement)
-            self._conclude()
-        except Exception as error:  # as in feed
-            self._break(error)
-        return self._take()
+    def awaiting(self) -> tuple[str, str] | None:
+        """Return the open call that waits, as its chat name and its input. There is none in an answer that was cut."""
+        call = self._lifecycle.call
+        if call is None or not call.deferred or self._lifecycle.finish_reason != "stop" or not self._lifecycle.is_whole():
+            return None
+        assert isinstance(call.item, CustomCallItem)
+        return call.name, call.item.input_of(call.arguments.text)
 
-    def fail(self, error: ApiError) -> bytes:
-        """As that of a translator."""
-        events = super().fail(error)
-        while self.awaiting is not None:
-            events += self.judge(None)
-        return events
-
-    def _end(self) -> None:
-        if self.awaiting is None:
-            super()._end()
-
-    def _conclude(self) -> None:
-        self.awaiting = self.lifecycle.unjudged
-        if self.awaiting is None:
-            super()._conclude()
+    def judge(self, replacement: str | None) -> None:
+        """Close the call that waits, with this input in place of its own if it is not None."""
+        assert self._lifecycle.call is not None
+        assert isinstance(self._lifecycle.call.item, CustomCallItem)
+        self._lifecycle.call.item.replacement = replacement
+        self._lifecycle.step(Stop())

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.stream.lifecycle import State
+from proxy.stream.items.text_items import MessageItem, ReasoningItem
+from proxy.stream.lifecycle import Lifecycle, State
+from proxy.stream.markup import IsPlain, Markup
+from proxy.stream.tokens.usage import TokenCounter
+from proxy.stream.writer import quoted
 from proxy.wire.chat import Chunk
+from proxy.wire.deltas import Reasoning, Text
+from proxy.wire.sse import SSEDecoder
 
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
 
@@ -25,49 +31,177 @@ class ChunkPattern:
 
     head: bytes
     tail: bytes
-    before: bytes  #: the head, and the beginning of the event
-    behind: bytes  #: the tail, and the end of the event
-    begin: int  #: where the text begins in an event
-    end: int  #: where it ends, counted from the end of the event
-    around: int  #: how many bytes of an event are not text
+    before: bytes  # the head, and the beginning of the event
+    behind: bytes  # the tail, and the end of the event
+    begin: int  # where the text begins in an event
+    end: int  # where it ends, counted from the end of the event
+    around: int  # how many bytes of an event are not text
 
     def texts(self, events: bytes) -> bytes:
-        """The texts of several events, joined. Bytes of an event that does not fit stay in it, quotation marks among them."""
+        """Return the texts of several events, joined. Bytes of an event that does not fit stay in it, quotation marks among
+        them."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
     def text(self, payload: bytes) -> str:
-        """The text of a payload; empty if the payload does not fit."""
+        """Return the text of a payload; empty if the payload does not fit."""
         if payload.startswith(self.head) and payload.endswith(self.tail):
             return unquoted(b'"%b"' % payload[len(self.head) : -len(self.tail)])
         return ""
 
 
+class FastPath:
+    """Takes usual chunks to the open text: neither the reader nor the table of the lifecycle is asked about them."""
+
+    __slots__ = (
+        "_field", "_is_plain", "_kind", "_learns", "_lifecycle", "_markup", "_missed", "_misses", "_run", "_sse", "_tokens",
+        "chunks", "item", "pattern",
+    )  # fmt: skip
+
+    def __init__(
+        self, sse: SSEDecoder, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | None, *, learns: bool
+    ) -> None:
+        """Wait for a text to open. One that never `learns` returns no events from `feed`."""
+        self._sse = sse
+        self._lifecycle = lifecycle
+        self._tokens = tokens
+        self._markup = markup
+        self._learns = learns
+        self.chunks = 0  # of the stream so far
+        self.item: ReasoningItem | MessageItem | None = None  # the open text, if the next chunk may bring more of it
+        self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
+        self._kind: State = "idle"
+        self._field: State = "idle"  # the field of a chunk in which more of it comes: "reasoning", or else the content
+        self._is_plain: IsPlain | None = None  # tells whether raw text has no markup in it
+        self._run: list[str] = []  # pieces of the open text that are not written yet
+        self._misses = 0  # usual chunks in a row that did not look like the pattern
+        self._missed = 0  # the number of the last one
+
+    def feed(self, data: bytes, pattern: ChunkPattern, item: ReasoningItem | MessageItem) -> bytes | None:
+        """Return the events for a read of nothing but usual chunks. None, with nothing done, for any other read."""
+        whole = data
+        rest = b""
+        chunks = 1
+        if self._sse.buffer or not data.endswith(pattern.behind):
+            whole, rest = self._sse.split(data)
+            if not whole.endswith(pattern.behind):
+                return None
+        if not whole.startswith(pattern.before):
+            return None
+        inside = whole[pattern.begin : pattern.end]
+        if len(inside) > pattern.around:  # else it is one event
+            inside = pattern.texts(whole)
+            chunks = (len(whole) - len(inside)) // pattern.around
+        in_quotes = b'"%b"' % inside
+        text = unquoted(in_quotes)
+        if not text or not (self._is_plain is None or self._is_plain(text, None)):
+            return None
+        self._sse.buffer = rest
+        self.chunks += chunks
+        if self._tokens.exact:
+            self._count(text, None)
+        lifecycle = self._lifecycle
+        if lifecycle.space or text[-1].isspace():
+            text = lifecycle.trimmed(text)
+            if not text:
+                return b""
+            in_quotes = quoted(text)
+            item.compact_pieces()
+        return item.append_quoted(lifecycle.writer, text, in_quotes)
+
+    def take_payload(self, payload: bytes) -> bool:
+        """Take one payload if it looks like the pattern."""
+        pattern = self.pattern
+        if pattern is None or not payload.startswith(pattern.head):
+            return False
+        text = pattern.text(payload)
+        if not text or not (self._is_plain is None or self._is_plain(text, None)):
+            return False
+        self._run.append(text)
+        if self._tokens.exact:
+            self._count(text, None)
+        return True
+
+    def take_chunk(self, chunk: Chunk, payload: bytes) -> bool:
+        """Take one chunk if it is a usual one, whatever it looks like."""
+        text = continued(self._field, chunk)
+        if text is None:
+            return False
+        token_ids = chunk.token_ids
+        if not (self._is_plain is None or self._is_plain(text, token_ids)):
+            return False
+        self._run.append(text)
+        if self._tokens.exact:
+            self._count(text, token_ids)
+        if token_ids is None and self._learns:
+            self._learn(payload, text)
+        return True
+
+    def flush(self) -> None:
+        """Write the run of pieces that all belong to the open text."""
+        run = self._run
+        if not run:
+            return
+        text = run[0] if len(run) == 1 else "".join(run)
+        run.clear()
+        text = self._lifecycle.trimmed(text)
+        if text:
+            self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
+
+    def look_ahead(self, waiting: bool) -> None:
+        """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
+        field = self._field
+        self.item = None if waiting else self._lifecycle.open_text
+        self._kind = self._field = self._lifecycle.state
+        if self._markup is not None and self.item is not None:
+            shortcut = self._markup.shortcut(self._kind)
+            if shortcut is None:
+                self.item = None
+            else:
+                self._field = shortcut.field
+                self._is_plain = shortcut.is_plain
+        if self._field != field:
+            self.pattern = None
+            self._misses = 0
+
+    def _count(self, text: str, token_ids: list[int] | None) -> None:
+        self._tokens.count([Reasoning(text) if self._kind == "reasoning" else Text(text)], token_ids)
+
+    def _learn(self, payload: bytes, text: str) -> None:
+        """See what a usual chunk looks like; less and less often in a stream in which no two are alike."""
+        self._misses = self._misses + 1 if self.chunks == self._missed + 1 else 1
+        self._missed = self.chunks
+        if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, ...
+            self.pattern = learn(self._field, payload, text) or self.pattern
+
+
 def learn(field: State, payload: bytes, text: str) -> ChunkPattern | None:
-    """The pattern of a payload that `continued` found `text` in; None if the place of the text cannot be told for certain."""
+    """Return the pattern of a payload that `continued` found `text` in; None if the place of the text is not certain."""
     for name in _NAMES.get(field, ()):
         key = b'"%b":' % name.encode()
         if payload.count(key) != 1:
             continue
         begin = payload.find(key) + len(key)
         begin += payload[begin : begin + 1] == b" "
-        quoted = b'"%b"' % text.encode()
-        if payload[begin : begin + len(quoted)] == quoted:
-            head, tail = payload[: begin + 1], payload[begin + len(quoted) - 1 :]
-            before, behind = b"data: " + head, tail + b"\n\n"
+        in_quotes = b'"%b"' % text.encode()
+        if payload[begin : begin + len(in_quotes)] == in_quotes:
+            head = payload[: begin + 1]
+            tail = payload[begin + len(in_quotes) - 1 :]
+            before = b"data: " + head
+            behind = tail + b"\n\n"
             return ChunkPattern(head, tail, before, behind, len(before), -len(behind), len(before) + len(behind))
     return None
 
 
-def unquoted(quoted: bytes) -> str:
-    """The text of a JSON string; empty if the bytes are none, or hold half a surrogate pair."""
+def unquoted(in_quotes: bytes) -> str:
+    """Return the text of a JSON string; empty if the bytes are none, or hold half a surrogate pair."""
     try:
-        return _decode(quoted)
+        return _decode(in_quotes)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
 
 def continued(field: State, chunk: Chunk) -> str | None:
-    """The text of a chunk that brings more of `field` ("reasoning", or else the content) and nothing else; None for others."""
+    """Return the text of a chunk that brings more of `field` ("reasoning", or else the content) and nothing else."""
     choices = chunk.choices
     if not choices or chunk.usage is not None or chunk.error is not None or chunk.lenient:
         return None
@@ -89,8 +223,10 @@ def continued(field: State, chunk: Chunk) -> str | None:
     if not thinking and delta.reasoning_details is not None:
         return None
     text = delta.content
+    other: object = thinking
     if field == "reasoning":
-        text, thinking = thinking, text
-    if thinking or not text or text.__class__ is not str:
+        text = thinking
+        other = delta.content
+    if other or not text or text.__class__ is not str:
         return None
     return text

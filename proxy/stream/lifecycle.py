@@ -1,7 +1,8 @@
 """The state machine of a response: which item is open, and what each delta does to it.
 
-Two rules. (1) What may happen is the table: state x kind of delta -> actions; what is not in the table cannot happen.
-(2) One item is open at a time: it is closed before the next one opens, and what comes too early for it is held.
+Two rules. (1) What may happen is the table: state x kind of delta -> actions and the next state; what is not in the table
+cannot happen, and nothing else changes the state. (2) One item is open at a time: it is closed before the next one opens, and
+what comes too early for it is held.
 
 White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows; beside
 reasoning and calls it is a separator of the model's template and is dropped. So the result does not depend on where the
@@ -11,67 +12,95 @@ backend cut its deltas.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from proxy.stream.items.calls import CALL_ID_PREFIX, Arguments, CallItem, CustomCallItem, open_call
-from proxy.stream.items.text_items import MessageItem, Pen, ReasoningItem
-from proxy.stream.kinds import Blank, ForbiddenCall
+from proxy.stream.items.calls import CALL_ID_PREFIX, OpenCall, new_item
+from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
 from proxy.stream.options import StreamOptions
-from proxy.stream.pending import Held
+from proxy.stream.pending import PendingDeltas
+from proxy.stream.writer import EventWriter
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from proxy.wire.tools import ToolTarget
 
-State = Literal["idle", "reasoning", "text", "refusal", "call"]
+# The kind of the open item.
+State = Literal["idle", "reasoning", "text", "refusal", "call", "ended"]
 
 Content: TypeAlias = Reasoning | Text | Refusal
 _CONTENT = frozenset({Text, Reasoning, Refusal})
 _KIND_OF: dict[str, type[Content]] = {"reasoning": Reasoning, "text": Text, "refusal": Refusal}
 
 
+class Blank:
+    """Kind of a Reasoning, Text or Refusal delta that is white space alone."""
+
+
+class ForbiddenCall:
+    """Kind of a ToolCall that the request does not permit (tool_choice, max_tool_calls, parallel_tool_calls)."""
+
+
+class Stop:
+    """The model has ended by itself: what is open is complete."""
+
+
+class Cut:
+    """The model was stopped at a token limit: what is open is incomplete."""
+
+
+class Break:
+    """The stream broke: what is open is incomplete, or left out for clients that would take it as final."""
+
+
+End: TypeAlias = Stop | Cut | Break
+
+
 class Lifecycle:
-    """Feed deltas to `step`, then call `close`; the events are in `pen.out`."""
+    """Feed deltas to `step`, then call `close`; the events are in `writer.events`."""
 
     __slots__ = (
-        "_arguments", "_call", "_call_ids", "_call_index", "_call_name", "_calls", "_forbidden", "_fresh", "_held", "_item",
-        "_judging", "_options", "_row", "_space_logprobs", "_token", "finish_reason", "pen", "repairs", "space", "state",
-        "usage", "visible",
+        "_call_ids", "_calls", "_forbidden", "_fresh", "_item", "_options", "_pending", "_row", "_space_logprobs", "_token",
+        "call", "finish_reason", "repairs", "space", "state", "usage", "visible", "writer",
     )  # fmt: skip
 
-    def __init__(self, options: StreamOptions) -> None:
-        self.pen = Pen()
+    def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
+        self.writer = writer
         self.state: State = "idle"
         self.finish_reason: FinishReason | None = None
         self.usage: Usage | None = None
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.repairs: dict[str, int] = {}
+        self.call: OpenCall | None = None
+        self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
-        self.space = ""  # white space at the end of the open text, or before the first one
         self._space_logprobs: list[TokenLogprob] = []
         self._fresh = True  # nothing but text's leading white space has come yet
-        self._call: CallItem | None = None
-        self._call_index = -1
-        self._call_name = ""
-        self._judging = False  # the open call may not close before there is a verdict on it
-        self._arguments = Arguments()
         self._calls = 0
         self._call_ids = set(options.call_ids)
         self._forbidden: set[int] = set()
-        self._held = Held()
+        self._pending: PendingDeltas | None = None
 
-    def step(self, delta: Delta) -> None:
-        """Take one delta."""
+    def step(self, delta: Delta | End) -> None:
+        """Take one delta, or the end."""
         kind: type = type(delta)
         if kind in _CONTENT:
             if delta.text.isspace():  # type: ignore[union-attr]
                 kind = Blank
         elif kind is ToolCall and not self._permits(delta):  # type: ignore[arg-type]
             kind = ForbiddenCall
-        for action in self._row[kind]:
+        transition = self._row[kind]
+        if isinstance(transition, Guarded):
+            transition = transition.then if transition.guard(self) else transition.otherwise
+        actions, target = transition
+        for action in actions:
             action(self, delta)
+        if target is not self.state:
+            self.state = target
+            self._row = TABLE[target]
+        if self._pending is not None:
+            self._release()
 
     @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
@@ -82,163 +111,128 @@ class Lifecycle:
         return None if self._space_logprobs or self.state == "refusal" else self._item
 
     def trimmed(self, text: str) -> str:
-        """What to write of more of the open text: white space that was held comes before it, that at its end is held. Empty if
-        it is white space alone."""
+        """Return what to write of more of the open text: white space that was held comes before it, that at its end is held.
+        Empty if it is white space alone."""
         text = self.space + text
         body = text.rstrip()
         self.space = text[len(body) :]
         return body
 
     def close(self) -> bool:
-        """The stream ended after a finish_reason: close what is open. False if a call turns out to be cut."""
-        cut = self.finish_reason != "stop"
-        while self.state == "call":
-            if cut or not self._call_is_whole():
+        """Close what is open after a finish_reason. Return False if a call turns out to be cut."""
+        end: End = Stop() if self.finish_reason == "stop" else Break() if self.finish_reason == "content_filter" else Cut()
+        while self.state != "ended":
+            if isinstance(end, Stop) and not self.is_whole():
                 self.abandon()
-                return cut
-            self._close_call()
-            self._release()
-        if self.finish_reason == "content_filter":
-            self.abandon()
-        elif self._item is not None:
-            self._keep_space()
-            self._item.close(self.pen, "incomplete" if cut else "completed")
-            self._item = None
-        self._enter("idle")
+                return False
+            self.step(end)
         return True
 
     def abandon(self) -> None:
-        """The stream broke: close what is open as incomplete, or leave it out for clients that would take it as final."""
-        if self._item is not None:
-            if self._options.client.keeps_broken_text:
-                self._repair("broken_text_omitted")
-            else:
-                self._keep_space()
-                self._item.close(self.pen, "incomplete")
-            self._item = None
-        if self._call is not None:
-            self.pen.measure("tool_arguments", self._arguments.text)
-            if self._options.client.runs_cut_calls:
-                self._repair("cut_call_omitted")
-            else:
-                self._call.close(self.pen, "incomplete", self._arguments.text)
-            self._call = None
-        if self._held.groups:
-            self._repair("held_dropped")
-        self._held.clear()
-        self._enter("idle")
+        """Close what is open in a stream that broke."""
+        self.step(Break())
 
-    @property
-    def unjudged(self) -> tuple[str, str] | None:
-        """The whole call that waits for a verdict, as its chat name and its input; none in an answer that was cut."""
-        call = self._call if self._judging and self.finish_reason == "stop" else None
-        if not isinstance(call, CustomCallItem) or not self._call_is_whole():
-            return None
-        return self._call_name, call.input_of(self._arguments.text)
-
-    def judge(self, replacement: str | None) -> None:
-        """The verdict on that call: it is closed, with this input in place of its own if it is not None."""
-        assert isinstance(self._call, CustomCallItem)
-        self._call.replacement = replacement
-        self._judging = False
-        self._close_call()
-        self._release()
+    def is_whole(self) -> bool:
+        """Tell whether the open call, if any, has all of its arguments, given that the model has ended."""
+        call = self.call
+        if call is None:
+            return True
+        if not call.arguments.text.strip():
+            call.append(self.writer, "{}")
+            self._repair("empty_arguments")
+        return call.arguments.closed or not call.arguments.bracketed
 
     # ---- actions of the table ------------------------------------------------------------------------------------
 
     def _open_reasoning(self, delta: Content) -> None:
         options = self._options
         item_id = self._new_id("rs")
-        self._item = ReasoningItem(self.pen, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal)
+        self._item = ReasoningItem(
+            self.writer, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal
+        )
         self._drop_space()
-        self._enter("reasoning")
         delta.text = delta.text.lstrip()
 
     def _open_text(self, delta: Content) -> None:
-        self._open_message(delta, "output_text", "text")
+        self._open_message(delta, "output_text")
 
     def _open_refusal(self, delta: Content) -> None:
-        self._open_message(delta, "refusal", "refusal")
-
-    def _open_message(self, delta: Content, part: Literal["output_text", "refusal"], state: State) -> None:
-        self._item = MessageItem(self.pen, self._new_id("msg"), part)
-        self.visible = True
-        if not self._fresh:
-            self._drop_space()
-            delta.text = delta.text.lstrip()
-        self._fresh = False
-        self._enter(state)
+        self._open_message(delta, "refusal")
 
     def _write(self, delta: Content) -> None:
         text = self.trimmed(delta.text)
         logprobs = delta.logprobs if type(delta) is Text else None
         if self._space_logprobs:
-            logprobs, self._space_logprobs = self._space_logprobs + (logprobs or []), []
-        self._item.append(self.pen, text, logprobs)  # type: ignore[union-attr]
+            logprobs = self._space_logprobs + (logprobs or [])
+            self._space_logprobs = []
+        self._item.append(self.writer, text, logprobs)  # type: ignore[union-attr]
 
     def _hold_space(self, delta: Content) -> None:
-        """White space belongs to the open item of its own kind, or to the answer that it may begin."""
+        """Hold white space that belongs to the open item of its own kind, or to the answer that it may begin."""
         if type(delta) is _KIND_OF.get(self.state) or (self._fresh and type(delta) is not Reasoning):
             self.space += delta.text
             if type(delta) is Text and delta.logprobs:
                 self._space_logprobs += delta.logprobs
         elif self._fresh:  # an empty thinking block: what follows is separated from it
-            self._fresh, self.space = False, ""
+            self._fresh = False
+            self.space = ""
 
-    def _after_held(self, delta: Content) -> None:
-        """White space beside a call is a separator, but not within a text that is held."""
-        if self._held.ends_in_text:
-            self._held.add(delta)
+    def _hold_space_of_pending(self, delta: Content) -> None:
+        """Hold white space within a text that is held; beside a call it is a separator."""
+        if self._pending is not None and self._pending.ends_in_text:
+            self._pending.add(delta)
 
-    def _close_item(self, delta: Delta) -> None:
-        assert self._item is not None
-        self._item.close(self.pen, "completed")
-        self._item = None
+    def _close_item(self, _delta: Delta) -> None:
+        self._end_item("completed")
+
+    def _cut_item(self, _end: Cut) -> None:
+        self._end_item("incomplete")
+
+    def _keep_space(self, _end: End) -> None:
+        """Write the white space at the very end of an answer, which is the model's own."""
+        if self.space and self.state != "reasoning":
+            self._item.append(self.writer, self.space, self._space_logprobs or None)  # type: ignore[union-attr]
         self._drop_space()
-        self._enter("idle")
 
     def _open_call(self, delta: ToolCall) -> None:
-        target = self._options.tools.get(delta.name) or ToolTarget("function", delta.name)
+        options = self._options
+        target = options.tools.get(delta.name) or ToolTarget("function", delta.name)
         call_id = delta.id
         if not 0 < len(call_id) <= 64 or call_id in self._call_ids or not call_id.isprintable():
             call_id = self._new_id("call")
             if delta.id:
                 self._repair("call_id_replaced")
         self._call_ids.add(call_id)
-        self._judging = target.kind == "custom" and self._options.judged and delta.name in self._options.grammars
+        deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
         item_id = self._new_id(CALL_ID_PREFIX[target.kind])
-        self._call = open_call(self.pen, item_id, call_id, target, live=not self._judging)
-        self._call_index, self._call_name = delta.index, delta.name
+        item = new_item(self.writer, item_id, call_id, target, live=not deferred)
+        self.call = OpenCall(delta.index, delta.name, item, deferred=deferred)
         self._calls += 1
-        self._arguments = Arguments()
         self._drop_space()
         self.visible = True
-        self._enter("call")
 
     def _write_arguments(self, delta: ToolArguments) -> None:
-        if delta.index != self._call_index:
-            if not self._held.add_arguments(delta):
-                self._stray_arguments(delta)
-            return
-        self._append_arguments(delta.text)
-        if self._held.groups and self._may_close:
-            self._close_call()
-            self._release()
+        call = self.call
+        assert call is not None
+        if delta.index == call.index:
+            call.append(self.writer, delta.text)
+        elif self._pending is None or not self._pending.add_arguments(delta):
+            self._stray_arguments(delta)
 
-    def _after_call(self, delta: Delta) -> None:
-        """Something else begins: it follows at once if the open call is complete, else it is held until it is."""
-        if self._may_close and not self._held.groups:
-            self._close_call()
-            self.step(delta)
-        else:
-            self._held.add(delta)
+    def _hold(self, delta: Delta) -> None:
+        if self._pending is None:
+            self._pending = PendingDeltas()
+        self._pending.add(delta)
+
+    def _close_call(self, _delta: Delta | Stop) -> None:
+        self._end_call("completed")
 
     def _forbid(self, delta: ToolCall) -> None:
         self._forbidden.add(delta.index)
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
-        """Arguments of no open call: of one that was suppressed, or behind the end of a complete one."""
+        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one."""
         if delta.index not in self._forbidden:
             self._repair("stray_arguments")
 
@@ -250,74 +244,78 @@ class Lifecycle:
     def _set_usage(self, delta: Usage) -> None:
         self.usage = delta
 
+    def _abandon(self, end: Cut | Break) -> None:
+        client = self._options.client
+        if self._item is not None:
+            if client.keeps_broken_text:
+                self._repair("broken_text_omitted")
+                self._item = None
+            else:
+                self._keep_space(end)
+                self._end_item("incomplete")
+        if self.call is not None:
+            if client.runs_cut_calls:
+                self.writer.count_characters("tool_arguments", self.call.arguments.text)
+                self._repair("cut_call_omitted")
+                self.call = None
+            else:
+                self._end_call("incomplete")
+        if self._pending is not None:
+            self._repair("held_dropped")
+            self._pending = None
+
+    # ---- guards of the table -------------------------------------------------------------------------------------
+
+    def _call_is_complete(self) -> bool:
+        return self.call is not None and self.call.complete
+
     # ---- the parts of actions ------------------------------------------------------------------------------------
 
-    def _enter(self, state: State) -> None:
-        self.state = state
-        self._row = TABLE[state]
-
-    def _new_id(self, prefix: str) -> str:
-        number = self._calls if prefix == "call" else self.pen.index
-        return f"{prefix}_{self._token}{number:04x}"
+    def _release(self) -> None:
+        """Take what was held, until a call is open again that is not complete."""
+        pending = self._pending
+        self._pending = None
+        assert pending is not None
+        while pending and (self.call is None or self.call.complete):
+            for delta in pending.take():
+                self.step(delta)
+        if pending:
+            self._pending = pending
 
     def _permits(self, call: ToolCall) -> bool:
         options = self._options
         if options.allowed is not None and call.name not in options.allowed:
             return False
-        return options.max_calls is None or self._calls + self._held.calls < options.max_calls
+        held = self._pending.calls if self._pending is not None else 0
+        return options.max_calls is None or self._calls + held < options.max_calls
 
-    def _keep_space(self) -> None:
-        """White space at the very end of an answer is the model's own."""
-        if self.space and self.state != "reasoning":
-            self._item.append(self.pen, self.space, self._space_logprobs or None)  # type: ignore[union-attr]
+    def _new_id(self, prefix: str) -> str:
+        number = self._calls if prefix == "call" else self.writer.next_index
+        return f"{prefix}_{self._token}{number:04x}"
+
+    def _open_message(self, delta: Content, part: Literal["output_text", "refusal"]) -> None:
+        self._item = MessageItem(self.writer, self._new_id("msg"), part)
+        self.visible = True
+        if not self._fresh:
+            self._drop_space()
+            delta.text = delta.text.lstrip()
+        self._fresh = False
+
+    def _end_item(self, status: ItemStatus) -> None:
+        assert self._item is not None
+        self._item.close(self.writer, status)
+        self._item = None
         self._drop_space()
 
-    def _call_is_whole(self) -> bool:
-        if not self._arguments.text.strip():
-            self._append_arguments("{}")
-            self._repair("empty_arguments")
-        return self._arguments.closed or not self._arguments.bracketed
-
-    @property
-    def _may_close(self) -> bool:
-        """Something else may follow the open call at once."""
-        return not self._judging and self._arguments.closed
-
-    def _close_call(self) -> None:
-        assert self._call is not None
-        arguments = self._arguments.text
-        self.pen.measure("tool_arguments", arguments)
-        self._call.close(self.pen, "completed", arguments)
-        self._call = None
-        self._enter("idle")
-
-    def _release(self) -> None:
-        """Take what was held, until a call is open again that is not complete."""
-        while self._held.groups and self.state != "call":
-            held = self._held.take()
-            if type(held[0]) is ToolCall:
-                self._open_held(held)
-            else:
-                for delta in held:
-                    self.step(delta)
-
-    def _open_held(self, held: list[Delta]) -> None:
-        """A call that came too early, with all of its arguments so far (it was permitted when it came)."""
-        call: Any = held[0]
-        if self._item is not None:
-            self._close_item(call)
-        self._open_call(call)
-        self._append_arguments("".join(delta.text for delta in held[1:] if type(delta) is ToolArguments))
-        if self._held.groups and self._may_close:
-            self._close_call()
-
-    def _append_arguments(self, text: str) -> None:
-        if text:
-            self._arguments.append(text)
-            self._call.append(self.pen, text)  # type: ignore[union-attr]
+    def _end_call(self, status: ItemStatus) -> None:
+        assert self.call is not None
+        self.writer.count_characters("tool_arguments", self.call.arguments.text)
+        self.call.close(self.writer, status)
+        self.call = None
 
     def _drop_space(self) -> None:
-        self.space, self._fresh = "", False
+        self.space = ""
+        self._fresh = False
         if self._space_logprobs:
             self._space_logprobs = []
 
@@ -328,58 +326,95 @@ class Lifecycle:
 Action: TypeAlias = Callable[[Lifecycle, Any], None]
 L = Lifecycle
 
-#: What every state does alike.
-_ALWAYS: dict[type, tuple[Action, ...]] = {
-    Finish: (L._set_finish,),
-    Usage: (L._set_usage,),
-    ForbiddenCall: (L._forbid,),
-}
 
-#: state -> kind of delta -> actions, in order
-TABLE: dict[State, dict[type, tuple[Action, ...]]] = {
+class Transition(NamedTuple):
+    """What a kind of delta does in a state: actions, in order, and the next state."""
+
+    actions: tuple[Action, ...]
+    target: State
+
+
+class Guarded(NamedTuple):
+    """Two transitions of one kind of delta: a guard chooses between them."""
+
+    guard: Callable[[Lifecycle], bool]
+    then: Transition
+    otherwise: Transition
+
+
+T = Transition
+Row: TypeAlias = dict[type, Transition | Guarded]
+
+
+def _once_complete(transition: Transition) -> Guarded:
+    """Return the transition for a delta that has to wait until the open call is complete."""
+    return Guarded(L._call_is_complete, transition, T((L._hold,), "call"))
+
+
+def _always(state: State) -> Row:
+    """Return what every state does alike."""
+    return {
+        Finish: T((L._set_finish,), state),
+        Usage: T((L._set_usage,), state),
+        ForbiddenCall: T((L._forbid,), state),
+        Break: T((L._abandon,), "ended"),
+    }
+
+
+def _always_without_call(state: State) -> Row:
+    """Return what every state does alike in which no call is open."""
+    return {Blank: T((L._hold_space,), state), ToolArguments: T((L._stray_arguments,), state), **_always(state)}
+
+
+def _always_in_text(state: State) -> Row:
+    """Return what every state does alike in which a text is open."""
+    return {
+        ToolCall: T((L._close_item, L._open_call), "call"),
+        **_always_without_call(state),
+        Stop: T((L._keep_space, L._close_item), "ended"),
+        Cut: T((L._keep_space, L._cut_item), "ended"),
+    }
+
+
+# state -> kind of delta -> actions, in order, and the next state. The first state is the initial one.
+TABLE: dict[State, Row] = {
     "idle": {
-        Reasoning: (L._open_reasoning, L._write),
-        Text: (L._open_text, L._write),
-        Refusal: (L._open_refusal, L._write),
-        Blank: (L._hold_space,),
-        ToolCall: (L._open_call,),
-        ToolArguments: (L._stray_arguments,),
-        **_ALWAYS,
+        Reasoning: T((L._open_reasoning, L._write), "reasoning"),
+        Text: T((L._open_text, L._write), "text"),
+        Refusal: T((L._open_refusal, L._write), "refusal"),
+        ToolCall: T((L._open_call,), "call"),
+        **_always_without_call("idle"),
+        Stop: T((), "ended"),
+        Cut: T((), "ended"),
     },
     "reasoning": {
-        Reasoning: (L._write,),
-        Text: (L._close_item, L._open_text, L._write),
-        Refusal: (L._close_item, L._open_refusal, L._write),
-        Blank: (L._hold_space,),
-        ToolCall: (L._close_item, L._open_call),
-        ToolArguments: (L._stray_arguments,),
-        **_ALWAYS,
+        Reasoning: T((L._write,), "reasoning"),
+        Text: T((L._close_item, L._open_text, L._write), "text"),
+        Refusal: T((L._close_item, L._open_refusal, L._write), "refusal"),
+        **_always_in_text("reasoning"),
     },
     "text": {
-        Reasoning: (L._close_item, L._open_reasoning, L._write),
-        Text: (L._write,),
-        Refusal: (L._close_item, L._open_refusal, L._write),
-        Blank: (L._hold_space,),
-        ToolCall: (L._close_item, L._open_call),
-        ToolArguments: (L._stray_arguments,),
-        **_ALWAYS,
+        Reasoning: T((L._close_item, L._open_reasoning, L._write), "reasoning"),
+        Text: T((L._write,), "text"),
+        Refusal: T((L._close_item, L._open_refusal, L._write), "refusal"),
+        **_always_in_text("text"),
     },
     "refusal": {
-        Reasoning: (L._close_item, L._open_reasoning, L._write),
-        Text: (L._close_item, L._open_text, L._write),
-        Refusal: (L._write,),
-        Blank: (L._hold_space,),
-        ToolCall: (L._close_item, L._open_call),
-        ToolArguments: (L._stray_arguments,),
-        **_ALWAYS,
+        Reasoning: T((L._close_item, L._open_reasoning, L._write), "reasoning"),
+        Text: T((L._close_item, L._open_text, L._write), "text"),
+        Refusal: T((L._write,), "refusal"),
+        **_always_in_text("refusal"),
     },
     "call": {
-        Reasoning: (L._after_call,),
-        Text: (L._after_call,),
-        Refusal: (L._after_call,),
-        Blank: (L._after_held,),
-        ToolCall: (L._after_call,),
-        ToolArguments: (L._write_arguments,),
-        **_ALWAYS,
+        Reasoning: _once_complete(T((L._close_call, L._open_reasoning, L._write), "reasoning")),
+        Text: _once_complete(T((L._close_call, L._open_text, L._write), "text")),
+        Refusal: _once_complete(T((L._close_call, L._open_refusal, L._write), "refusal")),
+        Blank: T((L._hold_space_of_pending,), "call"),
+        ToolCall: _once_complete(T((L._close_call, L._open_call), "call")),
+        ToolArguments: T((L._write_arguments,), "call"),
+        **_always("call"),
+        Stop: T((L._close_call,), "idle"),  # what was held may follow
+        Cut: T((L._abandon,), "ended"),
     },
 }
+TABLE["ended"] = dict.fromkeys(TABLE["idle"], T((), "ended"))

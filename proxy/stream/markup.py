@@ -1,56 +1,64 @@
-"""The seat of a markup parser in a stream: text of the model goes in, deltas come out, in the right place among the others.
+"""A markup parser between reader and lifecycle: the model's text goes in, deltas come out, in order among the others.
 
-For backends that send raw text, the parser reads all of it. For a backend that parses by itself, it can read what leaked
+For a backend that sends raw text, the parser reads all of it. For a backend that parses by itself, it can read what leaked
 through (`rescue`); every item that comes of it is counted then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.parsers import MarkupParser
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
 
-#: Calls found in the text are numbered from here, apart from those that the backend itself announces.
+# Calls found in the text are numbered from here, apart from those that the backend itself announces.
 _FIRST_CALL = 1_000_000
-#: What the backend itself tells apart: the stretch of text before it is over.
-_OF_THE_BACKEND = (Reasoning, Refusal, ToolCall)
-#: Tokens that may wait for the rest of a text that ends inside one of them.
+# Deltas that the backend itself tells apart: they end the stretch of text before them.
+_FROM_BACKEND = (Reasoning, Refusal, ToolCall)
+# Tokens that may wait for the rest of a text that ends inside one of them.
 _WAITING_TOKENS = 256
 
-#: Asked about a piece of text and the ids of its tokens.
-Plain = Callable[[str, Sequence[int] | None], bool]
-Lane = tuple[Literal["text", "reasoning"], Plain | None]
+# Tells whether a piece of text, with the ids of its tokens, has no markup in it.
+IsPlain: TypeAlias = Callable[[str, Sequence[int] | None], bool]
+
+
+class Shortcut(NamedTuple):
+    """How more of an open item can be told without a parser: the field of the chunk in which it comes, and what has to be asked
+    about each piece (it counts as fed if the answer is yes)."""
+
+    field: Literal["text", "reasoning"]
+    is_plain: IsPlain | None
 
 
 class Parser(Protocol):
-    """What reads the markup of one stretch of text (`formats.MarkupParser`, or a parser of vLLM's)."""
+    """Reads the markup of one stretch of text (`parsers.MarkupParser`, or a parser of vLLM's)."""
 
     @property
     def repairs(self) -> dict[str, int]:
-        """What had to be forgiven, by kind."""
+        """What had to be repaired, by kind."""
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
-        """The deltas that a piece of text brings."""
+        """Return the deltas that a piece of text brings."""
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """The deltas that were held back."""
+        """Return the deltas that were held back."""
 
 
 class NewParser(Protocol):
     """Makes a parser."""
 
     def __call__(self, *, thinking_open: bool | None) -> Parser:
-        """`thinking_open`: whether the text begins inside reasoning; None for what is usual in the family."""
+        """Return a new parser. `thinking_open`: whether the text begins inside reasoning; None for the family's default."""
 
 
 class Markup:
     """Puts a parser between the reader and the lifecycle."""
 
     def __init__(self, new_parser: NewParser, *, thinking_open: bool | None = None, rescue: bool = False) -> None:
-        """`thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what it missed.
+        """Begin a stream. `thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what
+        it missed.
 
         Where the backend itself announces an item, the text behind it is read by a new parser, from outside of reasoning.
         """
@@ -66,7 +74,7 @@ class Markup:
 
     @property
     def repairs(self) -> dict[str, int]:
-        """What had to be forgiven, rescued or dropped, by kind."""
+        """What had to be repaired, rescued or dropped, by kind."""
         total = dict(self._repairs)
         for kind, count in self._parser.repairs.items():
             total[kind] = total.get(kind, 0) + count
@@ -75,7 +83,7 @@ class Markup:
         return total
 
     def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
-        """What becomes of the deltas of one chunk. `token_ids`: those of its text, where the backend tells them."""
+        """Return what becomes of the deltas of one chunk. `token_ids`: those of its text, where the backend sends them."""
         out: list[Delta] = []
         text_came = False
         for delta in deltas:
@@ -83,7 +91,7 @@ class Markup:
                 text_came = self._fed = True
                 out += self._read_text(delta, token_ids)
                 token_ids = token_ids and ()
-            elif type(delta) in _OF_THE_BACKEND:
+            elif type(delta) in _FROM_BACKEND:
                 text_came = True
                 if self._fed:
                     out += self.finish("stop")
@@ -91,12 +99,12 @@ class Markup:
             else:
                 out.append(delta)
         if token_ids and not text_came:  # of text that the backend still holds back
-            out += self._told_apart(self._parser.feed("", token_ids))
+            out += self._numbered(self._parser.feed("", token_ids))
         return out
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """This stretch of text is over: a partial marker at its end is none."""
-        out = self._told_apart(self._parser.finish(reason))
+        """Return the rest of this stretch of text, which is over: a partial marker at its end is text."""
+        out = self._numbered(self._parser.finish(reason))
         self._logprobs.assign(out)
         self._logprobs.forget()
         self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
@@ -105,27 +113,23 @@ class Markup:
         self._numbers = {}
         return out
 
-    def lane(self, kind: str) -> Lane | None:
-        """How more of an open item of this kind can be told without a parser; None where it cannot.
-
-        The field of the chunk in which it comes, and what has to be asked about each piece (it counts as fed if the answer
-        is yes).
-        """
+    def shortcut(self, kind: str) -> Shortcut | None:
+        """Return how more of an open item of this kind can be told without the parser; None where it cannot."""
         if not self._fed:
-            return ("reasoning", None) if kind == "reasoning" else None
+            return Shortcut("reasoning", None) if kind == "reasoning" else None
         parser = self._parser
         if isinstance(parser, MarkupParser) and parser.text_kind == kind:
-            return "text", parser.plain
+            return Shortcut("text", parser.plain)
         return None
 
     def _read_text(self, delta: Text, token_ids: Sequence[int] | None) -> list[Delta]:
         if delta.logprobs:
             self._logprobs.add(delta.logprobs)
-        out = self._told_apart(self._parser.feed(delta.text, token_ids))
+        out = self._numbered(self._parser.feed(delta.text, token_ids))
         self._logprobs.assign(out)
         return out
 
-    def _told_apart(self, deltas: list[Delta]) -> list[Delta]:
+    def _numbered(self, deltas: list[Delta]) -> list[Delta]:
         for delta in deltas:
             if type(delta) is ToolCall:
                 self._numbers[delta.index] = self._calls
@@ -145,10 +149,10 @@ class Markup:
 
 
 class _Logprobs:
-    """Log probabilities find the text that their tokens make up; those of reasoning, calls and markers have no place.
+    """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place.
 
-    A piece of text may end inside a token. It then waits for the rest of the token. Where text is over that is not made
-    of whole tokens, its log probabilities are dropped, and counted.
+    A piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of
+    whole tokens, its log probabilities are dropped, and counted.
     """
 
     def __init__(self) -> None:
@@ -157,11 +161,11 @@ class _Logprobs:
         self._text = ""  # given out, and made of some of these tokens
 
     def add(self, tokens: list[TokenLogprob]) -> None:
-        """These tokens belong to the text that is about to be parsed."""
+        """Add tokens of the text that is about to be parsed."""
         self._tokens += tokens
 
     def assign(self, deltas: list[Delta]) -> None:
-        """Give the deltas of text what is theirs."""
+        """Give each delta of text the log probabilities of its tokens."""
         if not self._tokens:
             return
         for delta in deltas:
@@ -176,7 +180,7 @@ class _Logprobs:
             self.forget()
 
     def forget(self) -> None:
-        """What comes next has nothing to do with these tokens."""
+        """Drop these tokens: the text that follows has nothing to do with them."""
         self._drop()
         self._tokens = []
 
@@ -185,7 +189,7 @@ class _Logprobs:
         self._text = ""
 
     def _take(self) -> list[TokenLogprob] | None:
-        """The last tokens in a row that make up the text; None if it has no such tokens yet."""
+        """Remove and return the last tokens in a row that make up the text; None if it has no such tokens yet."""
         wanted = self._text.encode()
         for end in range(len(self._tokens), 0, -1):
             found = b""
@@ -194,7 +198,8 @@ class _Logprobs:
                 if len(found) >= len(wanted):
                     break
             if found == wanted:
-                tokens, self._tokens = self._tokens[begin:end], self._tokens[end:]
+                tokens = self._tokens[begin:end]
+                self._tokens = self._tokens[end:]
                 self._text = ""
                 return tokens
         return None

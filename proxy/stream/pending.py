@@ -1,4 +1,4 @@
-"""What came too early: deltas that wait until the open call is complete."""
+"""Deltas that came too early: they wait until the open call is complete."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections import deque
 from proxy.wire.deltas import Delta, ToolArguments, ToolCall
 
 
-class Held:
+class PendingDeltas:
     """Groups of deltas in their order: a call with the arguments that came for it, or the pieces of one text."""
 
-    __slots__ = ("_calls", "groups")
+    __slots__ = ("_calls", "_groups")
 
     def __init__(self) -> None:
-        self.groups: deque[list[Delta]] = deque()
+        self._groups: deque[list[Delta]] = deque()
         self._calls: dict[int, list[Delta]] = {}  # the groups of calls, by their index
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     @property
     def calls(self) -> int:
@@ -23,35 +26,33 @@ class Held:
 
     @property
     def ends_in_text(self) -> bool:
-        """The last group is a text, which may go on."""
-        return bool(self.groups) and type(self.groups[-1][0]) is not ToolCall
+        """Whether the last group is a text, which may go on."""
+        return bool(self._groups) and type(self._groups[-1][0]) is not ToolCall
 
     def add(self, delta: Delta) -> None:
-        """A call, or a piece of a text."""
+        """Add a call, or a piece of a text."""
         if type(delta) is ToolCall:
             group: list[Delta] = [delta]
             self._calls[delta.index] = group
-            self.groups.append(group)
-        elif self.groups and type(self.groups[-1][0]) is type(delta):
-            self.groups[-1].append(delta)
+            self._groups.append(group)
+        elif self._groups and type(self._groups[-1][0]) is type(delta):
+            self._groups[-1].append(delta)
         else:
-            self.groups.append([delta])
+            self._groups.append([delta])
 
     def add_arguments(self, delta: ToolArguments) -> bool:
-        """Arguments for a call that waits. False if there is none of that index."""
+        """Add arguments to a call that waits. Return False if there is none of that index."""
         group = self._calls.get(delta.index)
         if group is not None:
             group.append(delta)
         return group is not None
 
     def take(self) -> list[Delta]:
-        """The first group, which waits no longer."""
-        group = self.groups.popleft()
-        if type(group[0]) is ToolCall:
-            del self._calls[group[0].index]
-        return group
-
-    def clear(self) -> None:
-        """Nothing waits any more."""
-        self.groups.clear()
-        self._calls.clear()
+        """Remove the first group and return it; the arguments of a call as one piece."""
+        group = self._groups.popleft()
+        call = group[0]
+        if type(call) is not ToolCall:
+            return group
+        del self._calls[call.index]
+        arguments = "".join([delta.text for delta in group[1:] if type(delta) is ToolArguments])
+        return [call, ToolArguments(call.index, arguments)]

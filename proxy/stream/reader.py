@@ -1,4 +1,4 @@
-"""Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary.
+"""Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary of `wire/deltas.py`.
 
 Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Servers number parallel calls in different ways
 (by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0.
@@ -16,7 +16,7 @@ from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCall
 from proxy.wire.chat_types import text_of
 from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 
-#: What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
+# What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
@@ -65,7 +65,7 @@ class Reader:
         self._numbered = 0
         self._waiting: _Call | None = None
         self._last = _LEGACY
-        self._choice: int | None = None  # the one that is read, of several
+        self._choice: int | None = None  # the index of the one that is read
         self._details_alone = True  # no reasoning came but in `reasoning_details`
         self._half = ""  # a high surrogate whose other half is still to come
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
@@ -73,22 +73,22 @@ class Reader:
 
     @property
     def waiting(self) -> bool:
-        """Something of earlier chunks waits for its rest: the next chunk has to be read with it."""
+        """Whether a part of earlier chunks waits for its rest: the next chunk has to be read with it."""
         return self._waiting is not None or bool(self._half) or bool(self._early_logprobs)
 
     def read(self, chunk: Chunk) -> list[Delta]:
-        """The deltas of one chunk."""
+        """Return the deltas of one chunk."""
         out: list[Delta] = []
         if chunk.straightened:
             self._repair("types_straightened")
-        choice = self._chosen(chunk.choices) if chunk.choices else None
+        choice = self._choice_to_read(chunk.choices) if chunk.choices else None
         if choice is not None:
             delta = choice.delta or choice.message
             if delta is not None:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs, out)
                 if chunk.lenient or self._half:
-                    out = self._mended(out)
+                    out = self._with_joined_surrogates(out)
             if choice.finish_reason:
                 self._announce_waiting(out)
                 out.append(Finish(_reason(choice.finish_reason)))
@@ -97,7 +97,7 @@ class Reader:
         return out
 
     def finish(self) -> list[Delta]:
-        """What was still waiting for its rest: a call without arguments, arguments without a name (they become text)."""
+        """Return what still waited for its rest: a call without arguments, arguments without a name (they become text)."""
         out: list[Delta] = []
         self._announce_waiting(out)
         for call in self._calls.values():
@@ -106,15 +106,16 @@ class Reader:
                 self._repair("nameless_call_as_text")
         return out
 
-    def _chosen(self, choices: list[Choice]) -> Choice | None:
-        """The choice that the response is made of: the one that came first. Others were not asked for."""
+    def _choice_to_read(self, choices: list[Choice]) -> Choice | None:
+        """Return the choice that the response is made of: the one that came first. Others were not asked for."""
         if self._choice is None:
             self._choice = choices[0].index
         return next((choice for choice in choices if choice.index == self._choice), None)
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = self._reasoning(delta)
-        content, refusal = delta.content, delta.refusal
+        content = delta.content
+        refusal = delta.refusal
         if self._waiting is not None and (reasoning or content or refusal):
             self._announce_waiting(out)
         if reasoning:
@@ -122,7 +123,8 @@ class Reader:
         if content:
             if isinstance(content, str):
                 if self._early_logprobs:
-                    logprobs, self._early_logprobs = self._early_logprobs + (logprobs or []), []
+                    logprobs = self._early_logprobs + (logprobs or [])
+                    self._early_logprobs = []
                 out.append(Text(content, None, logprobs))
             else:
                 _read_parts(content, out)
@@ -140,13 +142,14 @@ class Reader:
         text = delta.reasoning or delta.reasoning_content or delta.thinking or ""
         if text:
             self._details_alone = False
-        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter says it in both ways
+        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
             text = text_of(delta.reasoning_details)
         return text
 
     def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
         function = delta.function or FunctionDelta()
-        name, arguments = function.name or "", function.arguments or ""
+        name = function.name or ""
+        arguments = function.arguments or ""
         if type(arguments) is not str:
             arguments = json_text(arguments)
         index = delta.index
@@ -173,7 +176,7 @@ class Reader:
             self._announce_waiting(out)
 
     def _index_of(self, call_id: str | None) -> int:
-        """The index for a delta that has none but begins or names a call: the one with its id, else a new one."""
+        """Return the index for a delta that has none but begins or names a call: the one with its id, else a new one."""
         for index, call in self._calls.items():
             if call_id and call.id == call_id:
                 return index
@@ -189,8 +192,8 @@ class Reader:
         if call.arguments.text:
             out.append(ToolArguments(call.number, call.arguments.text))
 
-    def _mended(self, deltas: list[Delta]) -> list[Delta]:
-        """Join surrogates that the server cut in two; what has no other half becomes U+FFFD."""
+    def _with_joined_surrogates(self, deltas: list[Delta]) -> list[Delta]:
+        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD."""
         kept: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, Reasoning | Text | Refusal | ToolArguments):
@@ -201,9 +204,11 @@ class Reader:
         return kept
 
     def _joined(self, piece: str) -> str:
-        text, self._half = self._half + piece, ""
+        text = self._half + piece
+        self._half = ""
         if "\ud800" <= text[-1] < "\udc00":
-            text, self._half = text[:-1], text[-1]
+            self._half = text[-1]
+            text = text[:-1]
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if text != piece:
             self._repair("surrogates_joined")
@@ -214,8 +219,8 @@ class Reader:
 
 
 def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
-    """A server that does not count its calls: the same index with another id, with another name behind arguments, or with
-    arguments behind those that are complete."""
+    """Tell whether a delta begins another call of the same index, from a server that does not count its calls: it has another
+    id, another name behind arguments, or arguments behind those that are complete."""
     if not name:
         return False
     if call_id and call.id:
@@ -224,11 +229,12 @@ def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) ->
 
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:
-    """Content as a list of parts (Mistral): text, and thinking with parts of its own."""
+    """Read content that is a list of parts (Mistral): text, and thinking with parts of its own."""
     for part in parts:
         if not isinstance(part, dict):
             continue
-        text, thinking = part.get("text"), part.get("thinking")
+        text = part.get("text")
+        thinking = part.get("thinking")
         if isinstance(thinking, list):
             thinking = "".join(p["text"] for p in thinking if isinstance(p, dict) and isinstance(p.get("text"), str))
         if isinstance(thinking, str) and thinking:
@@ -238,13 +244,14 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
 
 
 def _reason(name: str) -> FinishReason:
-    """What a finish_reason means; some servers say more behind a colon."""
+    """Return what a finish_reason means; some servers add details behind a colon."""
     return FINISH_REASONS.get(name.lower().partition(":")[0], "stop")
 
 
 def _usage(usage: chat.Usage) -> Usage | None:
-    """The counts that can be true; None if there are none."""
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    """Return the counts that can be true; None if there are none."""
+    prompt = usage.prompt_tokens_details
+    completion = usage.completion_tokens_details
     counts = (
         usage.prompt_tokens,
         usage.completion_tokens,

@@ -1,101 +1,413 @@
-"""Interim: the interface that the translator is about to have."""
+"""A chat stream in, a Responses stream out: reader, lifecycle and writer composed. Sans I/O.
+
+    translator = Translator(options, clock)
+    send(translator.start())
+    for data in body:  send(translator.feed(data))
+    send(translator.finish())
+    send(translator.terminal())
+
+Whatever happens, the response ends with one terminal event: `finish` without a finish_reason, an error chunk, a malformed chunk
+and a defect of our own all end in `response.failed`. That event is asked for by itself, so that the response can be stored
+before its client is told; behind the end every other method returns no bytes.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
-from proxy.stream.compactor import Compactor
-from proxy.stream.deferred_calls import JudgedTranslator
+from proxy.stream import writer
+from proxy.stream.compaction import Compaction
+from proxy.stream.deferred_calls import DeferredCalls
+from proxy.stream.fast_path import FastPath
+from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.options import Clock, StreamOptions
-from proxy.stream.writer import quoted
-from proxy.wire.errors import ApiError
+from proxy.stream.reader import Reader
+from proxy.stream.tokens.usage import TokenCounter
+from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
+from proxy.wire.chat import MalformedChunk, decode_chunk
+from proxy.wire.chat_errors import read_error_chunk
+from proxy.wire.errors import ApiError, server_error
+from proxy.wire.sse import SSEDecoder, SSETooLong
 
-Note = Callable[[str, "bytes | ApiError | None", bytes], None]
-_OUTPUT = '"output":['
+# Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
+# is among those of the call that ended the response.
+Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
+
+# The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
+_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
+# How a body of server-sent events begins.
+_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_NO_OUTCOME = Outcome()
 
 
 class Translator:
-    def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
-        self._inner: Any = (
-            Compactor(options, clock, options.compaction) if options.compaction else JudgedTranslator(options, clock)
-        )
-        self._note = note
-        self._stream_id = options.stream_id
-        self._last = b""
+    """One stream. `status` tells how it stands."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    __slots__ = (
+        "_clock", "_compaction", "_deferred", "_fast_path", "_first_status", "_markup", "_note", "_outcome", "_reader",
+        "_received", "_response", "_sse", "_terminal_noted", "_terminal_number", "awaiting", "defect", "ended", "error",
+        "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "writer",
+    )  # fmt: skip
+
+    def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
+        self.options = options
+        self._clock = clock
+        self._note = note
+        self._sse = SSEDecoder()
+        self._reader = Reader(
+            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
+        )
+        self._markup = options.markup
+        self.writer = EventWriter(options.stream_id)
+        self._compaction: Compaction | None = None
+        self._deferred: DeferredCalls | None = None
+        if options.compaction is None:
+            self.lifecycle = Lifecycle(options, self.writer)
+            if options.judged and options.grammars:
+                self._deferred = DeferredCalls(self.lifecycle)
+        else:
+            self._compaction = Compaction(options.response_id, options.compaction)
+            self.lifecycle = Lifecycle(options, EventWriter())  # what the model writes is not sent
+        self.tokens = TokenCounter(options.encode)
+        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=self._compaction is None)
+        self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
+        self._first_status: Status = "in_progress"
+        self._outcome = _NO_OUTCOME
+        self._terminal_number = 0
+        self._terminal_noted = False
+        self._received = False  # a chunk with something in it
+        self.status: Status = "queued"
+        self.awaiting: tuple[str, str] | None = None  # the call to be judged: its chat name, its input
+        self.ended = False  # all but the terminal event is written
+        self.error: ApiError | None = None
+        self.incomplete_reason: str | None = None
+        self.defect: Exception | None = None
+        self.malformed = 0
 
     @property
-    def defect(self) -> Exception | None:
-        return self._inner.defect  # type: ignore[no-any-return]
+    def response_id(self) -> str:
+        """The id of the response, the same from first event to last."""
+        return self._response.id
 
-    @defect.setter
-    def defect(self, value: Exception | None) -> None:
-        self._inner.defect = value
+    @property
+    def unheard(self) -> bool:
+        """Whether the backend has not said anything yet, not even a part of something: another one may be fed in its place. A
+        chunk that only names the role says nothing."""
+        return not self._received and not self.malformed and not self._sse.buffer
 
-    def _done(self, name: str, data: Any, events: bytes) -> bytes:
-        if self._stream_id is not None:
-            events = events.replace(b"}\n\n", b',"stream_id":%b}\n\n' % quoted(self._stream_id))
-        if self._note is not None:
-            self._note(name, data, events)
-        if self._inner.ended and not self._last:
-            at = events.rfind(b"event: response.%b\n" % self._inner.status.encode())
-            events, self._last = events[:at], events[at:]
-        return events
+    @property
+    def visible(self) -> bool:
+        """Whether something that a user sees has begun: text, a refusal or a call."""
+        return self.lifecycle.visible
 
-    def start(self) -> bytes:
-        return self._done("start", None, self._inner.start())
+    @property
+    def chunks(self) -> int:
+        """How many chunks the backend sent so far."""
+        return self._fast_path.chunks
 
-    def queue(self) -> bytes:
-        return self._done("queue", None, self._inner.queue())
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be repaired on the way, by kind."""
+        return {
+            **self._reader.repairs,
+            **self.lifecycle.repairs,
+            **(self._markup.repairs if self._markup is not None else {}),
+        }
 
-    def feed(self, data: bytes) -> bytes:
-        return self._done("feed", data, self._inner.feed(data))
+    @property
+    def output(self) -> list[str]:
+        """The JSON of the items done so far, as it was streamed."""
+        return [writer.sendable(item) for item in self.writer.done]
 
-    def feed_completion(self, data: bytes) -> bytes:
-        return self._done("feed_completion", data, self._inner.feed_completion(data))
+    @property
+    def next_number(self) -> int:
+        """The sequence number of the next event; behind the end, that of the terminal event is taken."""
+        return self.writer.next_number
 
-    def finish(self) -> bytes:
-        return self._done("finish", None, self._inner.finish())
-
-    def keep_alive(self) -> bytes:
-        return self._done("keep_alive", None, self._inner.keep_alive())
-
-    def fail(self, error: ApiError) -> bytes:
-        return self._done("fail", error, self._inner.fail(error))
-
-    def insert(self, kind: str, item: str) -> bytes:
-        return self._done("insert", item.encode(), self._inner.insert(kind, item))
-
-    def judge(self, replacement: str | None) -> bytes:
-        data = None if replacement is None else replacement.encode("utf-8", "replace")
-        return self._done("judge", data, self._inner.judge(replacement))
+    # ---- the response ----------------------------------------------------------------------------------------------------
 
     def terminal(self, *, stored: bool | None = None) -> bytes:
-        text = self._last.decode()
-        return (self._unstored(text) if stored is False else text).encode()
+        """Return the terminal event and `[DONE]`; no bytes before the end. `stored` overrides the `store` of the request."""
+        if not self.ended:
+            return b""
+        fields = f'"response":{self._json(None, stored)}'
+        event = self.writer.event(f"response.{self.status}", self._terminal_number, fields)
+        return event + writer.DONE.encode()
 
-    def response(self, *, stored: bool | None = None, status: str | None = None) -> str:
-        text: str = self._inner.response_json
-        if status == "cancelled":
-            text = text.replace('"status":"failed"', '"status":"cancelled"', 1)
-            before, _, after = text.partition(',"error":')
-            rest = after[after.index(',"incomplete_details":') :]
-            text = f'{before},"error":null{rest}'
-        return self._unstored(text) if stored is False else text
+    def response(self, *, stored: bool | None = None, status: Status | None = None) -> str:
+        """Return the final response as JSON; before the end, the response as it stands. `status` takes the place of its own."""
+        return writer.sendable(self._json(status, stored))
 
-    def _unstored(self, text: str) -> str:
-        before, mark, after = text.rpartition(',"store":true,"background":')
-        return before + ',"store":false,"background":' + after if mark else text
-
-    def around(self, *, status: str | None = None) -> tuple[str, str]:
-        return self._around(self.response(status=status), self._inner.output)
+    def around(self, *, status: Status | None = None) -> tuple[str, str]:
+        """Return the text of that response before and behind its output items."""
+        before, behind = self._around(status)
+        return writer.sendable(before), writer.sendable(behind)
 
     def first_around(self) -> tuple[str, str]:
-        return self._around(self._inner.first_json, [])
+        """Return the same of the response as the first event has it."""
+        before, behind = self._response.around(self._first_status, _NO_OUTCOME)
+        return writer.sendable(before), writer.sendable(behind)
 
-    def _around(self, response: str, output: list[str]) -> tuple[str, str]:
-        head, mark, rest = response.partition(_OUTPUT)
-        return head + mark, rest[len(",".join(output)) :]
+    def _json(self, status: Status | None = None, stored: bool | None = None) -> str:
+        before, behind = self._around(status, stored)
+        return f"{before}{','.join(self.writer.done)}{behind}"
+
+    def _around(self, status: Status | None, stored: bool | None = None) -> tuple[str, str]:
+        outcome = self._outcome._replace(error=None) if status == "cancelled" else self._outcome
+        return self._response.around(status or self.status, outcome, stored=stored)
+
+    # ---- the stream ------------------------------------------------------------------------------------------------------
+
+    def queue(self) -> bytes:
+        """Return `response.created` and `response.queued`, for a response that runs in the background; `start` follows."""
+        self._first_status = "queued"
+        self._write_snapshot("queued", "response.created", "response.queued")
+        return self._noted("queue", None, self._take())
+
+    def start(self) -> bytes:
+        """Return `response.created` and `response.in_progress`."""
+        self.status = "in_progress"
+        if self._first_status == "queued":
+            self._write_snapshot("in_progress", "response.in_progress")
+        else:
+            self._write_snapshot("in_progress", "response.created", "response.in_progress")
+        return self._noted("start", None, self._take())
+
+    def insert(self, kind: str, item: str) -> bytes:
+        """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
+        if not self.ended:
+            self.writer.finish_item(kind, self.writer.add_item(item), item)
+        return self._noted("insert", item.encode("utf-8", "replace"), self._take())
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the events for the next piece of the backend's body, cut anywhere.
+
+        Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
+        more events than it can take.
+        """
+        events: bytes | None = None
+        try:
+            fast_path = self._fast_path
+            if fast_path.pattern is not None and fast_path.item is not None:
+                events = fast_path.feed(data, fast_path.pattern, fast_path.item)
+            if events is None and not self.ended:
+                for payload in self._sse.feed(data):
+                    self._read(payload)
+                    if self.ended:
+                        break
+                if fast_path.item is not None:
+                    fast_path.flush()
+        except Exception as error:  # every failure must end in a terminal event, our own defects too
+            self._break(error)
+        if events is None:
+            events = self._take()
+        if self._note is not None:
+            self._noted("feed", data, events)
+        return events
+
+    def feed_completion(self, body: bytes) -> bytes:
+        """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
+        note = self._note
+        self._note = None  # the calls below are parts of this one
+        if _STREAM.match(body):
+            events = self.feed(body) + self.finish()
+        else:
+            events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
+        self._note = note
+        return self._noted("feed_completion", body, events)
+
+    def finish(self) -> bytes:
+        """Return the last events: the backend's body has ended."""
+        self._finish()
+        return self._noted("finish", None, self._take())
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
+
+        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it.
+        """
+        if self.lifecycle.finish_reason is not None:
+            self._finish()
+        elif not self.ended:
+            self._fail(error)
+        while self.awaiting is not None:
+            self._judge(None)
+        return self._noted("fail", error, self._take())
+
+    def judge(self, replacement: str | None) -> bytes:
+        """Return the events that were held for the verdict on the call that waits: None lets its input pass as it is."""
+        if self.awaiting is not None and not self.ended:
+            self._judge(replacement)
+        argument = None if replacement is None else replacement.encode("utf-8", "replace")
+        return self._noted("judge", argument, self._take())
+
+    def keep_alive(self) -> bytes:
+        """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
+        if not self.ended:
+            self._write_snapshot("in_progress", "response.in_progress")
+        return self._noted("keep_alive", None, self._take())
+
+    def _noted(self, method: str, argument: bytes | ApiError | None, events: bytes) -> bytes:
+        if self._note is not None:
+            ends = self.ended and not self._terminal_noted
+            self._terminal_noted = self.ended
+            self._note(method, argument, events + self.terminal() if ends else events)
+        return events
+
+    def _take(self) -> bytes:
+        if self._compaction is not None:
+            self.lifecycle.writer.events.clear()
+        events = self.writer.events
+        data = b"".join(events)
+        events.clear()
+        return data
+
+    def _write_snapshot(self, status: Status, *kinds: str) -> None:
+        snapshot = f'"response":{self._json(status)}'
+        for kind in kinds:
+            self.writer.write(kind, snapshot)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------
+
+    def _read(self, payload: bytes) -> None:
+        if payload[:6] == b"[DONE]":
+            self._end()
+            return
+        fast_path = self._fast_path
+        fast_path.chunks += 1
+        if fast_path.item is not None and fast_path.take_payload(payload):
+            return
+        chunk = decode_chunk(payload)
+        if fast_path.item is not None:
+            if fast_path.take_chunk(chunk, payload):
+                return
+            fast_path.flush()
+        if chunk.failure is not None:
+            self._fail(read_error_chunk(chunk.failure))
+            return
+        deltas = self._reader.read(chunk)
+        token_ids = chunk.token_ids
+        if deltas or token_ids or self._reader.waiting:
+            self._received = True
+        if self._markup is not None:
+            deltas = self._markup.read(deltas, token_ids)
+        if token_ids is not None or self.tokens.exact:
+            self.tokens.count(deltas, token_ids)
+        for delta in deltas:
+            self.lifecycle.step(delta)
+        fast_path.look_ahead(self._reader.waiting)
+
+    def _read_last(self, payload: bytes) -> None:
+        """Read an event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""
+        try:
+            self._read(payload)
+        except MalformedChunk:
+            self.malformed += 1
+
+    # ---- the end ---------------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        if self.ended:
+            return
+        try:
+            for payload in self._sse.finish():
+                self._read_last(payload)
+            self._end()
+        except Exception as error:  # as in feed
+            self._break(error)
+
+    def _judge(self, replacement: str | None) -> None:
+        self.awaiting = None
+        try:
+            self._deferred.judge(replacement)  # type: ignore[union-attr]
+            self._conclude()
+        except Exception as error:  # as in feed
+            self._break(error)
+
+    def _end(self) -> None:
+        if self.ended or self.awaiting is not None:
+            return
+        self._fast_path.flush()
+        lifecycle = self.lifecycle
+        rest = self._reader.finish()
+        if self._markup is not None:
+            rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
+        for delta in rest:
+            lifecycle.step(delta)
+        self._conclude()
+
+    def _conclude(self) -> None:
+        if self._deferred is not None:
+            self.awaiting = self._deferred.awaiting()
+            if self.awaiting is not None:
+                return
+        reason = self.lifecycle.finish_reason
+        if reason is None:
+            self._fail(server_error("The backend closed the stream before the model finished."))
+        elif reason == "error":
+            self._fail(server_error("The backend aborted the generation."))
+        elif not self.lifecycle.close():
+            self._fail(server_error("The model stopped in the middle of a tool call: its arguments are not complete."))
+        elif reason == "stop":
+            self._terminate("completed")
+        else:
+            self.incomplete_reason = "max_output_tokens" if reason == "length" else "content_filter"
+            self._terminate("incomplete")
+
+    def _break(self, error: Exception) -> None:
+        if isinstance(error, MalformedChunk | SSETooLong):
+            self.malformed += 1
+            if self.lifecycle.finish_reason is None:
+                self._fail(server_error("The backend sent something that is not a chat completion chunk."))
+                return
+            try:
+                self._end()  # nothing was lost but usage, as in `fail`
+            except Exception as defect:
+                self._break(defect)
+        else:
+            self.defect = error
+            self._fail(server_error("The gateway failed to translate the stream. This is a defect: please report it.", 500))
+
+    def _fail(self, error: ApiError) -> None:
+        self.error = error
+        for step in (self._fast_path.flush, self._release_markup, self.lifecycle.abandon):
+            try:
+                step()
+            except Exception as defect:  # nothing may stand between the client and its terminal event
+                self.defect = defect
+        self._terminate("failed")
+
+    def _release_markup(self) -> None:
+        """Write what a parser held back: it is as true as what the model said before."""
+        if self._markup is not None and self.defect is None:
+            for delta in self._markup.finish("error"):
+                self.lifecycle.step(delta)
+
+    def _terminate(self, status: Status) -> None:
+        if self._compaction is not None and status != "failed":
+            status = self._compact(self._compaction)
+        error = None
+        if self.error is not None:
+            code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
+            error = (code or "server_error", self.error.message)
+        self.status = status
+        self.ended = True
+        self.awaiting = None
+        self._fast_path.item = None
+        usage = self.tokens.complete_usage(self.lifecycle.usage, self.lifecycle.writer.characters)
+        completed_at = int(self._clock()) if status == "completed" else None
+        self._outcome = Outcome(usage_json(usage), completed_at, self.incomplete_reason, error)
+        self._terminal_number = self.writer.next_number
+        self.writer.next_number += 1
+
+    def _compact(self, compaction: Compaction) -> Status:
+        """Write the item that takes the place of what the model wrote; return how the response ends."""
+        item = compaction.item(self.lifecycle.writer.done)
+        if item is None:
+            self.error = server_error("The model wrote no summary.")
+            return "failed"
+        self.incomplete_reason = None  # a summary that was cut is better than none
+        self.writer.finish_item("compaction", self.writer.add_item(item), item)
+        return "completed"

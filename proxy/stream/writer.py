@@ -1,4 +1,4 @@
-"""Plain values become the text of Responses events: leaf functions, no state, no decisions.
+"""Plain values become the text of Responses events and of the response object: no decisions are made here.
 
 An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and a blank line (Open Responses: "event" equals
 "type"; every `data` is one JSON object). What repeats from delta to delta of one item is built once, by `delta_head`.
@@ -7,90 +7,184 @@ An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from proxy.wire.deltas import Usage
+
 __all__ = [
     "COMMENT",
-    "DELTA",
     "DONE",
-    "content_part",
+    "EventWriter",
+    "Outcome",
+    "ResponseObject",
+    "Status",
     "delta_head",
-    "item_event",
     "json_text",
     "quote",
     "quoted",
-    "response_event",
-    "summary_part",
-    "text_done",
+    "sendable",
+    "usage_json",
 ]
 
-#: The literal that ends every stream (Open Responses, R3).
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+# The literal that ends every stream (Open Responses, R3).
 DONE = "data: [DONE]\n\n"
 
-#: One delta event, ready to be sent: the head of its item, the sequence number, the piece of text as a JSON string. A template
-#: and no function, for it is written more often than all other events together.
-DELTA = b'%b%d,"delta":%b}\n\n'
-
-#: An SSE comment: keeps proxies awake, invisible to clients.
+# An SSE comment: keeps proxies awake, invisible to clients.
 COMMENT = ": keep-alive\n\n"
 
 _encode = msgspec.json.Encoder().encode
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON of plain data."""
+    """Return plain data as compact JSON."""
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # half a surrogate pair: the encoder of the stream replaces it
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _event(kind: str, seq: int, fields: str) -> str:
-    return f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{seq},{fields}}}\n\n'
-
-
-def response_event(kind: str, seq: int, response: str) -> str:
-    """`response.created`, `.queued`, `.in_progress`, `.completed`, `.incomplete`, `.failed`; `response` is its JSON."""
-    return _event(kind, seq, f'"response":{response}')
-
-
-def item_event(kind: str, seq: int, output_index: int, item: str) -> str:
-    """`response.output_item.added` or `.done`; `item` is its JSON."""
-    return _event(kind, seq, f'"output_index":{output_index},"item":{item}')
-
-
-def content_part(kind: str, seq: int, item_id: str, output_index: int, part: str) -> str:
-    """`response.content_part.added` or `.done` of the item's only part; `part` is its JSON."""
-    fields = f'"item_id":"{item_id}","output_index":{output_index},"content_index":0,"part":{part}'
-    return _event(kind, seq, fields)
-
-
-def summary_part(kind: str, seq: int, item_id: str, output_index: int, text: str) -> str:
-    """`response.reasoning_summary_part.added` or `.done`."""
-    part = f'{{"type":"summary_text","text":{quote(text)}}}'
-    fields = f'"item_id":"{item_id}","output_index":{output_index},"summary_index":0,"part":{part}'
-    return _event(kind, seq, fields)
-
-
-def delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> bytes:
-    """All of a delta event up to the sequence number. `fields` is more JSON members, each with a leading comma."""
-    return (
-        f'event: {kind}\ndata: {{"type":"{kind}","item_id":"{item_id}","output_index":{output_index}{fields},"sequence_number":'
-    ).encode()
-
-
 def quoted(text: str) -> bytes:
-    """A JSON string in UTF-8."""
+    """Return a JSON string in UTF-8."""
     try:
         return _encode(text)
     except UnicodeEncodeError:  # half a surrogate pair
         return quote(text).encode("utf-8", "replace")
 
 
-def text_done(kind: str, seq: int, item_id: str, output_index: int, member: str, text: str, fields: str = "") -> str:
-    """The `.done` of a text: `member` is the name that its event gives the whole text (`text`, `arguments`, ...)."""
-    head = f'"item_id":"{item_id}","output_index":{output_index}{fields}'
-    return _event(kind, seq, f'{head},"{member}":{quote(text)}')
+def delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> bytes:
+    """Return all of a delta event up to the sequence number. `fields` is more JSON members, each with a leading comma."""
+    place = f'"item_id":"{item_id}","output_index":{output_index}{fields}'
+    return f'event: {kind}\ndata: {{"type":"{kind}",{place},"sequence_number":'.encode("utf-8", "replace")
+
+
+class EventWriter:
+    """The stream being written: events not yet taken, the next sequence number, the JSON of the items done."""
+
+    __slots__ = ("_end", "characters", "delta", "deltas", "done", "events", "items", "next_index", "next_number")
+
+    def __init__(self, stream_id: str | None = None) -> None:
+        """Begin a stream; `stream_id` becomes the last member of every event."""
+        self._end = "}\n\n" if stream_id is None else f',"stream_id":{quote(stream_id)}}}\n\n'
+        # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template and no
+        # method, for it is written more often than all other events together.
+        self.delta = b'%b%d,"delta":%b' + self._end.encode("utf-8", "replace").replace(b"%", b"%%")
+        self.events: list[bytes] = []
+        self.next_number = 0
+        self.next_index = 0  # output_index of the next item
+        self.done: list[str] = []
+        self.items: dict[str, int] = {}  # items done, by type
+        self.deltas: dict[str, int] = {}  # delta events written, by event type
+        self.characters: dict[str, int] = {}  # length of the text written, by kind
+
+    def event(self, kind: str, number: int, fields: str) -> bytes:
+        """Return one event; `fields` are its JSON members. A lone surrogate must not break the stream."""
+        text = f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{number},{fields}{self._end}'
+        return text.encode("utf-8", "replace")
+
+    def write(self, kind: str, fields: str) -> None:
+        """Append the next event."""
+        self.events.append(self.event(kind, self.next_number, fields))
+        self.next_number += 1
+
+    def write_text_done(self, kind: str, item_id: str, output_index: int, member: str, text: str, fields: str = "") -> None:
+        """Append the `.done` of a text; `member` is the name that its event gives the whole text (`text`, `arguments`, ...)."""
+        self.write(kind, f'"item_id":"{item_id}","output_index":{output_index}{fields},"{member}":{quote(text)}')
+
+    def write_part(self, verb: Literal["added", "done"], item_id: str, output_index: int, part: str) -> None:
+        """Append `response.content_part.added` or `.done` for an item's only part; `part` is its JSON."""
+        fields = f'"item_id":"{item_id}","output_index":{output_index},"content_index":0,"part":{part}'
+        self.write(f"response.content_part.{verb}", fields)
+
+    def write_summary_part(self, verb: Literal["added", "done"], item_id: str, output_index: int, text: str) -> None:
+        """Append `response.reasoning_summary_part.added` or `.done`."""
+        part = f'{{"type":"summary_text","text":{quote(text)}}}'
+        fields = f'"item_id":"{item_id}","output_index":{output_index},"summary_index":0,"part":{part}'
+        self.write(f"response.reasoning_summary_part.{verb}", fields)
+
+    def add_item(self, item: str) -> int:
+        """Append `output_item.added` and return the item's output_index; `item` is its JSON."""
+        index = self.next_index
+        self.next_index += 1
+        self.write("response.output_item.added", f'"output_index":{index},"item":{item}')
+        return index
+
+    def finish_item(self, kind: str, index: int, item: str) -> None:
+        """Append `output_item.done`: the item now belongs to the output."""
+        self.write("response.output_item.done", f'"output_index":{index},"item":{item}')
+        self.done.append(item)
+        self.items[kind] = self.items.get(kind, 0) + 1
+
+    def count_characters(self, kind: str, text: str) -> None:
+        """Add the length of a closed item's text."""
+        self.characters[kind] = self.characters.get(kind, 0) + len(text)
+
+    def count_deltas(self, event: str, deltas: int) -> None:
+        """Add the delta events of a closed item."""
+        if deltas:
+            self.deltas[event] = self.deltas.get(event, 0) + deltas
+
+
+class Outcome(NamedTuple):
+    """What the end of a response adds to it: usage as JSON, a Unix time in seconds, (code, message) of the error."""
+
+    usage: str = "null"
+    completed_at: int | None = None
+    incomplete_reason: str | None = None
+    error: tuple[str, str] | None = None
+
+
+class ResponseObject:
+    """The JSON of one response around its output: identity and the echo of its request, built once."""
+
+    __slots__ = ("_echo", "_head", "_model", "_tail", "id")
+
+    def __init__(self, response_id: str, created_at: int, model: str, echo: Mapping[str, Any]) -> None:
+        """Build what repeats. `created_at` is a Unix time in seconds; `echo` the fields that repeat the request."""
+        self.id = response_id
+        self._echo = echo
+        self._model = model
+        self._head = f'{{"id":"{response_id}","object":"response","created_at":{created_at}'
+        self._tail = self._tail_of(echo)
+
+    def around(self, status: Status, outcome: Outcome, *, stored: bool | None = None) -> tuple[str, str]:
+        """Return the text before and behind the output items. `stored` overrides the `store` of the request, if it has one."""
+        usage, completed_at, reason, error = outcome
+        completed = "null" if completed_at is None else completed_at
+        incomplete = "null" if reason is None else f'{{"reason":"{reason}"}}'
+        failure = "null" if error is None else f'{{"code":"{error[0]}","message":{quote(error[1])}}}'
+        tail = self._tail
+        if stored is not None and self._echo.get("store", stored) != stored:
+            tail = self._tail_of({**self._echo, "store": stored})
+        before = (
+            f'{self._head},"status":"{status}","completed_at":{completed},"error":{failure}'
+            f',"incomplete_details":{incomplete},"output":['
+        )
+        return before, f'],"usage":{usage}{tail}'
+
+    def _tail_of(self, echo: Mapping[str, Any]) -> str:
+        return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'
+
+
+def sendable(text: str) -> str:
+    """Return the text as a client gets it: halves of surrogate pairs cannot be sent."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def usage_json(usage: Usage | None) -> str:
+    """Return the usage object, or null if the backend reported no counts."""
+    if usage is None or usage.input is None or usage.output is None:
+        return "null"
+    cached = min(usage.cached or 0, usage.input)
+    reasoning = min(usage.reasoning or 0, usage.output)
+    return (
+        f'{{"input_tokens":{usage.input}'
+        f',"input_tokens_details":{{"cached_tokens":{cached},"cache_write_tokens":{usage.cache_write or 0}}}'
+        f',"output_tokens":{usage.output},"output_tokens_details":{{"reasoning_tokens":{reasoning}}}'
+        f',"total_tokens":{usage.input + usage.output}}}'
+    )

@@ -1,6 +1,6 @@
-"""The closed vocabulary between a backend's dialect and the lifecycle of items.
+"""The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
-Whatever a server speaks (parsed fields, raw markup, harmony channels) is reduced to these seven deltas, in the order in which
+Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these seven deltas, in the order in which
 the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known.
 """
 
@@ -54,7 +54,7 @@ class ToolArguments(msgspec.Struct, gc=False):
 
 
 class Finish(msgspec.Struct, gc=False):
-    """The model stopped. The end of the stream is a separate matter: usage and even text may follow."""
+    """The model stopped. The stream may go on: usage and even text may follow."""
 
     reason: FinishReason
 

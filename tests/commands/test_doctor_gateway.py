@@ -58,9 +58,13 @@ def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: p
 
 
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from proxy.stream import writer  # noqa: PLC0415
+    from proxy.stream.writer import EventWriter  # noqa: PLC0415
 
-    original = writer.response_event
-    monkeypatch.setattr(writer, "response_event", lambda kind, number, response: original(kind, number + 1, response))
+    original = EventWriter.event
+
+    def changed(self: EventWriter, kind: str, number: int, fields: str) -> bytes:
+        return original(self, kind, number + ('"response":' in fields), fields)
+
+    monkeypatch.setattr(EventWriter, "event", changed)
     assert tour_of() == 1
     assert "the stream breaks" in capsys.readouterr().out

@@ -14,8 +14,8 @@ from proxy.commands import replay
 from proxy.request.parameters import parameters
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from proxy.stream import writer
 from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.writer import EventWriter
 from tests.request.example_grammars import PATCHES
 from tests.server import harness
 from tests.server.backends import SECRET_HEADERS, backend, chunk, refusing, streaming
@@ -157,12 +157,12 @@ def test_one_changed_word_is_shown_at_its_place(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = record({"input": "hi"})
-    original = writer.response_event
+    original = EventWriter.event
 
-    def changed(kind: str, number: int, response: str) -> str:
-        return original(kind, number, response.replace('"parallel_tool_calls":true', '"parallel_tool_calls":"yes"'))
+    def changed(self: EventWriter, kind: str, number: int, fields: str) -> bytes:
+        return original(self, kind, number, fields.replace('"parallel_tool_calls":true', '"parallel_tool_calls":"yes"'))
 
-    monkeypatch.setattr(writer, "response_event", changed)
+    monkeypatch.setattr(EventWriter, "event", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert '"parallel_tool_calls":true' in out
@@ -257,7 +257,7 @@ def test_control_characters_do_not_reach_the_terminal(
 def test_a_record_that_was_cut_is_compared_so_far(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 8000)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 8000)
     assert run(record({"input": "hi"})) == 0
     out = capsys.readouterr().out
     assert "no terminal event" in out
@@ -267,7 +267,7 @@ def test_a_record_that_was_cut_is_compared_so_far(
 def test_a_request_that_was_too_large_is_said(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recorder.EXCHANGE_LIMIT", 10)
+    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 10)
     assert run(record({"input": "hi"})) == 2
     assert "too large to be recorded" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from tests.judges.streams import RESPONSE
 NOW = 1_800_000_000.5
 DONE = b"data: [DONE]\n\n"
 
-#: What the request repeats in every response: all that is neither identity nor progress.
+# What the request repeats in every response: all that is neither identity nor progress.
 ECHO = {
     name: value
     for name, value in RESPONSE.items()
@@ -26,7 +26,7 @@ ECHO = {
     not in {"id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "output", "error", "usage"}
 }
 
-#: One tool of each kind, under the names that the model sees.
+# One tool of each kind, under the names that the model sees.
 TOOLS: ToolTable = {
     "weather": ToolTarget("function", "weather"),
     "clock": ToolTarget("function", "clock"),
@@ -38,7 +38,7 @@ TOOLS: ToolTable = {
     "crm__find": ToolTarget("function", "find", "crm"),
 }
 
-#: Error codes that the SDK's closed list lacks: Codex acts on them, and no SDK validates a stream.
+# Error codes that the SDK's closed list lacks: Codex acts on them, and no SDK validates a stream.
 _CODES_BEYOND_THE_SDK = {"context_length_exceeded", "insufficient_quota"}
 
 Item = dict[str, Any]
@@ -49,7 +49,7 @@ Said = tuple[Any, ...]
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> bytes:
-    """One event with one choice. `fields` are further members of the choice."""
+    """Return one event with one choice. `fields` are further members of the choice."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish, **fields}
     return event({"object": "chat.completion.chunk", "choices": [choice]})
 
@@ -71,7 +71,7 @@ def refuse(refusal: str) -> bytes:
 
 
 def call(index: int | None, call_id: str | None, name: str | None, arguments: Any = None) -> bytes:
-    """The beginning of a call, or all of it."""
+    """Return the beginning of a call, or all of it."""
     return chunk({"tool_calls": [tool(index, call_id, name, arguments)]})
 
 
@@ -81,7 +81,7 @@ def tool(index: int | None, call_id: str | None, name: str | None, arguments: An
 
 
 def arguments(index: int | None, piece: str) -> bytes:
-    """A piece of the arguments of a call."""
+    """Return a piece of the arguments of a call."""
     return chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
 
 
@@ -115,7 +115,7 @@ class Play(NamedTuple):
         return [event["type"].removeprefix("response.") for event in self.events]
 
     def deltas(self, kind: str) -> list[str]:
-        """The deltas of one type, e.g. `output_text`."""
+        """Return the deltas of one type, e.g. `output_text`."""
         return [event["delta"] for event in self.events if event["type"] == f"response.{kind}.delta"]
 
     @property
@@ -133,13 +133,13 @@ def new_translator(**fields: Any) -> Translator:
 
 
 def translate(pieces: Iterable[bytes], **fields: Any) -> bytes:
-    """The whole stream for a body that arrives in these pieces. Not judged."""
+    """Return the whole stream for a body that arrives in these pieces, unchecked."""
     playing = new_translator(**fields)
-    return playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.finish()
+    return playing.start() + b"".join([playing.feed(piece) for piece in pieces]) + playing.finish() + playing.terminal()
 
 
 def substance(data: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, however its body was cut: neighbouring deltas of one text as one, without their numbers."""
+    """Return the events of a stream, however its body was cut: neighbouring deltas of one text as one, without numbers."""
     events: list[dict[str, Any]] = []
     for event in events_of(data):
         del event["sequence_number"]
@@ -164,11 +164,12 @@ def play(*pieces: bytes | ApiError, done: bool = True, **fields: Any) -> Play:
 
 
 def judged(data: bytes, playing: Translator, client: Client = STANDARD) -> Play:
-    """The play, after all judges had their say."""
+    """Return the play after checking it; `data` are the events up to the terminal one."""
+    data += playing.terminal()
     events = events_of(data)
     assert complaints(data, client) == []
     response = events[-1]["response"]
-    assert json.loads(playing.response_json) == response
+    assert json.loads(playing.response()) == response
     return Play(data, events, response, playing)
 
 
@@ -177,7 +178,7 @@ def events_of(data: bytes) -> list[dict[str, Any]]:
 
 
 def complaints(data: bytes, client: Client = STANDARD) -> list[str]:
-    """What the judges say, but for the codes of an error that the SDK's closed list lacks."""
+    """Return what the judges report, but for error codes that the SDK's closed list lacks."""
     found = judge_stream(data, unfinished_allowed=client.runs_cut_calls)
     return [complaint for complaint in found if not _is_about_a_code(complaint, data)]
 

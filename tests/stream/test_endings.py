@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.stream import lifecycle
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle import Lifecycle, Row, Transition
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.sse import SSEDecoder
@@ -294,7 +294,7 @@ def test_the_state_of_a_stream_can_be_asked() -> None:
     assert playing.visible
     playing.feed(finish() + DONE)
     assert (playing.status, playing.ended) == ("completed", True)
-    assert (playing.lifecycle.pen.items, playing.lifecycle.pen.deltas) == (
+    assert (playing.writer.items, playing.writer.deltas) == (
         {"reasoning": 1, "message": 1},
         {"response.reasoning_text.delta": 1, "response.output_text.delta": 1},
     )
@@ -310,12 +310,17 @@ def test_a_defect_of_our_own_still_ends_the_stream(method: str, monkeypatch: pyt
     assert isinstance(played.translator.defect, ZeroDivisionError)
 
 
-def defective(row: dict[type, tuple[Any, ...]], method: str) -> dict[type, tuple[Any, ...]]:
+def defective(row: Row, method: str) -> Row:
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 
     wanted = getattr(Lifecycle, method)
-    return {kind: tuple(fails if action is wanted else action for action in actions) for kind, actions in row.items()}
+    return {
+        kind: transition._replace(actions=tuple(fails if action is wanted else action for action in transition.actions))
+        if isinstance(transition, Transition)
+        else transition
+        for kind, transition in row.items()
+    }
 
 
 def test_a_defect_while_closing_still_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +330,7 @@ def test_a_defect_while_closing_still_ends_the_stream(monkeypatch: pytest.Monkey
     for name in ("close", "abandon"):
         monkeypatch.setattr(Lifecycle, name, fails)
     playing = new_translator()
-    data = playing.start() + playing.feed(text("Hi") + finish() + DONE)
+    data = playing.start() + playing.feed(text("Hi") + finish() + DONE) + playing.terminal()
     terminals = [event for event in events_of(data) if event["type"] in TERMINALS]
     assert [event["type"] for event in terminals] == ["response.failed"]
     assert isinstance(playing.defect, ZeroDivisionError)
@@ -373,7 +378,7 @@ def test_the_stream_is_the_same_however_often_it_is_played() -> None:
 def test_the_clock_is_read_for_created_and_completed() -> None:
     times = iter([10.9, 20.9])
     playing = Translator(options(), lambda: next(times))
-    data = playing.start() + playing.feed(finish() + DONE)
+    data = playing.start() + playing.feed(finish() + DONE) + playing.terminal()
     assert [(e["response"]["created_at"], e["response"]["completed_at"]) for e in events_of(data)] == [
         (10, None),
         (10, None),

@@ -298,7 +298,7 @@ def test_log_probabilities_nobody_asked_for_are_left_out() -> None:
 
 
 def raw(content: str, field: str = "content") -> bytes:
-    """A chunk with JSON escapes as they stand."""
+    """Return a chunk with JSON escapes as they stand."""
     return f'data: {{"choices":[{{"delta":{{"{field}":"{content}"}}}}]}}\n\n'.encode()
 
 
@@ -347,6 +347,6 @@ def test_a_long_text_is_kept_in_few_pieces_and_every_delta_is_counted() -> None:
     words = [f"word{number}\n" for number in range(3000)]
     played = play(*(think(word) for word in words), *(text(word) for word in words), finish())
     assert played.said == [("reasoning", "".join(words).strip()), ("text", "".join(words))]
-    counted = played.translator.lifecycle.pen.deltas
+    counted = played.translator.writer.deltas
     assert counted["response.reasoning_text.delta"] == len(played.deltas("reasoning_text")) >= 2999
     assert counted["response.output_text.delta"] == len(played.deltas("output_text")) >= 3000

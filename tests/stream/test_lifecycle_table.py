@@ -7,27 +7,63 @@ from typing import get_args
 import pytest
 
 from proxy.stream import lifecycle
-from proxy.stream.lifecycle import TABLE
+from proxy.stream.lifecycle import TABLE, Guarded, State, Transition
 from proxy.wire import deltas
 from scripts.lifecycle_diagram import BEGIN, END, TARGET, section, updated
 
-#: All kinds of deltas: the vocabulary, and two that are told apart by what is in them.
-KINDS = {*get_args(deltas.Delta), lifecycle.Blank, lifecycle.ForbiddenCall}
+# All kinds of deltas: the vocabulary, two that are told apart by what is in them, and the ends of a stream.
+KINDS = {*get_args(deltas.Delta), lifecycle.Blank, lifecycle.ForbiddenCall, *get_args(lifecycle.End)}
+
+
+def transitions(state: State, kind: type) -> list[Transition]:
+    transition = TABLE[state][kind]
+    return [transition.then, transition.otherwise] if isinstance(transition, Guarded) else [transition]
+
+
+ALL = [(state, kind, transition) for state, row in TABLE.items() for kind in row for transition in transitions(state, kind)]
+
+
+def names(transition: Transition) -> list[str]:
+    return [action.__name__ for action in transition.actions]
 
 
 def test_every_state_knows_what_to_do_with_every_delta() -> None:
     assert set(TABLE) == set(get_args(lifecycle.State))
     assert {state: set(row) for state, row in TABLE.items()} == dict.fromkeys(TABLE, KINDS)
-    assert all(actions for row in TABLE.values() for actions in row.values())
+    assert all(transition.target in TABLE for _, _, transition in ALL)
+
+
+def test_only_behind_the_end_nothing_is_done() -> None:
+    ignored = {(state, kind) for state, kind, transition in ALL if not transition.actions}
+    nothing_to_close = {("idle", lifecycle.Stop), ("idle", lifecycle.Cut)}
+    assert ignored == nothing_to_close | {("ended", kind) for kind in KINDS}
+
+
+def test_every_state_is_reached_and_only_the_last_one_is_never_left() -> None:
+    ways = {(state, transition.target) for state, _, transition in ALL if state != transition.target}
+    assert {target for _, target in ways} == set(TABLE)
+    assert set(TABLE) - {state for state, _ in ways} == {"ended"}
+
+
+def test_an_end_leads_to_the_end() -> None:
+    """Check the targets of the ends: after a call, what was held behind it comes first."""
+    found = {(state, kind): transition.target for state, kind, transition in ALL if kind in get_args(lifecycle.End)}
+    assert {key for key, target in found.items() if target != "ended"} == {("call", lifecycle.Stop)}
+    assert found["call", lifecycle.Stop] == "idle"
 
 
 def test_one_item_is_closed_before_another_opens() -> None:
-    """In the table itself: from any state but idle an opening action stands behind a closing one."""
-    for state, row in TABLE.items():
-        for actions in row.values():
-            names = [action.__name__ for action in actions]
-            for opening in [name for name in names if name.startswith("_open")]:
-                assert state == "idle" or "_close_item" in names[: names.index(opening)]
+    """Check in the table itself that an opening action stands behind a closing one, except in `idle`."""
+    for state, _, transition in ALL:
+        closing = "_close_call" if state == "call" else "_close_item"
+        for opening in [name for name in names(transition) if name.startswith("_open")]:
+            assert state == "idle" or closing in names(transition)[: names(transition).index(opening)]
+
+
+def test_an_item_that_opens_is_the_state_that_follows() -> None:
+    opens = {"_open_reasoning": "reasoning", "_open_text": "text", "_open_refusal": "refusal", "_open_call": "call"}
+    for _, _, transition in ALL:
+        assert [opens[name] for name in names(transition) if name in opens] in ([], [transition.target])
 
 
 def test_the_document_shows_the_table() -> None:

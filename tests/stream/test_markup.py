@@ -300,7 +300,7 @@ def test_a_marker_spelled_with_ordinary_tokens_is_text() -> None:
 
 
 def test_ids_may_come_before_their_text() -> None:
-    """A server with stop strings holds text back: the id of a marker arrives with an empty delta."""
+    """Read a server with stop strings, which holds text back: the id of a marker arrives with an empty delta."""
     knowing = markup(marker_ids=IDS, opened=True)
     pieces = [token("Hm", 9), token("", 2), token("</think>", 9), token("So", 9), token(".", 9), finish()]
     assert raw(*pieces, markup=knowing).said == [("reasoning", "Hm"), ("text", "So.")]
@@ -311,12 +311,12 @@ def entry(content: str, **fields: Any) -> dict[str, Any]:
 
 
 def spoken(*tokens: str) -> bytes:
-    """A chunk of so many tokens with their log probabilities."""
+    """Return a chunk of these tokens with their log probabilities."""
     return text("".join(tokens), logprobs={"content": [entry(one) for one in tokens]})
 
 
 def probable(seen: Play) -> list[list[str]]:
-    """For each message of the response, the tokens whose log probabilities it has."""
+    """Return, for each message of the response, the tokens whose log probabilities it has."""
     messages = [item for item in seen.response["output"] if item["type"] == "message"]
     return [[one["token"] for one in item["content"][0]["logprobs"]] for item in messages]
 

@@ -25,7 +25,7 @@ STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
 TOKENIZER = STREAMS.parent / "tinymodel" / "model" / "tokenizer.json"
 pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 
-#: Markup of the recording -> names of the parsers for reasoning and calls.
+# Markup of the recording -> names of the parsers for reasoning and calls.
 PARSERS: dict[str, tuple[str | None, str | None]] = {
     "hermes": ("qwen3", "hermes"),
     "xml": ("qwen3", "qwen3_coder"),
@@ -41,9 +41,9 @@ PARSERS: dict[str, tuple[str | None, str | None]] = {
     "pythonic": (None, "pythonic"),
     "seed": ("seed_oss", "seed_oss"),
 }
-#: Setting -> which of the two the gateway parses.
+# Setting -> which of the two the gateway parses.
 SETTINGS = {"raw": (True, True), "raw_interval": (True, True), "tools_only": (True, False), "reasoning_only": (False, True)}
-#: Answers without a thought that the server took for one, and a second thought that it took for text.
+# Answers without a thought that the server took for one, and a second thought that it took for text.
 MISLABELLED = {
     "hello.0",
     "json.0",
@@ -78,7 +78,7 @@ def mislabelled(recording: Recording) -> bool:
 
 
 def cut_calls(recording: Recording) -> bool:
-    """The stream was cut, and inside a call."""
+    """Tell whether the stream was cut inside a call."""
     items = recording.entry["expected"]["items"]
     return bool(items) and items[-1]["kind"] == "call" and bool(items[-1].get("incomplete"))
 
@@ -90,9 +90,11 @@ def marker_ids() -> dict[str, int]:
 
 
 def markup_for(recording: Recording, *, names: tuple[str | None, str | None] | None = None, ids: bool = False) -> Markup:
-    """A parser for one playing of the stream. `ids`: it knows which markers are single tokens."""
-    parses, (reasoning, tools) = SETTINGS[recording.setting], names or PARSERS[recording.entry["format"]]
-    reasoning, tools = reasoning if parses[0] else None, tools if parses[1] else None
+    """Return a parser for one play of the stream. `ids`: it knows which markers are single tokens."""
+    parses = SETTINGS[recording.setting]
+    reasoning, tools = names or PARSERS[recording.entry["format"]]
+    reasoning = reasoning if parses[0] else None
+    tools = tools if parses[1] else None
     functions = [tool["function"] for tool in recording.entry["request"].get("tools", ())]
     known = {marker: marker_ids()[marker] for marker in formats.markers(reasoning, tools) if marker in marker_ids()}
     return Markup(
@@ -118,7 +120,7 @@ def chunks(recording: Recording) -> list[bytes]:
 
 
 def twin(recording: Recording) -> Recording | None:
-    """The same stream of a server that parsed it, and parsed it right."""
+    """Return the same stream of a server that parsed it, and parsed it right."""
     setting = recording.entry["format"] + ("_interval" if recording.setting == "raw_interval" else "")
     name = recording.name.replace(f".{recording.entry['format']}", "")
     return parsed_right().get(f"{setting}/{name}")
@@ -133,7 +135,7 @@ def parsed_right() -> dict[str, Recording]:
 
 
 def test_no_recording_is_left_out() -> None:
-    """345 streams of four settings; the list of those that cannot come out right names only what is there."""
+    """Count the streams: 345 of four settings; the list of those that cannot come out right names only what is there."""
     assert len(raw_recordings()) == 345
     assert {recording.name for recording in raw_recordings() if mislabelled(recording)} == MISLABELLED
     assert {recording.entry["format"] for recording in raw_recordings()} == set(PARSERS)
@@ -181,10 +183,12 @@ def test_the_names_may_be_auto(recording: Recording) -> None:
 def test_a_server_that_parses_right_gives_the_same_items(recording: Recording) -> None:
     of_the_server = twin(recording)
     assert of_the_server is not None
-    ours, theirs = output_of(parsed(recording)), output_of(played(ident(of_the_server)))
+    ours = output_of(parsed(recording))
+    theirs = output_of(played(ident(of_the_server)))
     if recording.cut:  # how much of a cut item is out depends on who held what back
         assert [shape(said) for said in ours] == [shape(said) for said in theirs]
-        ours, theirs = ours[:-1], theirs[:-1]
+        ours = ours[:-1]
+        theirs = theirs[:-1]
     assert ours == theirs
 
 

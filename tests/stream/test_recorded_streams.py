@@ -21,14 +21,14 @@ from tests.stream.play import Play, Said, play, substance, translate
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
 pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 
-#: No parser on the server: markup in the content, the business of `formats/`.
+# No parser on the server: markup in the content, the business of `formats/`.
 RAW = {"raw", "raw_interval"}
 
-#: Text before a thought, or without one: these parsers take the beginning of every answer as reasoning.
+# Text before a thought, or without one: these parsers take the beginning of every answer as reasoning.
 _NO_THOUGHT = "hello.0 json.0 parallel.0 parallel.0.cut-second_call parallel.1 think_text_tool.1 write_file.0"
-#: A second thought behind the text: these parsers know one.
+# A second thought behind the text: these parsers know one.
 _SECOND_THOUGHT = "rethink.0"
-#: Setting -> the streams in which the server did not send what the model said.
+# Setting -> the streams in which the server did not send what the model said.
 MISLABELLED = {
     "glm": "hello.0 parallel.0",
     "hermes": f"{_NO_THOUGHT} {_SECOND_THOUGHT} parallel.0.cont parallel.0.ids parallel.0.logprobs"
@@ -80,7 +80,7 @@ def recordings() -> list[Recording]:
 
 
 def short_ones() -> list[Recording]:
-    """A dozen short streams, no two of one setting and one scenario, with calls and with cuts among them."""
+    """Return a dozen short streams, no two of one setting and one scenario, with calls and with cuts among them."""
     chosen: dict[tuple[str, str], Recording] = {}
     for recording in sorted(recordings(), key=lambda recording: len(recording.data)):
         if recording.setting.endswith("_interval") and not recording.name.startswith("empty"):
@@ -100,7 +100,7 @@ def every_recording() -> pytest.MarkDecorator:
 
 
 def sent(data: bytes) -> list[Said]:
-    """What the server sent, in order, calls by their index; a text of white space alone is a separator, not an item."""
+    """Return what the server sent, in order, calls by their index; a text of white space alone is a separator, not an item."""
     said: list[list[str]] = []
     calls: dict[int, list[str]] = {}
     for kind, index, piece in _pieces(data):
@@ -142,7 +142,7 @@ def comparable(kind: str, *values: str) -> Said:
 
 
 def agrees(said: Said, item: dict[str, Any]) -> bool:
-    """Whether an item of the output is the expected one. What was cut is a beginning of it, and says so."""
+    """Tell whether an item of the output is the expected one. An item that was cut is a beginning of it, and says so."""
     kind, *values = said
     if kind != item["kind"]:
         return False
@@ -173,7 +173,7 @@ def output_of(playing: Play) -> list[Said]:
 
 
 def test_no_recording_is_left_out() -> None:
-    """445 streams of 18 settings, and every entry of the list of mislabelled ones exists."""
+    """Count the streams: 445 of 18 settings; every entry of the list of mislabelled ones exists."""
     assert len({recording.setting for recording in recordings()}) == 18
     assert len(recordings()) == 445
     assert sum(recording.mislabelled for recording in recordings()) == 97

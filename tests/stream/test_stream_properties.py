@@ -27,11 +27,11 @@ from tests.stream.play import (
     translate,
 )  # fmt: skip
 
-#: A delta in short: `("text", piece)`, `("call", number)` for a beginning, `("arguments", number, piece)`.
+# A delta in short: `("text", piece)`, `("call", number)` for a beginning, `("arguments", number, piece)`.
 Delta = tuple[Any, ...]
 
 FIELDS = {"reasoning": "reasoning", "text": "content", "refusal": "refusal"}
-#: Order of the fields within a chunk.
+# Order of the fields within a chunk.
 RANK = {"reasoning": 0, "text": 1, "refusal": 2, "call": 3, "arguments": 3}
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
 
@@ -60,7 +60,7 @@ def parts(draw: st.DrawFn, whole: str, most: int = 4) -> list[str]:
 
 
 def numbered(deltas: list[Delta]) -> list[Delta]:
-    """The calls counted in the order of their beginnings, as servers do."""
+    """Return the calls counted in the order of their beginnings, as servers do."""
     order: dict[int, int] = {}
     for delta in deltas:
         if delta[0] == "call":
@@ -72,7 +72,7 @@ def numbered(deltas: list[Delta]) -> list[Delta]:
 
 
 def chunks(deltas: list[Delta], breaks: list[bool] | None = None) -> list[bytes]:
-    """Each delta in a chunk of its own; with `breaks` as many together as the order within a chunk permits and they let."""
+    """Return each delta in a chunk of its own; with `breaks`, as many together as they and the order in a chunk permit."""
     groups: list[list[Delta]] = []
     for number, delta in enumerate(deltas):
         joins = breaks is not None and not breaks[number % len(breaks)]
@@ -99,7 +99,7 @@ def chunk_of(group: list[Delta]) -> bytes:
 
 
 def meant(deltas: list[Delta]) -> list[Said]:
-    """The items in the order in which they begin. Texts without the white space around them, calls with all arguments."""
+    """Return the items in the order in which they begin: texts without white space around them, calls with all arguments."""
     items: list[list[Any]] = []
     calls: dict[int, list[Any]] = {}
     for kind, *values in deltas:
@@ -197,14 +197,14 @@ def test_keep_alives_and_a_broken_connection_at_any_time(deltas: list[Delta], be
             out.append(playing.fail(server_error("lost")))
         out.append(playing.feed(piece))
     out += [playing.finish(), playing.keep_alive(), playing.fail(server_error("late"))]
-    stream = b"".join(out)
+    stream = b"".join([*out, playing.terminal()])
     assert check_stream(stream) == []
     assert playing.status == ("failed" if end <= len(chunks(deltas)) else "completed")
     assert is_beginning(output(stream), meant(deltas), whole=playing.status == "completed")
 
 
 def is_beginning(said: list[Said], whole_output: list[Said], *, whole: bool) -> bool:
-    """All items but the last are as meant; the last may be cut if it says so, or be incomplete out of caution."""
+    """Tell whether all items but the last are as meant; the last may be cut if it says so, or be incomplete out of caution."""
     if whole:
         return said == whole_output
     *before, last = said or [()]

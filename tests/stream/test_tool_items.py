@@ -17,7 +17,7 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n-print(\"old\")\n+print('\u00e9
 
 
 def custom(*pieces: str, reason: str = "tool_calls", **options: Any) -> Play:
-    """A call of the custom tool, its arguments in these pieces."""
+    """Play a call of the custom tool, its arguments in these pieces."""
     return play(call(0, "a", "patch"), *(arguments(0, piece) for piece in pieces if piece), finish(reason), **options)
 
 

@@ -54,7 +54,7 @@ def declared(tools: list[Item], namespace: str | None = None) -> list[Declared]:
 
 @cache
 def requests() -> dict[str, str]:
-    """The bodies with tools, by the beginning of the capture's name; one that continues another is of no use alone."""
+    """Return the bodies with tools, by the beginning of the capture's name; one that continues another is of no use alone."""
     found = {}
     for path in sorted(FOLDER.glob("*.json")):
         body = json.loads(path.read_bytes()).get("body")
@@ -64,7 +64,7 @@ def requests() -> dict[str, str]:
 
 
 def lists_of(body: Item) -> list[Item]:
-    """All tools of a request, from wherever they are declared."""
+    """Return all tools of a request, from wherever they are declared."""
     return [tool for place in (body, *body["input"]) for tool in place.get("tools") or []]
 
 
@@ -101,7 +101,7 @@ def test_every_tool_makes_the_round_trip(capture: str) -> None:
 
 
 def called(plan: ChatRequest, chat_name: str, arguments: str) -> Item:
-    """The item for a call, as the client of the capture gets it."""
+    """Return the item for a call, as the client of the capture gets it."""
     played = play(
         call(0, "call_1", chat_name, arguments),
         finish("tool_calls"),
@@ -123,7 +123,7 @@ def called(plan: ChatRequest, chat_name: str, arguments: str) -> Item:
 
 
 def shown_again(body: Item, item: Item, chat_name: str, arguments: str) -> None:
-    """The next request, in which the item comes back with what the tool said."""
+    """Return the next request, in which the item comes back with the tool's output."""
     answer: Item = {"type": f"{item['type']}_output", "call_id": item["call_id"], "output": "It went well."}
     if item["type"] == "tool_search_call":
         answer = {

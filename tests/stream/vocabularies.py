@@ -53,7 +53,7 @@ def _sentence_piece(
 
 @cache
 def vocabulary(kind: str) -> Tokenizer:
-    """One of `KINDS` or `PREFIXED`."""
+    """Return one of `KINDS` or `PREFIXED`."""
     replace = normalizers.Replace(" ", "▁")
     match kind:
         case "gpt2":
@@ -75,14 +75,14 @@ def vocabulary(kind: str) -> Tokenizer:
     raise KeyError(kind)
 
 
-#: Tokenizers that put nothing before a text.
+# Tokenizers that put nothing before a text.
 KINDS = ("gpt2", "llama3", "qwen3", "deepseek", "mistral", "gemma")
-#: Tokenizers that put a space before a text which has none.
+# Tokenizers that put a space before a text which has none.
 PREFIXED = ("metaspace with prefix", "llama2")
 
 
 def encoder(kind: str) -> Encode:
-    """The tokenizer's `encode`, without special tokens."""
+    """Return the tokenizer's `encode`, without special tokens."""
     tokenizer = vocabulary(kind)
 
     def encode(text: str) -> Encoding:

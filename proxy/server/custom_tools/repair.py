@@ -101,7 +101,7 @@ class InputRepair:
             if not item.startswith('{"type":"custom_tool_call"') or '"status":"completed"' not in item:
                 continue
             call = json.loads(item)
-            grammar = _grammar_of(options, call["name"], call.get("namespace"))
+            grammar = options.grammar_of(call["name"], call.get("namespace"))
             if grammar is not None:
                 result = await self._checker.check(grammar, call["input"])
                 self._count(call["name"], result.outcome, result.reason)
@@ -171,15 +171,6 @@ class InputRepair:
         if not choices or choices[0].finish_reason != "stop":
             return ""
         return choices[0].message.content or ""
-
-
-def _grammar_of(options: StreamOptions, name: str, namespace: str | None) -> Grammar | None:
-    """Return the grammar of the client's custom tool of this name."""
-    for chat_name, grammar in options.grammars.items():
-        target = options.tools[chat_name]
-        if (target.name, target.namespace) == (name, namespace):
-            return grammar
-    return None
 
 
 def _prompt(name: str, grammar: Grammar, text: str, problem: str) -> str:

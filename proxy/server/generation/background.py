@@ -85,11 +85,12 @@ class Run:
         events = translator.queue() if self.record.background else translator.start()
         self._creation.log.sent(events)
         record = started_record(self.record, translator)
+        snapshot = translator.response()
         row = EventRow(0, translator.next_number, events)
         await self._store.save(record, Running(worker, time.time() + SILENCE), row)
         self._stored = row.next
         self._start_writing()
-        return translator.first_json
+        return snapshot
 
     async def run(self, generation: Generation) -> None:
         """Take the response to its end, and store what came of it, however long the store may be gone."""

@@ -434,7 +434,7 @@ def shutting_down() -> ApiError:
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
     try:
-        translator.accounts.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+        translator.tokens.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
     except ApiError as error:  # pictures, or no template: the usage stays unknown
         fields = logs.fields(response_id=translator.response_id, reason=error.message)
         logs.logger().debug("input not counted", extra=fields)

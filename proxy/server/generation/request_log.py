@@ -224,13 +224,13 @@ class RequestLog:
         if lifecycle.usage is not None:
             for kind in ("input", "cached", "output"):
                 metrics.count(metrics.tokens, model, kind, amount=getattr(lifecycle.usage, kind) or 0)
-        self._tokens_by_kind = translator.accounts.by_kind()
+        self._tokens_by_kind = translator.tokens.by_kind()
         for kind, tokens in self._tokens_by_kind.items():
             metrics.count(metrics.tokens, model, kind, amount=tokens)
-        if translator.accounts.disagrees:
+        if translator.tokens.disagrees:
             metrics.count(metrics.disagreements, model)
-        metrics.count_all(metrics.items, lifecycle.pen.items)
-        metrics.count_all(metrics.events, lifecycle.pen.deltas)
+        metrics.count_all(metrics.items, translator.writer.items)
+        metrics.count_all(metrics.events, translator.writer.deltas)
         metrics.count_all(metrics.repairs, translator.repairs)
         if translator.malformed:
             metrics.count(metrics.malformed, amount=translator.malformed)
@@ -274,7 +274,7 @@ class RequestLog:
             "output_tokens": usage.output if usage is not None else None,
             "reasoning_tokens": self._tokens_by_kind.get("reasoning"),
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
-            "items": sum(lifecycle.pen.items.values()) if lifecycle is not None else None,
+            "items": sum(translator.writer.items.values()) if translator is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
             "status": self._error.status if self._error is not None else None,
             "code": error.code or error.type if error is not None else None,
@@ -307,5 +307,5 @@ def _tokens_of(translator: Translator | None) -> int:
         return 0
     usage = translator.lifecycle.usage
     if usage is None or usage.output is None:
-        return max(translator.chunks, sum(translator.accounts.by_kind().values()))
+        return max(translator.chunks, sum(translator.tokens.by_kind().values()))
     return usage.output + (usage.input or 0)

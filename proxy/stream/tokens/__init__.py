@@ -1,1 +1,1 @@
-"""Counting tokens."""
+"""Counting the tokens of a response."""

@@ -1,4 +1,4 @@
-"""Counts the tokens of text that arrives in pieces. The tokenizer is given.
+"""Counting the tokens of text that arrives in pieces, with a tokenizer that is given.
 
 A tokenizer encodes whole texts: two halves encoded apart may give other tokens than the two together. What makes it possible
 to work in pieces are *seams*: places where the tokens before are settled whatever follows, and where the rest, encoded by
@@ -16,19 +16,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+# `other`: tokens that belong to no item, such as markers, channel headers and the end token.
 Kind = Literal["reasoning", "text", "refusal", "tool_arguments", "other"]
-#: `other`: tokens that belong to no item, such as markers, channel headers and the end token.
 KINDS: tuple[Kind, ...] = ("reasoning", "text", "refusal", "tool_arguments", "other")
 
-#: Characters encoded at once: enough to make the cost of a call small, few enough for a fraction of a millisecond.
+# Characters encoded at once: enough to make the cost of a call small, few enough for a fraction of a millisecond.
 _BATCH = 384
-#: A text without any seam is cut at this length all the same: two tokens may then be counted where there is one.
+# A text without any seam is cut at this length all the same: two tokens may then be counted where there is one.
 _LIMIT = 4 * _BATCH
-#: Characters to the right that settle a boundary which is not between words: more than a word, or a syllable, has.
+# Characters to the right that settle a boundary which is not between words: more than a word, or a syllable, has.
 _LOOKAHEAD = 48
-#: The same within a repetition (a rule of dashes, an indentation): vocabularies have tokens of up to 128 equal characters.
+# The same within a repetition (a rule of dashes, an indentation): vocabularies have tokens of up to 128 equal characters.
 _REPETITION = 160
-#: Characters from the end of a batch within which a seam is sought, and how many boundaries are tried.
+# Characters from the end of a batch within which a seam is sought, and how many boundaries are tried.
 _REACH = 224
 _TRIES = 8
 
@@ -49,7 +49,7 @@ class Encoding(Protocol):
     def __len__(self) -> int: ...
 
 
-#: Encodes a text without adding anything to it (no prefix space, no start token).
+# Encodes a text without adding anything to it (no prefix space, no start token).
 Encode: TypeAlias = Callable[[str], Encoding]
 
 
@@ -63,7 +63,8 @@ class Cut(NamedTuple):
 def cut(encode: Encode, text: str) -> Cut | None:
     """Cut the text at its last seam; None if none is found near its end."""
     encoding = encode(text)
-    ids, offsets = encoding.ids, encoding.offsets
+    ids = encoding.ids
+    offsets = encoding.offsets
     for count in _boundaries(text, encoding, offsets):
         at = offsets[count - 1][1]
         if encode(text[at:]).ids == ids[count:]:
@@ -72,9 +73,10 @@ def cut(encode: Encode, text: str) -> Cut | None:
 
 
 def _cut_anyway(encode: Encode, text: str) -> Cut:
-    """Cut a text that has no seam, some way before its end."""
+    """Cut a text that has no seam some way before its end."""
     encoding = encode(text)
-    ids, offsets = encoding.ids, encoding.offsets
+    ids = encoding.ids
+    offsets = encoding.offsets
     for count in range(len(ids) - 1, 0, -1):
         if 0 < offsets[count - 1][1] <= len(text) - _LOOKAHEAD:
             return Cut(ids[:count], offsets[count - 1][1])
@@ -82,7 +84,8 @@ def _cut_anyway(encode: Encode, text: str) -> Cut:
 
 
 def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Places worth trying, as the number of tokens before: those between words first, then the others, the last ones first."""
+    """Yield places worth trying, as the number of tokens before: those between words first, then the others, the last ones
+    first."""
     end = len(text)
     edges: list[int] = []
     inner: list[int] = []
@@ -108,17 +111,17 @@ def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]
 
 
 def _between_words(text: str, at: int) -> bool:
-    """A single space, and no white space on either side of it."""
+    """Tell whether there is a single space at this place, with no white space on either side of it."""
     return text[at] == " " and at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace()
 
 
 def _repeats(text: str, at: int) -> bool:
-    """The same character, or the same two, on both sides."""
+    """Tell whether the same character, or the same two, stand on both sides."""
     return text[at - 1] == text[at] or (at > 1 and text[at - 2 : at] == text[at : at + 2])
 
 
 class _Run:
-    """A text of one kind, tokenized by itself. `size` is the number of characters not counted yet."""
+    """A text of one kind, tokenized by itself. `size` is the number of characters not yet counted."""
 
     __slots__ = ("kind", "pieces", "size", "window")
 
@@ -148,18 +151,18 @@ class TokenMeter:
     """
 
     def __init__(self, encode: Encode | None = None) -> None:
-        """`encode` is needed for `feed` alone."""
+        """Begin at zero. `encode` is needed for `feed` alone."""
         self._encode = encode
         self._counts: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         self._runs: deque[_Run] = deque()  # the last one is open
         self._open: _Run | None = None
 
     def count(self, kind: Kind, tokens: int) -> None:
-        """So many tokens are of this kind."""
+        """Add tokens of this kind."""
         self._counts[kind] += tokens
 
     def feed(self, kind: Kind, text: str) -> None:
-        """The next piece of text. Raises `ValueError` if there is no tokenizer."""
+        """Add the next piece of text. Raises `ValueError` if there is no tokenizer."""
         run = self._open
         if run is None or run.kind != kind:
             run = self._begin(kind)
@@ -169,7 +172,7 @@ class TokenMeter:
             self._work()
 
     def split(self) -> None:
-        """What comes next is not joined with what came before, though it may be of the same kind: another item begins."""
+        """Begin another item: its text is not joined with the text before, though both may be of the same kind."""
         self._open = None
 
     @property
@@ -178,7 +181,7 @@ class TokenMeter:
         return sum(run.size for run in self._runs)
 
     def totals(self) -> dict[Kind, int]:
-        """Tokens of each kind, of all that came so far, as if the text ended here (it may go on)."""
+        """Return the tokens of each kind so far, as if the text ended here (it may go on)."""
         while self._runs and (self._runs[0] is not self._open or self._runs[0].size >= self._runs[0].window):
             self._work()
         totals = dict(self._counts)
@@ -188,7 +191,7 @@ class TokenMeter:
 
     def _begin(self, kind: Kind) -> _Run:
         if self._encode is None:
-            raise ValueError("this meter has no tokenizer: it can count and nothing else")
+            raise ValueError("this meter has no tokenizer: it can only count")
         self._open = run = _Run(kind)
         self._runs.append(run)
         return run

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.compactor import Compactor
 from proxy.stream.options import StreamOptions
+from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 
 
@@ -18,19 +18,19 @@ def chunk(finish: str | None = None, **delta: Any) -> bytes:
     return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
 
 
-def compactor() -> Compactor:
-    options = StreamOptions(response_id="resp_1", model="m")
-    return Compactor(options, lambda: 1.0, lambda text: f"sealed({text})")
+def new_translator() -> Translator:
+    options = StreamOptions(response_id="resp_1", model="m", compaction=lambda text: f"sealed({text})")
+    return Translator(options, lambda: 1.0)
 
 
 def play(*chunks: bytes, queued: bool = False, kept_alive: bool = False) -> list[dict[str, Any]]:
-    translator = compactor()
+    translator = new_translator()
     stream = translator.queue() if queued else b""
     stream += translator.start()
     for data in chunks:
         stream += translator.feed(data)
         stream += translator.keep_alive() if kept_alive else b""
-    stream += translator.finish()
+    stream += translator.finish() + translator.terminal()
     assert [broken.rule for broken in check_stream(stream, unfinished_allowed=True) if broken.rule != "fields"] == []
     lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
     return [json.loads(line) for line in lines]
@@ -64,7 +64,8 @@ def test_without_a_summary_it_fails(chunks: list[bytes]) -> None:
 
 
 def test_it_can_be_failed() -> None:
-    translator = compactor()
+    translator = new_translator()
     translator.start()
     translator.feed(chunk(content="x"))
-    assert b"event: response.failed" in translator.fail(server_error("gone"))
+    assert translator.fail(server_error("gone")) == b""
+    assert b"event: response.failed" in translator.terminal()

@@ -1,4 +1,4 @@
-"""The short way of the usual chunk ends where the long one does."""
+"""The fast path of the usual chunk gives what the ordinary one gives."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def event(delta: dict[str, Any], *, created: int = 0, ascii_only: bool = False, 
 
 
 def outcome(reads: list[bytes]) -> tuple[Any, int]:
-    """The output of the response, and the number of chunks counted."""
+    """Return the output of the response, and the number of chunks counted."""
     translator = Translator(StreamOptions("resp_1", "m"), lambda: 0.0)
     translator.start()
     for data in reads:
         translator.feed(data)
     translator.feed(event({}, finish_reason="stop") + b"data: [DONE]\n\n")
-    return json.loads(translator.response_json)["output"], translator.chunks
+    return json.loads(translator.response())["output"], translator.chunks
 
 
 def cut(stream: bytes, places: list[float]) -> list[bytes]:
@@ -73,7 +73,7 @@ def test_half_a_surrogate_pair_finds_its_other_half() -> None:
 
 
 def test_a_chunk_that_goes_on_behind_the_text_is_not_taken_for_a_usual_one() -> None:
-    """Only the text may differ: a quotation mark inside of it ends it."""
+    """Check that only the text may differ: a quotation mark inside of it ends it."""
     sly = b'data: {"choices":[{"delta":{"content":"x","refusal":"no"}}]}\n\n'
     usual = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
     kinds = [part["type"] for item in outcome([usual, usual, usual, sly, sly])[0] for part in item["content"]]

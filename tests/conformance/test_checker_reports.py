@@ -132,7 +132,7 @@ VALUES: list[Any] = [None, True, 0, -1, 3, 1.5, "", "x", "completed", [], {}, [N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_event_can_make_the_checker_fail(seed: int) -> None:
-    """Any field of any event, at any depth, with a value of any JSON type."""
+    """Change any field of any event, at any depth, to a value of any JSON type."""
     chance = random.Random(seed)
     for _ in range(20):
         events = good()

@@ -23,7 +23,7 @@ def sent_by(playing: Translator, pieces: list[bytes]) -> bytes:
 
 
 def ending(sent: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The events that close what is open, and its item."""
+    """Return the events that close what is open, and its item."""
     number = sent.count(b"\n\n")
     events, items = close_open_item(sent, number)
     assert [event["sequence_number"] for event in events_of(b"".join(events))] == list(range(number, number + len(events)))
@@ -31,7 +31,7 @@ def ending(sent: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def whole(sent: bytes) -> bytes:
-    """The stream with its end."""
+    """Return the stream with its end."""
     events, items = close_open_item(sent, sent.count(b"\n\n"))
     done = [event["item"] for event in events_of(sent) if event["type"] == "response.output_item.done"]
     number = sent.count(b"\n\n") + len(events)
@@ -62,7 +62,8 @@ def whole(sent: bytes) -> bytes:
 def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], summary: bool, name: str) -> None:
     playing = new_translator(summary=summary, logprobs=True, reasoning_event=name)
     sent = sent_by(playing, pieces)
-    *events, failed = events_of(playing.fail(server_error("gone")))
+    events = events_of(playing.fail(server_error("gone")))
+    (failed,) = events_of(playing.terminal())
     closing, items = ending(sent)
     assert closing == events
     assert [*json.loads(f"[{','.join(playing.output)}]")][len(playing.output) - len(items) :] == items

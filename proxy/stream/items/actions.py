@@ -1,4 +1,4 @@
-"""The arguments of a function become the action object of a typed call item (`local_shell_call`, `shell_call`, ...)."""
+"""Function arguments become the action object of a typed call item (`local_shell_call`, `shell_call`, ...)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from proxy.wire.tools import ToolTarget
 
 
 def action_json(target: ToolTarget, arguments: str) -> str | None:
-    """The members that carry the action in an item of the tool's type, as JSON; None if the arguments do not fit."""
+    """Return the JSON members that carry the action in an item of the tool's type; None if the arguments do not fit."""
     try:
         value: Any = json.loads(arguments)
         members = _members(target, value) if isinstance(value, dict) else None
         if members is not None:
             members.encode()
-    except (ValueError, RecursionError):  # no JSON, or nothing that can be sent (half a surrogate pair)
+    except (ValueError, RecursionError):  # not JSON, or half a surrogate pair, which cannot be sent
         return None
     return members
 
@@ -64,7 +64,8 @@ def _apply_patch(value: dict[str, Any]) -> str | None:
     operation = value.get("operation", value)
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         return None
-    kind, diff = operation.get("type"), operation.get("diff")
+    kind = operation.get("type")
+    diff = operation.get("diff")
     if kind == "delete_file":
         return f'"operation":{json_text({"type": kind, "path": operation["path"]})}'
     if kind not in {"create_file", "update_file"} or not isinstance(diff, str):

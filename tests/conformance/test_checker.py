@@ -92,14 +92,14 @@ def test_a_good_stream_breaks_no_rule(name: str) -> None:
 
 
 def change(kind: str, nth: int = 0, **fields: Any) -> list[Event]:
-    """The good stream with other top-level fields in one event."""
+    """Return the good stream with other top-level fields in one event."""
     events = good()
     events[find(events, kind, nth)].update(fields)
     return events
 
 
 def change_inside(key: str, kind: str, nth: int = 0, **fields: Any) -> list[Event]:
-    """The good stream with other fields in the item, the part or the response of one event."""
+    """Return the good stream with other fields in the item, the part or the response of one event."""
     events = good()
     event = events[find(events, kind, nth)]
     event[key] = {**event[key], **fields}
@@ -135,7 +135,7 @@ def reread(text: str) -> list[Event]:
 
 
 def id_in_all_events(new: str) -> list[Event]:
-    """The message takes the id of another item, consistently."""
+    """Give the message the id of another item, consistently."""
     return reread(json.dumps(good()).replace('"msg_1"', f'"{new}"'))
 
 
@@ -156,10 +156,11 @@ def output_index_gap() -> list[Event]:
 
 
 def overlap() -> list[Event]:
-    """Two calls, the second added before the first is done."""
+    """Return two calls, the second added before the first is done."""
     events = script().call("{}").call("{}").end()
-    first_done, second_added = find(events, "output_item.done"), find(events, "output_item.added", 1)
-    events[first_done], events[second_added] = events[second_added], events[first_done]
+    done = find(events, "output_item.done")
+    added = find(events, "output_item.added", 1)
+    events.insert(added, events.pop(done))
     return renumber(events)
 
 
@@ -193,14 +194,14 @@ def name_comes_late() -> list[Event]:
 
 
 def part_is_of_another_kind() -> list[Event]:
-    """A message of reasoning text."""
+    """Return a message of reasoning text."""
     text = json.dumps(script().message("x").end())
     text = text.replace('"output_text"', '"reasoning_text"').replace("response.output_text", "response.reasoning_text")
     return reread(text)
 
 
 def another_family_of_events() -> list[Event]:
-    """What a known bridge does: a custom call whose input comes as function arguments."""
+    """Return what a known bridge sends: a custom call whose input comes as function arguments."""
     text = json.dumps(script().call("x", custom=True).end())
     text = text.replace("response.custom_tool_call_input", "response.function_call_arguments")
     events: list[Event] = json.loads(text)

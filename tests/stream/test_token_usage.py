@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.tokens.usage import Accounts
+from proxy.stream.tokens.usage import TokenCounter
 from proxy.wire.deltas import Usage
 from tests.stream.play import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 
@@ -45,20 +45,20 @@ def test_ids_count_each_kind_exactly() -> None:
         finish("tool_calls"),
         counted(9, 11),
     )
-    accounts = played.translator.accounts
-    assert accounts.by_kind() == {"reasoning": 3, "text": 3, "tool_arguments": 3, "other": 2}
-    assert not accounts.disagrees
+    counter = played.translator.tokens
+    assert counter.by_kind() == {"reasoning": 3, "text": 3, "tool_arguments": 3, "other": 2}
+    assert not counter.disagrees
     assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
 
 
 def test_ids_of_a_chunk_with_two_kinds_are_shared_by_length() -> None:
     played = play(with_ids([1, 2, 3, 4], reasoning="abc", content="d"), finish(), counted(1, 4))
-    assert played.translator.accounts.by_kind() == {"reasoning": 3, "text": 1}
+    assert played.translator.tokens.by_kind() == {"reasoning": 3, "text": 1}
 
 
 def test_a_backend_that_counts_in_another_way_is_noticed() -> None:
     played = play(with_ids([1, 2], content="Hello"), finish(), counted(9, 3))
-    assert played.translator.accounts.disagrees
+    assert played.translator.tokens.disagrees
     assert played.response["usage"]["output_tokens"] == 3  # what the backend says is what it bills
 
 
@@ -77,49 +77,56 @@ def test_a_tokenizer_counts_where_no_ids_come() -> None:
         call(1, "b", "weather"), arguments(1, '{"city": "Rome"}'),
         finish("tool_calls"), counted(5, 20), encode=Words,
     )  # fmt: skip
-    assert played.translator.accounts.by_kind() == {"reasoning": 3, "text": 2, "tool_arguments": 5, "other": 10}
+    assert played.translator.tokens.by_kind() == {"reasoning": 3, "text": 2, "tool_arguments": 5, "other": 10}
     assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
-    assert not played.translator.accounts.disagrees
+    assert not played.translator.tokens.disagrees
 
 
 def test_fewer_tokens_than_the_text_has_are_noticed() -> None:
-    assert play(text("one two three"), finish(), counted(1, 2), encode=Words).translator.accounts.disagrees
+    assert play(text("one two three"), finish(), counted(1, 2), encode=Words).translator.tokens.disagrees
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_backend_without_usage(known: bool) -> None:
     translator = new_translator(encode=Words)
-    translator.accounts.input_tokens = 12 if known else None
+    translator.tokens.input_tokens = 12 if known else None
     for piece in (think("one two"), text("three"), finish(), DONE):
         translator.feed(piece)
     assert translator.ended
     if known:
-        assert '"input_tokens":12' in translator.response_json
-        assert '"output_tokens":3' in translator.response_json
-        assert '"reasoning_tokens":2' in translator.response_json
+        assert '"input_tokens":12' in translator.response()
+        assert '"output_tokens":3' in translator.response()
+        assert '"reasoning_tokens":2' in translator.response()
     else:
-        assert '"usage":null' in translator.response_json
+        assert '"usage":null' in translator.response()
 
 
 def test_without_ids_and_tokenizer_the_reported_tokens_are_shared_out() -> None:
     played = play(think("abcd"), text("ab"), call(0, "a", "weather"), arguments(0, "{}"), finish("tool_calls"), counted(1, 8))
-    assert played.translator.accounts.by_kind() == {"reasoning": 4, "text": 2, "tool_arguments": 2}
+    assert played.translator.tokens.by_kind() == {"reasoning": 4, "text": 2, "tool_arguments": 2}
     assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 0  # an estimate is not reported
 
 
 def test_the_reasoning_that_is_reported_is_not_shared_out() -> None:
-    accounts = Accounts()
-    accounts.settle(Usage(1, 10, reasoning=7), {"reasoning": 100, "text": 1})
-    assert accounts.by_kind() == {"reasoning": 7, "text": 3}
+    counter = TokenCounter()
+    counter.complete_usage(Usage(1, 10, reasoning=7), {"reasoning": 100, "text": 1})
+    assert counter.by_kind() == {"reasoning": 7, "text": 3}
 
 
 def test_tokens_without_any_text_are_other() -> None:
-    accounts = Accounts()
-    accounts.settle(Usage(1, 2), {})
-    assert accounts.by_kind() == {"other": 2}
+    counter = TokenCounter()
+    counter.complete_usage(Usage(1, 2), {})
+    assert counter.by_kind() == {"other": 2}
 
 
 def test_nothing_is_known_of_a_stream_without_usage() -> None:
     played = play(text("Hello"), finish())
-    assert played.translator.accounts.by_kind() == {}
-    assert not played.translator.accounts.disagrees
+    assert played.translator.tokens.by_kind() == {}
+    assert not played.translator.tokens.disagrees
+
+
+def test_the_tokenizer_counts_chunks_of_the_fast_path_too() -> None:
+    reads = [*map(text, ["one", " two", " three", " four"]), text(" five") + text(" six") + finish(), counted(1, 6)]
+    played = play(*reads, encode=Words)
+    assert played.said == [("text", "one two three four five six")]
+    assert played.translator.tokens.by_kind() == {"text": 6}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from proxy.stream.clients import CODEX
-from proxy.stream.deferred_calls import JudgedTranslator
+from proxy.stream.deferred_calls import DeferredCalls
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar
 from tests.stream.play import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage
@@ -15,7 +16,7 @@ from tests.stream.play import DONE, NOW, Play, arguments, call, events_of, finis
 GRAMMARS = {"patch": Grammar("regex", "[a-z]+")}
 BROKEN = server_error("The connection to the backend broke in the middle of the answer.")
 
-#: What is to be said about an input: None to let it pass, or what shall take its place.
+# What is to be said about an input: None to let it pass, or what shall take its place.
 Judge = Callable[[str], str | None]
 
 
@@ -27,12 +28,12 @@ def shouting(text: str) -> str:
     return text.upper()
 
 
-def new(**fields: object) -> JudgedTranslator:
-    return JudgedTranslator(options(**{"grammars": GRAMMARS, "judged": True, **fields}), lambda: NOW)
+def new(**fields: object) -> Translator:
+    return Translator(options(**{"grammars": GRAMMARS, "judged": True, **fields}), lambda: NOW)
 
 
 def play(*pieces: bytes, judge: Judge = letting_pass, **fields: object) -> tuple[Play, list[tuple[str, str]]]:
-    """The play, and the calls about which there was a question."""
+    """Return the play, and the calls that waited for a verdict."""
     playing = new(**fields)
     out = [playing.start(), *(playing.feed(piece) for piece in pieces), playing.feed(DONE), playing.finish()]
     asked = []
@@ -148,7 +149,7 @@ def test_a_call_that_is_not_whole_fails_as_ever() -> None:
 
 @pytest.mark.parametrize("error", [BROKEN, server_error("The gateway is shutting down. Please try again.", 503)])
 def test_what_ends_the_stream_meanwhile_lets_the_inputs_pass(error: ApiError) -> None:
-    """The answer was complete before: nothing of it is lost because nobody could judge it."""
+    """Check that nothing is lost of an answer that was complete before, though nobody judged it."""
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + call(1, "b", "patch", '{"input": "y"}'))
     data += playing.feed(finish("tool_calls"))
@@ -192,15 +193,15 @@ def test_a_completion_without_a_stream() -> None:
 
 
 def test_the_grammar_of_a_tool_is_found_by_its_own_name() -> None:
-    assert new().grammar_of("patch", None) == GRAMMARS["patch"]
-    assert new().grammar_of("patch", "functions") is None
-    assert new().grammar_of("other", None) is None
+    assert new().options.grammar_of("patch", None) == GRAMMARS["patch"]
+    assert new().options.grammar_of("patch", "functions") is None
+    assert new().options.grammar_of("other", None) is None
 
 
 def test_a_defect_of_ours_ends_in_a_terminal_event(monkeypatch: pytest.MonkeyPatch) -> None:
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + finish() + DONE)
-    monkeypatch.setattr(type(playing.lifecycle), "judge", None)
+    monkeypatch.setattr(DeferredCalls, "judge", None)
     data += playing.judge(None)
     assert judged(data, playing).response["status"] == "failed"
     assert isinstance(playing.defect, TypeError)

@@ -25,19 +25,21 @@ WORDS = st.text("abcdefgh'.,(){}=\n\t 0129", max_size=60)
 CHINESE = st.text("这是一个测试模型的输出没有空格日本語テキストー，。、", min_size=1, max_size=900)
 LETTERS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=700)
 DIGITS = st.text("0123456789", min_size=1, max_size=500)
-#: Combining accents, Hangul in pieces, flags and families of emoji, odd white space.
+# Combining accents, Hangul in pieces, flags and families of emoji, odd white space.
 ODD = st.text("eéöa\u0301\u0308각\u1100\u1161👩\u200d👦🇨🇭\u00a0\u3000\r\n x", max_size=300)
 LINES = st.sampled_from(["-", "=", " ", "\n", "ab", "= ", "😀", "ー"])
 RULES = st.builds(lambda piece, times: piece * times, LINES, st.integers(1, 400))
 TEXTS = st.lists(st.one_of(st.sampled_from(PAGE), WORDS, CHINESE, LETTERS, DIGITS, ODD, RULES), max_size=8).map("".join)
 STEPS = st.lists(st.integers(1, 40), min_size=1, max_size=9)
-#: A fixed choice of examples: what is tested here must not depend on the day.
+# A fixed choice of examples: what is tested here must not depend on the day.
 steady = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def pieces_of(text: str, steps: list[int]) -> list[str]:
-    """The text, cut at these distances, over and over."""
-    pieces, at, turns = [], 0, deque(steps)
+    """Return the text, cut at these distances, over and over."""
+    pieces = []
+    at = 0
+    turns = deque(steps)
     while at < len(text):
         pieces.append(text[at : at + turns[0]])
         at += turns[0]
@@ -68,7 +70,8 @@ def test_the_count_is_that_of_the_whole_text(kind: str, text: str, steps: list[i
     "text", ["这是一个测试模型的输出没有空格" * 200, "-" * 3000, "word " * 900, "x" * 3000], ids=["cjk", "rule", "words", "x"]
 )
 def test_a_long_text_is_counted_in_batches_of_bounded_size(kind: str, text: str) -> None:
-    encode, sizes = encoder(kind), []
+    encode = encoder(kind)
+    sizes = []
 
     def watched(piece: str) -> Any:
         sizes[-1] += len(piece)
@@ -149,7 +152,7 @@ def test_totals_may_be_asked_for_in_the_middle() -> None:
 
 @pytest.mark.parametrize("kind", vocabularies.PREFIXED)
 def test_a_tokenizer_that_adds_a_space_is_off_by_a_few_at_most(kind: str) -> None:
-    """`proxy.backend.tokenizer.tokenizers` takes the prefix away; one that still has it does no worse than this."""
+    """Measure a tokenizer with its prefix, which `proxy.backend.tokenizer.tokenizers` takes away."""
     encode = encoder(kind)
     text = "这是一个测试，模型的输出没有空格。" * 300
     assert len(encode(text)) <= counted(encode, pieces_of(text, [2])) <= len(encode(text)) * 1.01
@@ -167,7 +170,7 @@ def test_characters_that_the_vocabulary_does_not_know_hold_nothing_up() -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> ModelTokenizer:
-    """The tokenizer of the model whose streams were recorded."""
+    """Return the tokenizer of the model whose streams were recorded."""
     file = SHARED / "tinymodel" / "model" / "tokenizer.json"
     if not file.exists():
         pytest.skip("the recorded streams are not beside the checkout")

@@ -1,0 +1,37 @@
+"""The answer to a compaction: whatever the model writes becomes one sealed `compaction` item."""
+
+from __future__ import annotations
+
+import json
+
+from proxy.stream.options import SealText
+from proxy.stream.writer import quote
+
+
+class Compaction:
+    """Makes the item of the summary that the model wrote; none of the model's own items are sent."""
+
+    __slots__ = ("_item_id", "_seal")
+
+    def __init__(self, response_id: str, seal: SealText) -> None:
+        self._item_id = f"cmp_{response_id.removeprefix('resp_')}"
+        self._seal = seal
+
+    def item(self, output: list[str]) -> str | None:
+        """Return the item as JSON, given that of the model's own items. None if the model wrote no text."""
+        summary = _text_of(output)
+        if not summary:
+            return None
+        sealed = quote(self._seal(summary))
+        return f'{{"type":"compaction","id":"{self._item_id}","encrypted_content":{sealed}}}'
+
+
+def _text_of(items: list[str]) -> str:
+    """Return the text of the messages; a model that only thought has at least thoughts."""
+    decoded = [json.loads(item) for item in items]
+    for kind, part_kind in (("message", "output_text"), ("reasoning", "reasoning_text")):
+        parts = [part for item in decoded if item["type"] == kind for part in item["content"]]
+        text = "\n\n".join(part["text"] for part in parts if part["type"] == part_kind).strip()
+        if text:
+            return text
+    return ""
