@@ -99,17 +99,16 @@ def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]
         _settings(args, told, simulator=False)  # what is wrong by now stops a rolling restart before it begins
         return {**made, **told}
 
-    return supervise(settings, prepare, reloads=reload is not None)
+    return supervise(settings, prepare, reload)
 
 
 def _work(args: argparse.Namespace) -> int:
     """Serve as one of several workers."""
     from proxy.server import serve
-    from proxy.server.process.worker_link import Link
+    from proxy.server.process.worker_link import WorkerLink
 
-    link = Link.of_environment(os.environ)
-    told = link.settings
-    return serve(_settings(args, told, simulator=False), _reload(args, told), link)
+    link = WorkerLink.of_environment(os.environ)
+    return serve(_settings(args, link.settings, simulator=False), link=link)
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:

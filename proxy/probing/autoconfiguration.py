@@ -25,6 +25,10 @@ _KEY_REQUIRED = "the backend requires a key: set backend_api_key, or the setting
 Report = Callable[["Autoconfiguration"], None]
 
 
+def _nobody(found: Autoconfiguration) -> None:
+    """Report to nobody: there are no other workers."""
+
+
 class Autoconfiguration:
     """Probes the backends of a pool in the background, and applies the settings that all of them need.
 
@@ -32,11 +36,9 @@ class Autoconfiguration:
     first attempt at each backend is over, whatever came of it.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None], report: Report) -> None:
-        """Take the `settings` that were given.
-
-        `use` is called with the settings to use from then on; `report` whenever something was found out.
-        """
+    def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None]) -> None:
+        """Take the `settings` that were given. `use` is called with the settings to use from then on."""
+        self.report: Report = _nobody  # called whenever something was found out
         self.enabled = settings.adapt
         self.finished = False
         self.looked = asyncio.Event()
@@ -45,7 +47,6 @@ class Autoconfiguration:
         self._settings = settings
         self._pool = pool
         self._use = use
-        self._report = report
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
         self._taken: dict[str, Any] = {}
         self._pending: set[str] = set()  # backends that were not attempted yet
@@ -104,7 +105,7 @@ class Autoconfiguration:
         if self._pending or self.looked.is_set():
             return
         self.looked.set()
-        self._report(self)
+        self.report(self)
 
     def _apply(self, url: str, profile: Profile) -> None:
         if profile.refusal is not None:
@@ -122,7 +123,7 @@ class Autoconfiguration:
         if common != self._taken:
             self._taken = common
             self._use(self._settings.model_copy(update=common))
-            self._report(self)
+            self.report(self)
         fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.seconds, backend=url)
         logs.logger().info("examined the backend", extra=fields)
 
@@ -158,7 +159,7 @@ class Autoconfiguration:
         if error is not None:
             logs.logger().error("a defect while probing the backends", exc_info=error)
         self.finished = True
-        self._report(self)
+        self.report(self)
 
 
 def _warn(message: str, url: str, reason: str) -> None:

@@ -13,7 +13,7 @@ from proxy import __version__
 from proxy.backend.member import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
-from proxy.probing.autoconfiguration import Autoconfiguration, Report
+from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
 from proxy.server.generation.create import Responses
@@ -55,9 +55,8 @@ class Parts:
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings, share: Share = ALL, report: Report | None = None) -> AsyncIterator[Parts]:
-    """Open the parts, and close them in reverse order. `share` is that of this process among the workers; `report` is called
-    whenever autoconfiguration has found out something.
+async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Parts]:
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers.
 
     Raise `ValueError` and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store.
     """
@@ -91,7 +90,7 @@ async def open_parts(settings: Settings, share: Share = ALL, report: Report | No
             stack.push_async_callback(background.close)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
-        autoconfiguration = Autoconfiguration(settings, pool, live.use, report or _nobody)
+        autoconfiguration = Autoconfiguration(settings, pool, live.use)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), lambda: _housekeeping(metrics)))
@@ -138,7 +137,3 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-
-
-def _nobody(found: Autoconfiguration) -> None:
-    """Report to nobody: there are no other workers."""

@@ -198,7 +198,7 @@ def test_several_backends_have_to_agree(lines: list[str]) -> None:
         ):
             clients = [Backend(f"{url}/v1", api_key=None, connect_timeout=5) for url in (one, two, other)]
             pool: Any = None  # `run` is given the backends
-            autoconfiguration = Autoconfiguration(Settings(), pool, used.append, lambda found: None)
+            autoconfiguration = Autoconfiguration(Settings(), pool, used.append)
             await autoconfiguration.run(clients[:2])
             assert [settings.reasoning_field for settings in used] == ["reasoning_content"]
             assert len([line for line in lines if line.startswith("adapted")]) == 1

@@ -1,1 +1,1 @@
-"""One process or several: sockets, signals, and the parent of workers."""
+"""Serving with one process or several: sockets, signals, the parent of workers and its link to them."""

@@ -1,4 +1,4 @@
-"""SIGHUP: the backends of the settings as they are now; where there is no file to read again, the end of the terminal."""
+"""The signals of a process: to stop, and to read the settings again."""
 
 from __future__ import annotations
 
@@ -7,31 +7,61 @@ import os
 import signal
 from collections.abc import Callable
 
-from proxy.server.lifespan import Parts
-from proxy.server.process.notices import RELOADED, Notice
-from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs
 
-#: Reads the settings anew. Raises `SettingsError`.
+# Reads the settings anew. Raises `SettingsError`.
 Reload = Callable[[], Settings]
 
+# Seconds in which the parent may tell a worker what a signal means.
+_PARENT_FIRST = 0.5
 
-def reload_on_hangup(parts: Parts, reload: Reload, post: Callable[[Notice], None] | None) -> None:
-    """Take the backends from the settings at each SIGHUP. Settings that are wrong change nothing."""
+
+class StopSignals:
+    """How a process is told to end; each event is set at most once. Create it inside the running event loop."""
+
+    def __init__(self) -> None:
+        self.retire = asyncio.Event()  # take no new connections, and end when those that are there have
+        self.stop = asyncio.Event()  # end within the limits of the settings
+        self.hurry = asyncio.Event()  # end now
+        self.any = asyncio.Event()  # set with the first of them
+
+    def give(self, name: str) -> bool:
+        """Set the event `retire`, `stop` or `hurry`. Returns False for any other name."""
+        if name not in ("retire", "stop", "hurry"):
+            return False
+        getattr(self, name).set()
+        self.any.set()
+        return True
+
+    def handle(self, *, worker: bool) -> None:
+        """Stop at SIGINT or SIGTERM, and hurry at the next one. A worker retires instead, unless its parent got the signal as
+        well and says what to do (a service manager may signal all processes)."""
+        loop = asyncio.get_running_loop()
+
+        def received() -> None:
+            if worker:
+                loop.call_later(_PARENT_FIRST, self.give, "retire")
+            else:
+                self.give("hurry" if self.stop.is_set() else "stop")
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, received)
+
+
+def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
+    """Read the settings at each SIGHUP. `use` takes them, and returns how many backends there are now. Wrong settings change
+    nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
 
     async def read() -> None:
         try:
-            settings = await asyncio.to_thread(reload)
-            parts.pool.members.apply(specs_of(settings))
-            if post is not None:
-                post(Notice(RELOADED))
+            backends = use(await asyncio.to_thread(reload))
         except SettingsError as error:
             logs.logger().error("settings not read again: nothing is changed", extra=logs.fields(error=str(error)))
         else:
-            logs.logger().info("backends read again", extra=logs.fields(backends=len(parts.pool.members.by_name)))
+            logs.logger().info("backends read again", extra=logs.fields(backends=backends))
 
     def hung_up() -> None:
         task = asyncio.create_task(read())
@@ -41,18 +71,18 @@ def reload_on_hangup(parts: Parts, reload: Reload, post: Callable[[Notice], None
     loop.add_signal_handler(signal.SIGHUP, hung_up)
 
 
-def end_with_terminal(stop: Callable[[], None]) -> None:
-    """Stop when the terminal from which this was started is closed. Any other SIGHUP is a mistake, and cuts nobody off."""
+def stop_with_terminal(stop_signals: StopSignals) -> None:
+    """Stop at SIGHUP when the terminal that this was started from is closed. Any other SIGHUP only logs a warning."""
     had_terminal = _has_terminal()
     stopped = False
 
     def hung_up() -> None:
         nonlocal stopped
         if stopped:
-            return  # the kernel says it, and the shell may as well: a second stop would be one in haste
+            return  # the kernel sends it, and the shell may as well: a second stop would not wait for requests
         if had_terminal and not _has_terminal():
             stopped = True
-            stop()
+            stop_signals.give("stop")
         else:
             logs.logger().warning("SIGHUP: there is no settings file to read again, nothing is changed")
 

@@ -1,7 +1,7 @@
-"""The sockets that the gateway listens on, opened before anything serves, and its certificate.
+"""The sockets that the gateway listens on, and its certificate.
 
-They are opened by whoever lives longest: the parent of several workers hands them down, so that a connection waits in the queue
-while one worker is replaced by the next.
+With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
+is replaced by the next.
 """
 
 from __future__ import annotations
@@ -16,25 +16,33 @@ from proxy.backend.transport.keepalive import notice_vanished
 from proxy.settings import Settings, SettingsError, flag
 from proxy.settings.serving import UNIX
 
-#: Connections that may wait to be accepted.
+# Connections that may wait to be accepted.
 BACKLOG = 2048
 _TAKEN = "Address already in use"
 
 
 class Listeners(NamedTuple):
-    """Listening sockets: those of clients, and those of operators, if these have their own."""
+    """Listening sockets: those of clients, and those of operators, if these have their own. As a context manager it closes
+    them."""
 
     clients: list[socket.socket]
     operators: list[socket.socket]
     file: Path | None = None  # of a Unix socket
 
+    def __enter__(self) -> Listeners:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove_file()
+        self.close()
+
     def close(self) -> None:
-        """Take no more connections, in this process."""
+        """Take no more connections in this process."""
         for listener in (*self.clients, *self.operators):
             listener.close()
 
     def remove_file(self) -> None:
-        """Delete the file of a Unix socket: by the process that made it, when nobody listens any more."""
+        """Delete the file of a Unix socket, if this process has made one."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
@@ -58,7 +66,7 @@ def open_listeners(settings: Settings) -> Listeners:
 
 
 def url_of(listener: socket.socket, tls: bool) -> str:
-    """How a client writes the address; port 0 has become a real one."""
+    """Return the address as a client writes it, with the port that was chosen for port 0."""
     if listener.family == socket.AF_UNIX:
         return f"{UNIX}{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
@@ -66,7 +74,7 @@ def url_of(listener: socket.socket, tls: bool) -> str:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """The certificate, read now; None without one. Raises `SettingsError`."""
+    """Read the certificate; None without one. Raises `SettingsError`."""
     if settings.tls_cert is None:
         if settings.tls_key is not None:
             raise SettingsError(f"{flag('tls_key')} needs {flag('tls_cert')}")
@@ -96,7 +104,7 @@ def _no_password() -> str:
 
 
 def _tcp(host: str, port: int) -> list[socket.socket]:
-    """One socket for each address of the host; port 0 is the same free port for all of them."""
+    """Open a socket for each address of the host; port 0 is the same free port for all of them."""
     opened: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -117,7 +125,7 @@ def _tcp(host: str, port: int) -> list[socket.socket]:
 
 
 def _unix(path: Path) -> socket.socket:
-    """The file of a gateway that was killed is in nobody's way; that of one that lives is."""
+    """Listen on the file. One that a killed gateway has left is replaced; that of a running one is an error."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         if path.is_socket():

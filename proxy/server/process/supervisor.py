@@ -1,9 +1,8 @@
-"""Several processes under one parent, which serves nothing itself: it owns the sockets, and sees that workers are there.
+"""Several processes under one parent, which serves nothing itself: it owns the sockets, and starts and replaces workers.
 
-A worker is the same command line again, with the parent's sockets and a link (`worker_link.py`). All accept from
-the same queue, so that one that dies or is replaced leaves nothing behind in a queue of its own. A rolling restart (SIGUSR2)
-starts as many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end
-instead.
+A worker is the same command line again, with the parent's sockets and a link (`worker_link.py`). All accept connections from
+the same queue, so that none is lost in the queue of a worker that dies or is replaced. A rolling restart (SIGUSR2) starts as
+many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead.
 """
 
 from __future__ import annotations
@@ -11,87 +10,97 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from proxy.server.access.counter_table import Table, create
+from proxy.server.process.backend_sync import SharedState
 from proxy.server.process.serve import announce
-from proxy.server.process.signals import end_with_terminal
+from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from proxy.server.process.sockets import Listeners, open_listeners, tls_context
-from proxy.server.process.switchboard import Switchboard
 from proxy.server.process.worker import Worker, own_command
-from proxy.server.process.worker_link import Briefing
+from proxy.server.process.worker_link import WorkerConfig
+from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
 
-#: A worker that ends within so many seconds of being ready is of no use; after so many of these in a row the parent gives up.
+# A worker that ends within so many seconds of being ready has crashed; after so many crashes in a row the parent gives up.
 _SETTLED = 10.0
 _CRASHES = 5
-#: Seconds until a dead worker is replaced: at once for the first, then doubling.
+# Seconds until a dead worker is replaced: at once for the first, then doubling.
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
-#: Seconds after which a worker that says nothing is killed: its event loop stands still.
+# Seconds after which a worker that sends nothing is killed: its event loop is blocked.
 _SILENCE = 60.0
-#: Seconds that a worker may take until it is ready.
+# Seconds that a worker may take until it is ready.
 _START = 300.0
-#: Seconds beyond the time limits of the settings after which a worker that should end is killed.
+# Seconds beyond the time limits of the settings after which a worker that should end is killed.
 _GRACE = 15.0
-#: As many workers there may be at a time, for each that is to serve: those that retire may take long.
+# Workers that there may be at a time, for each that is to serve: those that retire may take long.
 _COLUMNS = 4
-#: Seconds between two looks at the clocks of all workers.
-_LOOK = 1.0
+# Seconds between two checks of all workers.
+_CHECK_INTERVAL = 1.0
 
-#: What workers are to know beyond flags, environment and file. Raises `SettingsError` if the settings are wrong by now.
+# Returns settings that workers get beyond flags, environment and file. Raises `SettingsError` if the settings are wrong by now.
 Prepare = Callable[[], dict[str, Any]]
 
 
-def supervise(settings: Settings, prepare: Prepare, *, reloads: bool) -> int:
+def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None) -> int:
     """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
-    rolling restart; `reloads`: they have a file to read again at SIGHUP. Returns the exit code: that of a worker that could not
-    start, or 1 if workers die all the time."""
+    rolling restart. With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code: that of a
+    worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls_context(settings)  # each worker reads the certificate itself: this tells about a wrong one once
-        listeners = open_listeners(settings)
+        return asyncio.run(_supervise(settings, prepare, reload))
     except SettingsError as error:
         logs.logger().error(str(error))
         return 2
-    except OSError as error:
-        logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
-        return 1
-    try:
-        folder = multiprocess.Folder()
-        create(folder.path, _COLUMNS * settings.workers)
-    except OSError as error:
-        logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
-        listeners.close()
-        listeners.remove_file()
-        return 1
-    try:
+
+
+async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None) -> int:
+    stop_signals = StopSignals()
+    stop_signals.handle(worker=False)  # before anything listens: who can connect may also stop us
+    with ExitStack() as stack:
+        try:
+            listeners = stack.enter_context(open_listeners(settings))
+        except OSError as error:
+            logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
+            return 1
+        try:
+            folder = multiprocess.Folder()
+            stack.callback(folder.remove)
+            create(folder.path, _COLUMNS * settings.workers)
+        except OSError as error:
+            logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
+            return 1
         multiprocess.share(folder.path, "parent")
-        return asyncio.run(_Parent(settings, prepare, listeners, folder.path, reloads).run())
-    except SettingsError as error:
-        logs.logger().error(str(error))
-        return 2
-    finally:
-        listeners.remove_file()
-        listeners.close()
-        folder.remove()
+        return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
 
 
 class _Parent:
-    def __init__(self, settings: Settings, prepare: Prepare, listeners: Listeners, folder: Path, reloads: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        prepare: Prepare,
+        reload: Reload | None,
+        listeners: Listeners,
+        folder: Path,
+        stop_signals: StopSignals,
+    ) -> None:
         self._settings = settings
-        self._reloads = reloads
         self._prepare = prepare
+        self._reload = reload
         self._listeners = listeners
         self._folder = folder
+        self._stop_signals = stop_signals
         self._metrics = multiprocess.ParentMetrics()
-        self._told: dict[str, Any] = {}
+        self._prepared: dict[str, Any] = {}
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
-        self._switchboard = Switchboard(self._all)
+        self._shared = SharedState(self._all)
         self._table = Table(folder)
         self._places: set[str] = set()  # taken
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,24 +108,22 @@ class _Parent:
         self._rolling = False
         self._replacing = asyncio.Lock()
         self._crashes = 0  # in a row
-        self._stopping = asyncio.Event()
         self._code = 0
 
     async def run(self) -> int:
         """Start, supervise, stop; returns the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
-        if self._reloads:
-            loop.add_signal_handler(signal.SIGHUP, self._pass_on, signal.SIGHUP)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
+        if self._reload is not None:
+            reload_at_hangup(self._reload, self._use_backends)
         else:
-            end_with_terminal(self._stop)
+            stop_with_terminal(self._stop_signals)
         try:
-            self._told = await asyncio.to_thread(self._prepare)
+            self._prepared = await asyncio.to_thread(self._prepare)
             self._spawn(self._watch_clocks())
             self._spawn(self._begin())
-            await self._stopping.wait()
+            await self._stop_signals.stop.wait()
+            self._tell_all("stop")
+            self._spawn(self._pass_on_hurry())
             await self._end()
         finally:
             for worker in self._all:
@@ -128,16 +135,20 @@ class _Parent:
         logs.logger().info("stopped")
         return self._code
 
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_signals.stop.is_set()
+
     async def _begin(self) -> None:
         self._current = await self._start_all()
-        if await _all_ready(self._current) and not self._stopping.is_set():
+        if await _all_ready(self._current) and not self._stopping:
             self._started = True
             announce(self._settings, self._listeners, workers=len(self._current))
 
     # Workers
 
     async def _start_all(self) -> set[Worker]:
-        return {await self._start() for _ in range(self._settings.workers) if not self._stopping.is_set()}
+        return {await self._start() for _ in range(self._settings.workers) if not self._stopping}
 
     async def _start(self) -> Worker:
         place = next(name for name in map(str, count()) if name not in self._places)
@@ -145,27 +156,27 @@ class _Parent:
         clients = [listener.fileno() for listener in self._listeners.clients]
         operators = [listener.fileno() for listener in self._listeners.operators]
         try:
-            worker = await Worker.start(own_command(), self._listeners, place, self._switchboard.generation)
+            worker = await Worker.start(own_command(), self._listeners, place, self._shared.generation)
         except BaseException:
             self._places.discard(place)
             raise
-        # Nothing may come between: what is not in its briefing it hears as one of all.
-        briefing = Briefing(place, clients, operators, str(self._folder), self._told, self._switchboard.notices, True)
-        worker.brief(briefing)
+        # Nothing may come between: what is not in its configuration it hears as one of all.
+        state = self._shared.for_worker(worker).line().decode()
+        worker.configure(WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state))
         self._all.add(worker)
-        if self._stopping.is_set():
+        if self._stopping:
             worker.tell("stop")
         self._spawn(self._watch(worker))
         return worker
 
     async def _watch(self, worker: Worker) -> None:
-        code = await worker.watch(self._switchboard.hear)
+        code = await worker.watch(self._shared.hear)
         self._all.discard(worker)
-        self._switchboard.lost(worker)
+        self._shared.lost(worker)
         multiprocess.forget(self._folder, worker.place, worker.process.pid)
         self._table.clear(int(worker.place))
         self._places.discard(worker.place)
-        if worker.leaving_since is not None or self._stopping.is_set():
+        if worker.leaving_since is not None or self._stopping:
             return
         self._metrics.deaths.inc()
         ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
@@ -176,18 +187,18 @@ class _Parent:
         if worker not in self._current:
             return  # a new one of a rolling restart, which sees it
         self._current.discard(worker)
-        self._crashes = 1 if worker.lived >= _SETTLED else self._crashes + 1
-        if self._crashes >= _CRASHES and not any(other.lived >= _SETTLED for other in self._current):
+        self._crashes = 1 if worker.served_for >= _SETTLED else self._crashes + 1
+        if self._crashes >= _CRASHES and not any(other.served_for >= _SETTLED for other in self._current):
             self._give_up(1, f"{_CRASHES} workers died soon after they were started, one after another")
             return
         await self._replace()
 
     async def _replace(self) -> None:
-        """Start what is missing, the later the more workers died in a row."""
+        """Start what is missing, after a delay that grows with the number of workers that died in a row."""
         if self._crashes > 1:
             await asyncio.sleep(min(_BACKOFF * 2 ** (self._crashes - 2), _LONGEST_BACKOFF))
         async with self._replacing:
-            while len(self._current) < self._settings.workers and not self._stopping.is_set():
+            while len(self._current) < self._settings.workers and not self._stopping:
                 try:
                     self._current.add(await self._start())
                 except OSError as error:  # no memory, no file descriptors: the others go on
@@ -195,13 +206,13 @@ class _Parent:
                     await asyncio.sleep(_LONGEST_BACKOFF)
 
     async def _watch_clocks(self) -> None:
-        """Kill what hangs."""
+        """Kill workers that hang."""
         clock = asyncio.get_running_loop().time
         while True:
             slept_at = clock()
-            await asyncio.sleep(_LOOK)
-            if clock() - slept_at > 2 * _LOOK:
-                continue  # it was us who stood still, and what the workers said meanwhile is not read yet
+            await asyncio.sleep(_CHECK_INTERVAL)
+            if clock() - slept_at > 2 * _CHECK_INTERVAL:
+                continue  # this process was blocked, and what the workers sent meanwhile is not read yet
             for worker in self._all:
                 hanging = self._hanging(worker)
                 if hanging is not None:
@@ -219,15 +230,15 @@ class _Parent:
     # Signals
 
     async def _roll(self) -> None:
-        """A rolling restart."""
-        if self._rolling or not self._started or self._stopping.is_set():
+        """Do a rolling restart."""
+        if self._rolling or not self._started or self._stopping:
             logs.logger().warning("no rolling restart: one is under way, or a start or a stop")
             return
         self._rolling = True
         try:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
-            self._told = await asyncio.to_thread(self._prepare)
-            self._switchboard.begin_generation()
+            self._prepared = await asyncio.to_thread(self._prepare)
+            self._shared.begin_generation()
             fresh = await self._start_all()
             if await _all_ready(fresh):
                 self._switch(fresh)
@@ -239,10 +250,11 @@ class _Parent:
             self._rolling = False
 
     def _switch(self, fresh: set[Worker]) -> None:
-        """The new ones are to serve from now on."""
-        if self._stopping.is_set():
+        """Let the new workers serve, and the old ones retire."""
+        if self._stopping:
             return
-        old, self._current = self._current, fresh & self._all
+        old = self._current
+        self._current = fresh & self._all
         for worker in old:
             worker.tell("retire")
         self._crashes = 0
@@ -251,30 +263,30 @@ class _Parent:
 
     def _abandon(self, fresh: set[Worker], reason: str) -> None:
         for worker in fresh:
-            worker.tell("retire")  # and not stop, which is the end of the sockets as well
+            worker.tell("retire")  # and not stop, which closes the sockets of all
         logs.logger().error("the rolling restart is abandoned, the old workers go on", extra=logs.fields(reason=reason))
 
-    def _pass_on(self, number: signal.Signals) -> None:
-        """To those that serve; one that starts reads the configuration anyway."""
-        for worker in self._all:
-            if worker.ready_at is not None:
-                worker.signal(number)
+    def _use_backends(self, settings: Settings) -> int:
+        specs = specs_of(settings)
+        self._shared.reload(specs)
+        return len(specs)
 
-    def _stop(self) -> None:
-        """The first signal to stop, or one more."""
-        order = "hurry" if self._stopping.is_set() else "stop"
-        self._stopping.set()
+    async def _pass_on_hurry(self) -> None:
+        await self._stop_signals.hurry.wait()
+        self._tell_all("hurry")
+
+    def _tell_all(self, order: str) -> None:
         for worker in self._all:
             worker.tell(order)
 
     def _give_up(self, code: int, reason: str) -> None:
-        if not self._stopping.is_set():
+        if not self._stopping:
             logs.logger().error("giving up", extra=logs.fields(reason=reason))
             self._code = code
-            self._stop()
+            self._stop_signals.give("stop")
 
     async def _end(self) -> None:
-        """All workers have been told to stop. The sockets are theirs now: the last one that stops listening closes them."""
+        """Wait for the workers, which were told to stop. The last one that stops listening closes the sockets."""
         self._listeners.close()
         while self._all:
             await asyncio.wait([asyncio.ensure_future(worker.process.wait()) for worker in self._all])
@@ -293,7 +305,7 @@ class _Parent:
 
 
 async def _all_ready(workers: set[Worker]) -> bool:
-    """Wait until each is ready, or one has ended; whether all are ready."""
+    """Wait until each is ready, or one has ended. Returns whether all are ready."""
     waiting = {worker.ready for worker in workers}
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

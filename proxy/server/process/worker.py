@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: a process, the link to it, and what is known of it."""
+"""A worker as its parent sees it: a process, and the link to it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.server.process.sockets import Listeners
-from proxy.server.process.worker_link import ALIVE, READY, Briefing
+from proxy.server.process.worker_link import ALIVE, READY, WorkerConfig
 from proxy.settings import SUPERVISED_VARIABLE
 
 
 class Worker:
-    """A process that serves. `start` gives one, which waits for its briefing; `watch` follows it to its end."""
+    """A process that serves. `start` gives one, which waits for `configure`; `watch` follows it to its end."""
 
     def __init__(
         self,
@@ -29,12 +29,13 @@ class Worker:
         link: asyncio.StreamWriter,
     ) -> None:
         self.place = place
-        self.generation = generation  # those of one have the same settings
+        self.generation = generation  # workers of the same one have the same settings
         self.process = process
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False if it ended before
         self.ready_at: float | None = None  # on the loop's clock, like the other times
         self.heard_at = self._clock()
         self.leaving_since: float | None = None  # it was told to end
+        self.reports = 0  # that the parent has read, of changes of the backends
         self._reader = reader
         self._link = link
 
@@ -54,27 +55,27 @@ class Worker:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         return cls(place, generation, process, reader, writer)
 
-    def brief(self, briefing: Briefing) -> None:
+    def configure(self, config: WorkerConfig) -> None:
         """Tell it all that it needs to begin."""
-        self.send(msgspec.json.encode(briefing) + b"\n")
+        self.send(msgspec.json.encode(config) + b"\n")
 
     @property
-    def lived(self) -> float:
+    def served_for(self) -> float:
         """Seconds since it was ready; 0 if it never was."""
         return 0.0 if self.ready_at is None else self._clock() - self.ready_at
 
     @property
     def silence(self) -> float:
-        """Seconds since it was last heard of."""
+        """Seconds since it last sent a line."""
         return self._clock() - self.heard_at
 
     @property
     def serves(self) -> bool:
-        """It is ready, and was not told to end."""
+        """Whether it is ready, and was not told to end."""
         return self.ready_at is not None and self.leaving_since is None
 
     async def watch(self, hear: Callable[[Worker, bytes], None]) -> int:
-        """Hear it until it ends, and pass on each line but its signs of life; returns its exit code, negative for a signal."""
+        """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
                 self.heard_at = self._clock()
@@ -83,7 +84,7 @@ class Worker:
                     self.ready.set_result(True)
                 if line != ALIVE:
                     hear(self, line)
-        except (ConnectionError, ValueError):  # a line without an end is a defect of that process: it has no more to say
+        except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
             self._link.close()
         code = await self.process.wait()
         if not self.ready.done():
@@ -92,13 +93,15 @@ class Worker:
         return code
 
     def tell(self, order: str) -> None:
-        """`retire`, `stop` or `hurry`."""
+        """Tell it to `retire`, `stop` or `hurry`."""
         if self.leaving_since is None:
             self.leaving_since = self._clock()
+            if self.ready_at is None:
+                self.signal(signal.SIGTERM)  # it does not read the link yet
         self.send(f"{order}\n".encode())
 
     def send(self, line: bytes) -> None:
-        """Write to it, if it still listens."""
+        """Write a line to it, if it still reads."""
         if not self._link.is_closing():
             self._link.write(line)
 
@@ -112,5 +115,5 @@ class Worker:
 
 
 def own_command() -> list[str]:
-    """The command line of this process, to be run once more: what is installed by then runs, be it another version."""
+    """Return the command line of this process, to be run again: what is installed by then runs, be it another version."""
     return [sys.executable, *sys.orig_argv[1:]]

@@ -1,11 +1,11 @@
-"""A worker's side of the link to its parent: what it is told, when it starts and when it is to end.
+"""A worker's side of the link to its parent.
 
-The link is a pair of sockets, with lines of text. The parent begins with a briefing (JSON); later it says `retire`, `stop` or
-`hurry`, or `examine` to the one that is to examine the backends. The worker says `ready` once, and then every second that it
-lives. Both pass notices of other workers on (`notices.py`). A worker whose parent is gone stops.
+The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
+`retire`, `stop` or `hurry`. The worker says `ready` once, and `alive` every second. Both also send the lines of
+`backend_sync.py`. A worker whose parent is gone stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
-does not know, it passes over.
+does not know, it ignores.
 """
 
 from __future__ import annotations
@@ -21,125 +21,96 @@ from typing import Any
 import msgspec
 
 from proxy.server.access.counter_table import FILE, Table
-from proxy.server.process.notices import Notice, line_of, notice_of
+from proxy.server.process.signals import StopSignals
 from proxy.server.process.sockets import Listeners
 from proxy.settings import SUPERVISED_VARIABLE, Settings
 from proxy.telemetry import logs, multiprocess
 
-#: Seconds between two signs of life.
-BEAT = 1.0
+# Seconds between two lines that say `alive`.
+_ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
-EXAMINE = b"examine\n"
+# Bytes that a line may have: the state of the backends is one.
+_LONGEST_LINE = 64 * 1024 * 1024
 
 
-class Briefing(msgspec.Struct):
+class WorkerConfig(msgspec.Struct):
     """What a worker is told before anything else. File descriptors are those that it inherits."""
 
     place: str  # its own among the workers; the successor of a dead one takes the same
     clients: list[int]
     operators: list[int]
     metrics: str  # the folder in which the metrics of all come together
-    settings: dict[str, Any]  # what the parent found out or made: before flags, environment and file
-    notices: list[Notice] = []  # of other workers, before this one was there
-    names_examiner: bool = False  # the parent says who examines the backends
+    settings: dict[str, Any]  # from the parent: they override flags, environment and file
+    state: str = ""  # the first line of `backend_sync.py`; empty from a parent of an older version
 
 
-class Orders:
-    """How a process is told to end; each of these is set at most once."""
-
-    def __init__(self) -> None:
-        self.retire = asyncio.Event()  # take no new connections, and end when those that are there have
-        self.stop = asyncio.Event()  # end within the limits of the settings
-        self.hurry = asyncio.Event()  # end now
-        self.signalled = asyncio.Event()  # the first of them
-
-    def give(self, name: str) -> None:
-        """`retire`, `stop` or `hurry`; anything else is of another version."""
-        if name in ("retire", "stop", "hurry"):
-            getattr(self, name).set()
-            self.signalled.set()
-
-
-class Link:
+class WorkerLink:
     """The link of this process to its parent."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Wait for the briefing. Raises `ValueError` if this is no link."""
+        """Wait for the configuration. Raises `ValueError` if this is no link."""
         self._connection = connection
-        with connection.makefile("rb", buffering=0) as lines:  # an order behind it is not for us to read
-            self.briefing = msgspec.json.decode(lines.readline(), type=Briefing)
-        self.orphaned = False
+        with connection.makefile("rb", buffering=0) as lines:  # without a buffer, which would swallow the next lines
+            self.config = msgspec.json.decode(lines.readline(), type=WorkerConfig)
+        self._orphaned = False
         self._writer: asyncio.StreamWriter | None = None
-        self._unsent: list[bytes] = []
         self._tasks: list[asyncio.Task[None]] = []
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload, no reason to die
-        multiprocess.share(Path(self.briefing.metrics), self.briefing.place)
-
-    def table(self) -> Table | None:
-        """Where workers count together; None under a parent of an older version, where each counts for itself."""
-        folder = Path(self.briefing.metrics)
-        return Table(folder, int(self.briefing.place)) if (folder / FILE).exists() else None
-
-    def post(self, notice: Notice) -> None:
-        """Tell the other workers."""
-        if self._writer is None:
-            self._unsent.append(line_of(notice))
-        elif not self._writer.is_closing():
-            self._writer.write(line_of(notice))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent reads the settings again for all
+        multiprocess.share(Path(self.config.metrics), self.config.place)
 
     @classmethod
-    def of_environment(cls, environ: MutableMapping[str, str]) -> Link:
-        """The link that the environment names, once: what this process starts itself is no worker."""
+    def of_environment(cls, environ: MutableMapping[str, str]) -> WorkerLink:
+        """Return the link that the environment names, and remove it there: what this process starts is no worker."""
         return cls(socket.socket(fileno=int(environ.pop(SUPERVISED_VARIABLE))))
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings from the parent: those that this version has."""
-        return {name: value for name, value in self.briefing.settings.items() if name in Settings.model_fields}
+        return {name: value for name, value in self.config.settings.items() if name in Settings.model_fields}
+
+    def table(self) -> Table | None:
+        """Return where workers count together; None under a parent of an older version, where each counts for itself."""
+        folder = Path(self.config.metrics)
+        return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
 
     def listeners(self) -> Listeners:
-        """The sockets that the parent has opened."""
-        clients, operators = (
-            [socket.socket(fileno=number) for number in numbers] for numbers in (self.briefing.clients, self.briefing.operators)
-        )
+        """Return the sockets that the parent has opened."""
+        clients = [socket.socket(fileno=number) for number in self.config.clients]
+        operators = [socket.socket(fileno=number) for number in self.config.operators]
         return Listeners(clients, operators)
 
-    async def open(self, orders: Orders, hear: Callable[[Notice], None], examine: Callable[[], None]) -> None:
-        """Take orders from now on, and say that requests are answered. `hear` gets what other workers tell; `examine` is called
-        when this one is to examine the backends."""
-        reader, writer = await asyncio.open_unix_connection(sock=self._connection)
-        self._writer = writer
-        writer.writelines([READY, *self._unsent])
-        self._tasks = [asyncio.create_task(self._obey(reader, orders, hear, examine)), asyncio.create_task(self._live(writer))]
+    async def open(self, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
+        """Listen to the parent from now on; `hear` gets each line but those to stop."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
+        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, hear)), asyncio.create_task(self._stay_alive())]
+
+    def send(self, line: bytes) -> None:
+        """Write a line to the parent, if it is still there."""
+        assert self._writer is not None
+        if not self._writer.is_closing():
+            self._writer.write(line)
 
     async def close(self) -> None:
-        """Say and hear no more."""
+        """Stop reading and writing."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.orphaned:  # nobody else will do it
-            await asyncio.to_thread(multiprocess.remove_folder, Path(self.briefing.metrics))
+        if self._orphaned:  # nobody else will do it
+            await asyncio.to_thread(multiprocess.remove_folder, Path(self.config.metrics))
 
-    async def _obey(
-        self, reader: asyncio.StreamReader, orders: Orders, hear: Callable[[Notice], None], examine: Callable[[], None]
-    ) -> None:
+    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
         try:
             while line := await reader.readline():
-                notice = notice_of(line)
-                if notice is not None:
-                    hear(notice)
-                elif line == EXAMINE:
-                    examine()
-                else:
-                    orders.give(line.decode("ascii", "replace").strip())
+                if not stop_signals.give(line.decode("utf-8", "replace").strip()):
+                    hear(line)
         except ConnectionError as error:
             logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
-        self.orphaned = True
+        self._orphaned = True
         logs.logger().warning("the parent is gone", extra=logs.fields(pid=os.getpid()))
-        orders.give("stop")
+        stop_signals.give("stop")
 
-    async def _live(self, writer: asyncio.StreamWriter) -> None:
-        while not writer.is_closing():
-            await asyncio.sleep(BEAT)
-            writer.write(ALIVE)
+    async def _stay_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_ALIVE_INTERVAL)
+            self.send(ALIVE)
