@@ -1,24 +1,28 @@
-"""`responses-proxy codex`: the real Codex on the model behind a gateway, in a home of its own."""
+"""`responses-proxy codex`: run Codex on the model behind a gateway, with settings and sessions of its own."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from proxy.commands.codex_config import (
     DEFAULT_URL,
+    PROVIDER,
     Unusable,
     configuration,
     gateway_url,
@@ -27,18 +31,23 @@ from proxy.commands.codex_config import (
     served_models,
     write,
 )
-from proxy.commands.gateway_lifetime import shared_gateway
 
 _NO_CODEX = 127
-_START_TIMEOUT, _EXAMINED_WITHIN, _INTERVAL = 30.0, 10.0, 0.05
-_LOG_LINES = 10
+# Times in seconds. Autoconfiguration has so long before Codex is started.
+_START_TIMEOUT = 30.0
+_AUTOCONFIGURE_TIMEOUT = 10.0
+_STOP_TIMEOUT = 10.0
+_REQUEST_TIMEOUT = 5.0
+_POLL_INTERVAL = 0.05
+_LOG_LINES = 10  # of a gateway that did not start
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl
 _VALUED = ("--url", "--backend", "--config", "--model", "--env-key", "--codex-home")
 _SWITCHES = ("--simulator", "-h", "--help")
 _INSTALLED_HERE = Path(".cache") / "codex" / "node_modules" / ".bin" / "codex"
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Ours and those of Codex: from the first one on that is not ours, all are Codex's. A `--` in between is dropped."""
+    """Return our arguments, and those of Codex from the first one on that is not ours. A `--` in between is dropped."""
     place = 0
     while place < len(argv):
         argument = argv[place]
@@ -53,29 +62,32 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Ours; what follows them is for Codex."""
+    """Add our arguments; what follows them is for Codex."""
     parser.usage = "responses-proxy codex [--backend URL] [OPTION …] [ARGUMENT OF CODEX …]"
     parser.epilog = (
-        "The first argument that is not one of these, and all behind it, go to Codex: responses-proxy codex exec 'fix the "
+        "The first argument that is not one of these, and all after it, go to Codex: responses-proxy codex exec 'fix the "
         "tests'. The exit status is that of Codex."
     )
     parser.add_argument(
-        "--url", default=DEFAULT_URL, help="the gateway; one is started there if none answers (default: %(default)s)"
+        "--url", default=DEFAULT_URL, help="gateway to use; if none answers there, one is started (default: %(default)s)"
     )
-    parser.add_argument("--backend", metavar="URL", help="Chat Completions server for a gateway that is started")
+    parser.add_argument("--backend", metavar="URL", help="Chat Completions server of a gateway that is started")
     parser.add_argument("--simulator", action="store_true", help="start the gateway in front of a simulated backend")
     parser.add_argument("--config", metavar="FILE", help="settings of a gateway that is started, as for serve")
     parser.add_argument(
-        "--model", help="model to start with (default: the last one picked if it is served, else the first that is)"
+        "--model", help="model to start with (default: the last one picked if it is served, else the first one served)"
     )
-    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if one is wanted")
+    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if one is needed")
     parser.add_argument(
-        "--codex-home", type=Path, metavar="DIR", help="Codex's settings and sessions (default: one of our own)"
+        "--codex-home",
+        type=Path,
+        metavar="DIR",
+        help="folder of Codex's settings and sessions (default: one apart from ~/.codex)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit status of Codex, 127 if there is none, 1 if there is no gateway, 2 for a wrong URL."""
+    """Run Codex. Returns its exit status, 127 if it is not installed, 1 without a gateway, 2 for a wrong URL."""
     try:
         url = gateway_url(args.url)
     except ValueError as error:
@@ -88,11 +100,12 @@ def run(args: argparse.Namespace) -> int:
     home = (args.codex_home or default_home(os.environ)).absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with _gateway(url, args, home):
+        with _gateway(url, args, home / "gateway.log") as found:
             path = home / "config.toml"
-            model = args.model or preferred(served_models(url, args.env_key, os.environ), path)
-            write(path, configuration(url, model, args.env_key))
-            return _run_codex([binary, *args.passed_on], _environment(url, home))
+            model = args.model or preferred(served_models(found, args.env_key, os.environ), path)
+            config = configuration(found, model, args.env_key)
+            write(path, config)
+            return _run_codex([binary, *_overrides(config), *args.passed_on], _environment(found, home))
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
     except (Unusable, OSError) as error:
@@ -101,86 +114,93 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_codex() -> str | None:
-    """The program: on the search path, else where `scripts/install-codex` puts it."""
+    """Return the path of Codex: from the search path, else where `scripts/install-codex` puts it."""
     here = (folder / _INSTALLED_HERE for folder in (Path.cwd(), Path(__file__).parents[2]))
     return shutil.which("codex") or next((str(path) for path in here if path.exists()), None)
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
-    """Kept from run to run, so that Codex can resume its sessions, and apart from the user's own."""
+    """Return the folder of Codex's settings: kept, so that Codex can resume its sessions, and apart from the user's own."""
     state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "responses-proxy" / "codex"
 
 
 @contextmanager
-def _gateway(url: str, args: argparse.Namespace, home: Path) -> Iterator[None]:
-    """A gateway that answers at the URL: the one that does already, or one that lives as long as this block, and as those of
-    others with the same home who came meanwhile."""
-
-    def answers() -> bool:
-        found = _answers(url)
-        if found and (args.backend or args.simulator or args.config):
+def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
+    """Give the URL of a gateway: the one that answers at `url`, or one that runs as long as the block. Raises `Unusable`."""
+    if _answers(url):
+        if args.backend or args.simulator or args.config:
             print(f"responses-proxy: a gateway answers at {url} already: using that one as it is", file=sys.stderr)
-        return found
-
-    def start(inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        return _start(url, args, home / "gateway.log", inherited)
-
-    with shared_gateway(home / f"gateway-{urlsplit(url).netloc}", answers, start):
-        yield
-
-
-def _start(url: str, args: argparse.Namespace, log: Path, inherited: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """A gateway that answers at the URL. Raises `Unusable`."""
+        yield url
+        return
     if not is_loopback(url):
         raise Unusable(f"no gateway answers at {url}")
+    own = _with_free_port(url)  # so that it is nobody else's, and may end with this Codex
+    process = _start(own, args, log)
+    try:
+        _wait_until_ready(own, process, log)
+        yield own
+    finally:
+        _stop(process)
+
+
+def _with_free_port(url: str) -> str:
+    host = urlsplit(url).hostname or ""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        port = probe.getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+def _start(url: str, args: argparse.Namespace, log: Path) -> subprocess.Popen[bytes]:
+    log.unlink(missing_ok=True)  # another gateway may be writing to the one that is there
     with log.open("wb") as output:
-        # A session of its own: Ctrl-C is meant for Codex.
-        process = subprocess.Popen(
+        return subprocess.Popen(
             _serve_command(url, args),
-            env=_finding_us(),
+            env=_environment_of_gateway(),
             stdout=output,
             stderr=output,
-            start_new_session=True,
-            pass_fds=inherited,
+            start_new_session=True,  # Ctrl-C is meant for Codex
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 (there are no other threads)
         )
+
+
+def _end_with_parent() -> None:
+    """Let the gateway get SIGTERM when this process is killed, where the system can do that."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
     try:
-        _wait_for(url, process, log)
-    except BaseException:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise
-    return process
 
 
 def _serve_command(url: str, args: argparse.Namespace) -> list[str]:
     address = urlsplit(url)
     # -P: a folder `proxy` in the user's project is not ours.
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "proxy",
-        "serve",
-        "--host",
-        address.hostname or "",
-        "--port",
-        str(address.port or 80),
-    ]
+    command = [sys.executable, "-P", "-m", "proxy", "serve"]
+    command += ["--host", address.hostname or "", "--port", str(address.port)]
     for name, value in (("--backend", args.backend), ("--config", args.config)):
         command += [name, value] if value else []
     return [*command, "--simulator"] if args.simulator else command
 
 
-def _finding_us() -> dict[str, str]:
+def _environment_of_gateway() -> dict[str, str]:
+    """Return the environment in which Python finds this package."""
     places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def _answers(url: str) -> bool:
-    """A gateway is there. Raises `Unusable` for another kind of server."""
+    """Tell whether a gateway answers. Raises `Unusable` for another kind of server."""
     try:
-        answer = httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_INTERVAL * 100, trust_env=not is_loopback(url))
+        answer = _health(url)
     except httpx.ConnectError:
         return False
     except httpx.HTTPError as error:
@@ -190,26 +210,35 @@ def _answers(url: str) -> bool:
     return True
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _health(url: str) -> httpx.Response:
+    return httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT, trust_env=not is_loopback(url))
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the gateway answers and is configured for its backend. Raises `Unusable`."""
     deadline = time.monotonic() + _START_TIMEOUT
     while not _answers(url):
         if process.poll() is not None or time.monotonic() > deadline:
-            said = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
-            raise Unusable(f"the gateway did not start:\n{said}")
-        time.sleep(_INTERVAL)
-    # Codex asks at once, and should be answered as the backend wants it.
-    deadline = time.monotonic() + _EXAMINED_WITHIN
-    while _is_examining(url) and time.monotonic() < deadline:
-        time.sleep(_INTERVAL)
+            last_lines = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:])
+            raise Unusable(f"the gateway did not start:\n{last_lines}")
+        time.sleep(_POLL_INTERVAL)
+    deadline = time.monotonic() + _AUTOCONFIGURE_TIMEOUT
+    while _is_autoconfiguring(url) and time.monotonic() < deadline:  # the first request of Codex comes at once
+        time.sleep(_POLL_INTERVAL)
 
 
-def _is_examining(url: str) -> bool:
-    """The gateway is still finding out what its backend wants."""
+def _is_autoconfiguring(url: str) -> bool:
     try:
-        answer = httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_INTERVAL * 100, trust_env=not is_loopback(url))
-        return answer.json().get("examining") is True
+        return _health(url).json().get("examining") is True
     except (httpx.HTTPError, ValueError):
         return False
+
+
+def _overrides(config: Mapping[str, Any]) -> list[str]:
+    """Return arguments that keep Codex with its gateway, since another one may write its own into the file meanwhile."""
+    provider = config["model_providers"][PROVIDER]
+    keys = ("base_url", "model_catalog_url")
+    return [word for key in keys for word in ("-c", f'model_providers.{PROVIDER}.{key}="{provider[key]}"')]
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:
@@ -221,7 +250,7 @@ def _environment(url: str, home: Path) -> dict[str, str]:
 
 
 def _run_codex(command: list[str], environment: dict[str, str]) -> int:
-    """Codex in the foreground: it gets the terminal and its signals, we wait."""
+    """Run Codex in the foreground, where it gets the terminal and its signals. Returns its exit status."""
     process = subprocess.Popen(command, env=environment)
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -229,6 +258,7 @@ def _run_codex(command: list[str], environment: dict[str, str]) -> int:
 
     before = {
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
         signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
     }
     try:

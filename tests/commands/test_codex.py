@@ -1,0 +1,127 @@
+"""The gateway that `responses-proxy codex` starts: there as long as Codex runs, and its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.server.harness import free_port
+
+ROOT = Path(__file__).parents[2]
+# Writes down with what it was started and what the gateway answers, then runs until it is told to end.
+CODEX = f"""#!{sys.executable}
+import json, os, signal, sys, tomllib, urllib.request
+from pathlib import Path
+home = Path(os.environ["CODEX_HOME"])
+url = tomllib.loads((home / "config.toml").read_text())["model_providers"]["responses-proxy"]["base_url"]
+with urllib.request.urlopen(f"{{url}}/models") as answer:
+    status = answer.status
+said = {{"url": url, "status": status, "arguments": sys.argv[1:], "pid": os.getpid()}}
+(home / "said.new").write_text(json.dumps(said))
+os.replace(home / "said.new", sys.argv[-1])
+if "stay" in sys.argv:
+    signal.pause()
+"""
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def answers(url: str) -> bool:
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((address.hostname, address.port)) == 0
+
+
+@contextmanager
+def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, object]]]:
+    """Run `responses-proxy codex` with a program in Codex's place; gives what that has written down."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "codex").write_text(CODEX, encoding="utf-8")
+    (programs / "codex").chmod(0o755)
+    said = folder / name
+    flags = ["--simulator", "--codex-home", str(folder / "home")]
+    with (folder / f"{name}.errors").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "proxy", "codex", *flags, *arguments, str(said)],
+            cwd=ROOT,
+            env={**os.environ, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])},
+            stderr=errors,
+        )
+    try:
+        eventually(lambda: said.exists() or process.poll() is not None)
+        assert said.exists(), (folder / f"{name}.errors").read_text(encoding="utf-8")
+        yield process, json.loads(said.read_text(encoding="utf-8"))
+    finally:
+        process.kill()
+        process.wait()
+        if said.exists():
+            with suppress(ProcessLookupError):
+                os.kill(json.loads(said.read_text(encoding="utf-8"))["pid"], signal.SIGKILL)
+
+
+def nobody(port: int) -> tuple[str, str]:
+    return "--url", f"http://127.0.0.1:{port}"
+
+
+def test_it_ends_with_codex(tmp_path: Path) -> None:
+    port = free_port()
+    for name in ("first", "second"):
+        with codex(tmp_path, name, *nobody(port)) as (process, said):
+            assert said["status"] == 200
+            assert process.wait(60) == 0
+            assert not answers(str(said["url"]))
+            log = (tmp_path / "home" / "gateway.log").read_text(encoding="utf-8")
+            assert log.count("listening") == 1
+            assert "stopped" in log
+
+
+def test_each_codex_has_its_own(tmp_path: Path) -> None:
+    port = free_port()
+    with (
+        codex(tmp_path, "first", *nobody(port), "stay") as (first, of_first),
+        codex(tmp_path, "second", *nobody(port), "stay") as (second, of_second),
+    ):
+        assert of_first["url"] != of_second["url"]
+        assert f'model_providers.responses-proxy.base_url="{of_first["url"]}"' in str(of_first["arguments"])
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 128 + signal.SIGTERM
+        assert not answers(str(of_first["url"]))
+        assert answers(str(of_second["url"]))
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 128 + signal.SIGTERM
+        assert not answers(str(of_second["url"]))
+
+
+def test_one_that_was_there_before_is_used_and_stays(tmp_path: Path) -> None:
+    with codex(tmp_path, "first", *nobody(free_port()), "stay") as (_, there):
+        with codex(tmp_path, "second", "--url", str(there["url"])) as (process, said):
+            assert said["url"] == there["url"]
+            assert process.wait(60) == 0
+            assert "a gateway answers at" in (tmp_path / "second.errors").read_text(encoding="utf-8")
+        assert httpx.get(f"{there['url']}/models").status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_it_ends_with_the_terminal_and_with_a_killed_command(tmp_path: Path, number: signal.Signals) -> None:
+    with codex(tmp_path, "said", *nobody(free_port()), "stay") as (process, said):
+        process.send_signal(number)
+        process.wait(60)
+        eventually(lambda: not answers(str(said["url"])))
