@@ -7,12 +7,14 @@ import asyncio
 import os
 import re
 import secrets
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
+from types import FrameType
 from typing import Any
 
 from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
@@ -24,11 +26,11 @@ _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag for each setting; a switch also has its `--no-…`."""
+    """Add a flag for each setting, and `--no-…` for a switch."""
     parser.usage = "responses-proxy serve --backend URL [OPTION …]"
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
-        "file. Flags go before the environment, the environment goes before the file."
+        "file. Flags override the environment, and the environment overrides the file."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in force, and end")
@@ -51,7 +53,8 @@ def _add_flag(group: argparse._ArgumentGroup, knob: SettingInfo) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM; the exit status is the server's, or 2 for settings that are wrong."""
+    """Serve until SIGINT or SIGTERM. Returns the exit status of the server, or 2 for wrong settings."""
+    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if SUPERVISED_VARIABLE in os.environ:
             return _work(args)
@@ -63,17 +66,25 @@ def run(args: argparse.Namespace) -> int:
             return _serve(args, settings, {})
         with _simulator() as url:
             print(f"simulated backend at {url}", file=sys.stderr)
-            told = {"backend": [backend_url(url)]}
-            return _serve(args, settings.model_copy(update=told), told)
+            overrides = {"backend": [backend_url(url)]}
+            return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
         print(f"responses-proxy: {error}", file=sys.stderr)
         return 2
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _settings(args: argparse.Namespace, told: Mapping[str, Any], simulator: bool) -> Settings:
-    """The settings of the command line, environment and file, after those that were `told`; raises `SettingsError`."""
+def _end(number: int, frame: FrameType | None) -> None:
+    """End a process that does not serve yet; from then on it handles signals itself."""
+    raise SystemExit(0)
+
+
+def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
+    """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
     flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
-    settings = load({**flags, **told}, args.config, os.environ)
+    settings = load({**flags, **overrides}, args.config, os.environ)
     if not args.print_config:
         _require_backend(settings, simulator)
         _require_folder(settings.record)
@@ -83,21 +94,21 @@ def _settings(args: argparse.Namespace, told: Mapping[str, Any], simulator: bool
     return settings
 
 
-def _serve(args: argparse.Namespace, settings: Settings, told: Mapping[str, Any]) -> int:
-    """Serve here, or with several workers, which are `told` what the command line does not say."""
-    reload = _reload(args, told)
+def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
+    """Serve in this process, or with several workers, which get the overrides too."""
+    reload = _reload(args, overrides)
     if settings.workers == 1:
         from proxy.server import serve
 
         return serve(settings, reload)
     from proxy.server.process.supervisor import supervise
 
-    # Without a store there is no place for a key that all could find.
-    made = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
+    # Without a store there is no place where all could find a generated key.
+    generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
 
     def prepare() -> dict[str, Any]:
-        _settings(args, told, simulator=False)  # what is wrong by now stops a rolling restart before it begins
-        return {**made, **told}
+        _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
+        return {**generated, **overrides}
 
     return supervise(settings, prepare, reload)
 
@@ -114,21 +125,21 @@ def _work(args: argparse.Namespace) -> int:
 def _require_backend(settings: Settings, simulator: bool) -> None:
     given = settings.backend or settings.backends
     if simulator and given:
-        raise SettingsError("--simulator brings a backend of its own: leave --backend out")
+        raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:
         raise SettingsError("no backend: give --backend URL, or try --simulator")
 
 
-def _reload(args: argparse.Namespace, told: Mapping[str, Any]) -> Callable[[], Settings] | None:
-    """What SIGHUP does, where there is a file to be read again."""
+def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[[], Settings] | None:
+    """Return what reads the settings again; None without a file."""
     if args.config is None and not os.environ.get(CONFIG_VARIABLE):
         return None
-    return lambda: _settings(args, told, simulator=False)
+    return lambda: _settings(args, overrides, simulator=False)
 
 
 def _require_a_store_for_all(settings: Settings) -> None:
     if settings.workers > 1 and settings.store == "memory":
-        raise SettingsError(f"{flag('store')} memory is the memory of one process: several workers need a file, or `none`")
+        raise SettingsError(f"{flag('store')} memory is for one process: several workers need a file, or `none`")
 
 
 def _require_folder(record: Path | None) -> None:
@@ -157,7 +168,7 @@ def _require_model_table(path: Path | None) -> None:
 
 @contextmanager
 def _simulator() -> Iterator[str]:
-    """A simulated backend in a thread of its own, so that it outlives the draining of the gateway; gives its URL."""
+    """Give the URL of a simulated backend. It has a thread of its own, so that it still answers while the gateway stops."""
     from proxy.simulator import SimulatorOptions, create_app, serving
 
     loop = asyncio.new_event_loop()
