@@ -1,7 +1,7 @@
 """The command line: `responses-proxy COMMAND …`.
 
-Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the one
-that was asked for is imported, so that `--help` and `--version` answer at once. A command that runs another program also has
+Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the module of
+the given command is imported, so that `--help` and `--version` are fast. A command that runs another program also has
 `split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`.
 """
 
@@ -15,26 +15,26 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-#: Command -> what it does, in one line.
+# What each command does, in one line.
 COMMANDS = {
     "serve": "run the gateway in front of a Chat Completions server",
     "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
     "demo": "play one response in the terminal, from a simulated backend through the gateway",
-    "check": "send requests to a Responses endpoint and check its streams against the laws of the API",
-    "codex": "run Codex on the model behind a gateway, which is started if there is none",
-    "codex-config": "print or write the configuration with which Codex uses a gateway",
+    "check": "send a request to a Responses endpoint and check its stream against the rules of the API",
+    "codex": "run Codex on the model behind a gateway, which is started if none is running",
+    "codex-config": "print or write the Codex configuration for a gateway",
     "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
-    "key": "make an API key for a client of the gateway",
-    "replay": "run recorded exchanges through this version, and show what it does differently",
+    "key": "generate an API key for a client of the gateway",
+    "replay": "run recorded exchanges through this version, and show the differences",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
+    """Run the command line. Returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         command, args = _parse(argv)
-    except SystemExit as ended:  # argparse ends --help, --version and wrong usage this way, its message printed
+    except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage
         return ended.code if isinstance(ended.code, int) else 1
     status: int = command.run(args)
     return status
@@ -53,17 +53,17 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         description="OpenAI's Responses API in front of any Chat Completions server.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and end")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    speaking = parser
+    reporting = parser  # wrong usage, with its usage line
     for known, line in COMMANDS.items():
         subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
         if known == name and command is not None:
             command.add_arguments(subparser)
-            speaking = subparser
+            reporting = subparser
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        speaking.error(_unknown_argument(unknown[0], speaking))
+        reporting.error(_unknown_argument(unknown[0], reporting))
     if command is None:
         parser.error("a command is needed, see --help")
     args.passed_on = passed_on
@@ -71,7 +71,7 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
 
 
 class _Version(argparse.Action):
-    """The commit may have to be asked for: that is done for who wants to know, not for every command."""
+    """Prints the version. The commit may have to be asked from git, which only this option does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
         from proxy.version import version_line

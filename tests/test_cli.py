@@ -140,7 +140,7 @@ def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkey
     [
         ([], "no backend: give --backend URL, or try --simulator"),
         (["--backend", "http://a", "--port", "x"], "--port: Input should be a valid integer"),
-        (["--backend", "http://a", "--simulator"], "--simulator brings a backend of its own"),
+        (["--backend", "http://a", "--simulator"], "--simulator starts a backend of its own"),
         (["--config", "none.yaml"], "none.yaml: No such file"),
     ],
 )

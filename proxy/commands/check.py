@@ -1,4 +1,4 @@
-"""`responses-proxy check`: judge the stream of any Responses server, or a saved one, by the laws of the API."""
+"""`responses-proxy check`: check the stream of any Responses server, or a saved one, against the rules of the API."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from proxy.commands.numbers import positive
 from proxy.conformance.checker import WARNINGS, Violation, check_stream
 from proxy.conformance.events import frames
 
-KEPT, BROKEN, UNUSABLE = 0, 1, 2
+# Exit statuses.
+VALID = 0
+INVALID = 1
+UNUSABLE = 2
 
-#: Of one rule the table shows so many violations; `--json` has them all.
+# Violations of one rule that the table shows; `--json` has them all.
 _SHOWN_PER_RULE = 5
-#: A small request answers with far less.
+# The answer to a small request is far shorter.
 _MAX_BYTES = 64 * 1024 * 1024
 
 _WEATHER_TOOL = {
@@ -41,11 +44,11 @@ _WEATHER_TOOL = {
 
 
 class Unusable(Exception):
-    """There is no stream to judge; the text says why."""
+    """There is no stream to check; the text says why."""
 
 
-class Verdict(NamedTuple):
-    """What was found in one stream. `terminal` is the type of its last event, None if there is none."""
+class CheckedStream(NamedTuple):
+    """A stream with the rules that it violates. `terminal` is the type of its last event, None if there is none."""
 
     target: str
     events: int
@@ -59,46 +62,46 @@ class Verdict(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The target, the request to send, and how to report."""
-    parser.epilog = "Exit status: 0 all laws are kept (warnings aside), 1 some are broken, 2 there was no stream to judge."
+    """Add the target, the request to send, and how to report."""
+    parser.epilog = "Exit status: 0 for a valid stream (warnings aside), 1 for an invalid one, 2 if there was none to check."
     parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
     request = parser.add_argument_group("request (of a URL)")
     request.add_argument("--model", help="model to ask (default: the first that the server lists)")
     request.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
-    request.add_argument("--input", metavar="TEXT", help="what to ask (default: a question that fits)")
-    request.add_argument("--tools", action="store_true", help="offer a function tool, and ask for its use")
+    request.add_argument("--input", metavar="TEXT", help="what to ask (default: a suitable question)")
+    request.add_argument("--tools", action="store_true", help="offer a function tool, and ask the model to use it")
     request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
     parser.add_argument(
         "--client",
         choices=["codex"],
-        help="judge by the contract with this client: to Codex a call that was cut short is never done",
+        help="check what this client needs: for Codex a call that was cut short must not be reported as done",
     )
     parser.add_argument("--json", action="store_true", help="report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check one stream and report; the exit status is 0 (laws kept), 1 (laws broken) or 2 (nothing to judge)."""
+    """Check one stream and report. Returns 0 for a valid stream, 1 for an invalid one, 2 if there is none."""
     try:
         data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
-        verdict = _judge(args.target, data, codex=args.client == "codex")
+        checked = _check(args.target, data, codex=args.client == "codex")
     except Unusable as error:
-        print(f"responses-proxy check: {_printable(str(error))}", file=sys.stderr)
+        print(f"responses-proxy check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
     if args.json:
-        print(json.dumps(_as_json(verdict), indent=2))
+        print(json.dumps(_as_json(checked), indent=2))
     else:
-        _print(verdict, Console(highlight=False))
-    return BROKEN if verdict.errors else KEPT
+        _print(checked, Console(highlight=False))
+    return INVALID if checked.errors else VALID
 
 
-def _judge(target: str, data: bytes, *, codex: bool) -> Verdict:
+def _check(target: str, data: bytes, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
         raise Unusable(f"no server-sent events in {target}")
     if '"chat.completion.chunk"' in texts[0]:
         raise Unusable(f"{target} is a stream of Chat Completions, not of Responses")
     violations = check_stream(data, unfinished_allowed=codex)
-    return Verdict(target, len(texts), _event_type(texts[-1]), violations)
+    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations)
 
 
 def _event_type(text: str) -> str | None:
@@ -109,7 +112,7 @@ def _event_type(text: str) -> str | None:
     return str(event["type"]) if isinstance(event, dict) and "type" in event else None
 
 
-# ---- where the stream comes from --------------------------------------------------------------------------------------
+# ---- the source of the stream --------------------------------------------------------------------------------------
 
 
 def _read(target: str) -> bytes:
@@ -128,7 +131,7 @@ def _fetch(args: argparse.Namespace) -> bytes:
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
     if not all(value.isascii() for value in headers.values()):
-        raise Unusable("the API key has letters that no header can carry")
+        raise Unusable("the API key has characters that a header cannot have")
     try:
         with httpx.Client(headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)
@@ -138,7 +141,7 @@ def _fetch(args: argparse.Namespace) -> bytes:
 
 
 def _base_url(url: str) -> str:
-    """`.../v1` of a server that was given with or without `/v1` or `/v1/responses`."""
+    """Return the URL with its `/v1`, which may be missing, and without `/responses`."""
     given = url.rstrip("/")
     if given.endswith("/responses"):
         return given.removesuffix("/responses")
@@ -182,7 +185,7 @@ def _received(pieces: Iterable[bytes], url: str) -> bytes:
             if len(data) > _MAX_BYTES:
                 raise Unusable(f"{url} sent more than {_MAX_BYTES} bytes")
     except httpx.HTTPError as error:
-        # What came before is judged: it lacks its end, and that is the finding.
+        # What came before is checked: that its end is missing is the result.
         print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
         if not data:
             raise
@@ -190,7 +193,7 @@ def _received(pieces: Iterable[bytes], url: str) -> bytes:
 
 
 def _http_error(answer: httpx.Response) -> str:
-    """The status, with the message of an error body if there is one."""
+    """Return the status, with the message of an error body if there is one."""
     status = f"HTTP {answer.status_code}"
     try:
         body = answer.json()
@@ -204,14 +207,14 @@ def _http_error(answer: httpx.Response) -> str:
 # ---- the report -------------------------------------------------------------------------------------------------------
 
 
-def _as_json(verdict: Verdict) -> dict[str, Any]:
+def _as_json(checked: CheckedStream) -> dict[str, Any]:
     return {
-        "target": verdict.target,
-        "events": verdict.events,
-        "terminal": verdict.terminal,
-        "errors": len(verdict.errors),
-        "warnings": len(verdict.violations) - len(verdict.errors),
-        "violations": [{**violation._asdict(), "severity": _severity(violation)} for violation in verdict.violations],
+        "target": checked.target,
+        "events": checked.events,
+        "terminal": checked.terminal,
+        "errors": len(checked.errors),
+        "warnings": len(checked.violations) - len(checked.errors),
+        "violations": [{**violation._asdict(), "severity": _severity(violation)} for violation in checked.violations],
     }
 
 
@@ -219,10 +222,10 @@ def _severity(violation: Violation) -> str:
     return "warning" if violation.rule in WARNINGS else "error"
 
 
-def _print(verdict: Verdict, console: Console) -> None:
-    if verdict.violations:
-        console.print(_table(verdict.violations))
-    console.print(Text(_summary(verdict), style="bold red" if verdict.errors else "bold green"))
+def _print(checked: CheckedStream, console: Console) -> None:
+    if checked.violations:
+        console.print(_table(checked.violations))
+    console.print(Text(_summary(checked), style="bold red" if checked.errors else "bold green"))
 
 
 def _table(violations: list[Violation]) -> Table:
@@ -232,24 +235,25 @@ def _table(violations: list[Violation]) -> Table:
         shown[violation.rule] = count = shown.get(violation.rule, 0) + 1
         if count <= _SHOWN_PER_RULE:
             style = "yellow" if violation.rule in WARNINGS else "red"
-            table.add_row(str(violation.event), Text(violation.rule, style=style), Text(_printable(violation.detail)))
+            table.add_row(str(violation.event), Text(violation.rule, style=style), Text(printable(violation.detail)))
     for rule, count in shown.items():
         if count > _SHOWN_PER_RULE:
             table.add_row("…", Text(rule, style="red"), Text(f"and {count - _SHOWN_PER_RULE} more"))
     return table
 
 
-def _summary(verdict: Verdict) -> str:
-    errors, warnings = len(verdict.errors), len(verdict.violations) - len(verdict.errors)
-    rules = len({violation.rule for violation in verdict.errors})
-    judgement = f"{_count(errors, 'violation')} of {_count(rules, 'rule')}" if errors else "all laws kept"
+def _summary(checked: CheckedStream) -> str:
+    errors = len(checked.errors)
+    warnings = len(checked.violations) - errors
+    rules = len({violation.rule for violation in checked.errors})
+    result = f"{_count(errors, 'violation')} of {_count(rules, 'rule')}" if errors else "valid"
     if warnings:
-        judgement += f", {_count(warnings, 'warning')}"
-    return f"{_count(verdict.events, 'event')}, the last {_printable(verdict.terminal or 'unreadable')}: {judgement}"
+        result += f", {_count(warnings, 'warning')}"
+    return f"{_count(checked.events, 'event')}, the last {printable(checked.terminal or 'unreadable')}: {result}"
 
 
-def _printable(text: str) -> str:
-    """What a server sent must not drive the terminal."""
+def printable(text: str) -> str:
+    """Replace control characters, by which a server could control the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 

@@ -23,14 +23,14 @@ from proxy.settings import Settings, backend_url
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 PROVIDER = "responses-proxy"
 _LISTING_TIMEOUT = 15.0
-#: Keys of the user's file that go before what the gateway says of a model.
+# Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
-    "web_search": "a hosted tool that nobody here can run",
+    "web_search": "a hosted tool that is not available here",
     "show_raw_agent_reasoning": "otherwise the model's reasoning stays invisible",
     "name": 'not "OpenAI" or "Azure": those names turn on remote compaction',
     "model_catalog_url": "context window, base prompt and tools of each model",
-    "experimental_bearer_token": "no key is wanted, but without one Codex fetches no catalog",
+    "experimental_bearer_token": "no key is needed, but without one Codex fetches no catalog",
 }
 
 
@@ -39,22 +39,21 @@ class Unusable(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the gateway is, and where the file is."""
+    """Add where the gateway is, and where the file is."""
     parser.epilog = "Needs Codex 0.169 or later for the model catalog; older versions ignore that line."
     parser.add_argument("--url", default=DEFAULT_URL, help="base URL of the gateway (default: %(default)s)")
     parser.add_argument(
-        "--model", help="model to start with (default: that of the file if it is served, else the first that is)"
+        "--model", help="model to start with (default: that of the file if it is served, else the first one served)"
     )
-    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend wants one")
-    parser.add_argument("--write", action="store_true", help="put it into the file, leaving the rest as it is; keeps a backup")
+    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend needs one")
+    parser.add_argument("--write", action="store_true", help="write it to the file, leaving the rest as it is; keeps a backup")
     parser.add_argument(
         "--codex-home", type=Path, metavar="DIR", help="folder of config.toml (default: CODEX_HOME or ~/.codex)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when the configuration was printed or written, 1 when there is no gateway to ask or the file cannot be used, 2 for a
-    wrong URL."""
+    """Print or write the configuration. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong URL."""
     try:
         url = gateway_url(args.url)
     except ValueError as error:
@@ -76,18 +75,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gateway_url(text: str) -> str:
-    """The base URL with its `/v1`. Raises ValueError."""
+    """Return the base URL with its `/v1`. Raises `ValueError`."""
     return backend_url(text)
 
 
 def is_loopback(url: str) -> bool:
-    """On this machine: no HTTP proxy stands in between, whatever the environment says."""
+    """Tell whether the URL is on this machine, where no HTTP proxy is used, whatever the environment says."""
     host = urlsplit(url).hostname or ""
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> list[str]:
-    """The models that Codex would list, the one that it would take by itself first; at least one. Raises `Unusable`."""
+    """Return the models that Codex would list, its default first; at least one. Raises `Unusable`."""
     key = environ.get(env_key) if env_key else None
     if env_key and not key:
         raise Unusable(f"the variable {env_key} is not set: Codex needs it, and so does the list of models")
@@ -99,7 +98,7 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
             f"no gateway answers at {url}: start it (responses-proxy serve --backend URL), or give --model"
         ) from None
     if answer.status_code in (401, 403):
-        raise Unusable(f"{url} wants a {'valid ' if key else ''}key: name its environment variable with --env-key")
+        raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
     try:
         catalog = [model for model in answer.json()["models"] if model["visibility"] == "list"]
     except (ValueError, KeyError, TypeError):
@@ -110,16 +109,16 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
 
 
 def preferred(served: Sequence[str], path: Path) -> str:
-    """The model that the file names, if it is served (Codex keeps there what its user has picked), else the first."""
+    """Return the model that the file names, if it is served (Codex keeps there what its user has picked), else the first."""
     try:
         named = tomllib.loads(path.read_text(encoding="utf-8")).get("model")
-    except (OSError, ValueError):  # whoever writes the file next says what is wrong with it
+    except (OSError, ValueError):  # writing the file reports what is wrong with it
         named = None
     return named if isinstance(named, str) and named in served else served[0]
 
 
 def configuration(url: str, model: str, env_key: str | None) -> dict[str, Any]:
-    """What Codex must be told, as nested dicts in the order of the file. The context window, the prompt and the rest come with
+    """Return what Codex must be told, as nested dicts in the order of the file. Context window, prompt and the rest come with
     the catalog, from the gateway."""
     provider = {
         "name": PROVIDER,
@@ -138,8 +137,8 @@ def configuration(url: str, model: str, env_key: str | None) -> dict[str, Any]:
 
 
 def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit.TOMLDocument:
-    """The document with our keys set; everything else, comments too, stays where it is. Raises `Unusable` if another kind of
-    value stands where we need a table."""
+    """Return the document with our keys set; everything else, comments too, stays where it is. Raises `Unusable` if there is
+    another kind of value where a table is needed."""
     for key, value in config.items():
         if key != "model_providers":
             _put(document, key, value)
@@ -158,7 +157,7 @@ def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit
 
 
 def _inline(document: tomlkit.TOMLDocument) -> bool:
-    """The providers are an inline table, or dotted keys: among these, a table with a head of its own would swallow the rest."""
+    """Tell whether the providers are an inline table, or dotted keys: a table with a header would include the keys after it."""
     dotted = any(key is not None and key.key == "model_providers" and key.is_dotted() for key, _ in document.body)
     return dotted or isinstance(document["model_providers"], InlineTable)
 
@@ -172,17 +171,17 @@ def _new_provider(fields: Mapping[str, Any], *, inline: bool) -> Table | InlineT
 
 
 def _set_provider(table: Any, fields: Mapping[str, Any]) -> None:
-    if "env_key" in fields:  # Codex refuses two ways at once
+    if "env_key" in fields:  # Codex refuses two kinds of credentials
         for other in ("experimental_bearer_token", "auth"):
             table.pop(other, None)
     has_key = any(key in table for key in ("env_key", "experimental_bearer_token", "auth"))
     for key, value in fields.items():
-        if not (key == "experimental_bearer_token" and has_key):  # the user's own way stays
+        if not (key == "experimental_bearer_token" and has_key):  # the user's own credentials stay
             _put(table, key, value)
 
 
 def _put(table: Any, key: str, value: object) -> None:
-    """Set a key; a new one comes with a word on why it is there."""
+    """Set a key. A new one gets a comment that says why it is there."""
     item = tomlkit.item(value)
     if key in _REASONS and key not in table and not isinstance(table, InlineTable):
         item.comment(_REASONS[key])
@@ -190,17 +189,17 @@ def _put(table: Any, key: str, value: object) -> None:
 
 
 def write(path: Path, config: Mapping[str, Any]) -> str:
-    """Merge into the file, which may be missing, and keep what was there beside it. Returns what was done, in words.
-    Raises `Unusable`."""
-    path = path.resolve()  # where it is a link into somebody's dotfiles, the link stays
+    """Merge into the file, which may be missing, and keep a backup beside it. Returns what was done, as text. Raises
+    `Unusable`."""
+    path = path.resolve()  # a symbolic link stays one
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         document = merged(tomlkit.parse(before), config)
         after = tomlkit.dumps(document).rstrip("\n") + "\n"
-        if tomllib.loads(after) != document.unwrap():  # the file is the user's: rather nothing than something else
-            raise Unusable(f"{path} cannot be merged with: please add by hand what is printed without --write")
+        if tomllib.loads(after) != document.unwrap():  # rather change nothing than something else
+            raise Unusable(f"{path} cannot be merged: please add by hand what is printed without --write")
         if after == before:
-            return f"{path} is as it should be"
+            return f"{path} is up to date"
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = _back_up(path) if before else None
         _replace(path, after)
@@ -209,12 +208,12 @@ def write(path: Path, config: Mapping[str, Any]) -> str:
     except TOMLKitError as error:
         raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
     overridden = [key for key in _OVERRIDES if key in document]
-    note = f"\nnote: {', '.join(overridden)} in it goes before what the gateway says of its models" if overridden else ""
+    note = f"\nnote: {', '.join(overridden)} in it overrides what the gateway says of its models" if overridden else ""
     return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
 
 
 def _back_up(path: Path) -> Path:
-    """A copy under the first name that is free: no backup overwrites another."""
+    """Copy the file to the first name that is free, so that no backup overwrites another."""
     number = 0
     while True:
         backup = path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")
@@ -225,7 +224,7 @@ def _back_up(path: Path) -> Path:
 
 
 def _replace(path: Path, text: str) -> None:
-    """All or nothing: Codex may be reading it."""
+    """Replace the file in one step, since Codex may be reading it."""
     with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         file.write(text)
     if path.exists():

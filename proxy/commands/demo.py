@@ -30,7 +30,7 @@ from proxy.wire.sse import SSEDecoder
 
 _TIMEOUT = 30.0
 _QUESTION = "What is the weather in Paris?"
-#: A model name by which the simulator plays something of everything.
+# A model name for which the simulator answers with items of all kinds.
 _MODEL = "sim-demo"
 _WEATHER = {
     "type": "function",
@@ -45,19 +45,19 @@ _WEATHER = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the subcommand."""
+    """Add the arguments of the command."""
     parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
     parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
     parser.add_argument(
         "--personality",
         choices=sorted(PERSONALITIES),
         default="vllm",
-        help="whose dialect the backend speaks (default: %(default)s)",
+        help="server that the backend behaves like (default: %(default)s)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the stream was complete and kept the laws of a stream, 1 if not."""
+    """Play one stream. Returns 0 if it was complete and valid, 1 if not."""
     console = Console(highlight=False)
     transcript, violations = asyncio.run(_play(args, console))
     console.print(transcript.summary(violations))
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class Item:
-    """One output item as far as it has arrived. `text` is reasoning, answer or arguments."""
+    """An output item as far as it has arrived. `text` is reasoning, answer or arguments."""
 
     kind: str
     name: str = ""
@@ -74,7 +74,7 @@ class Item:
     done: bool = False
 
     def render(self) -> RenderableType:
-        """Reasoning dim and italic, text as Markdown, a call in a frame."""
+        """Render reasoning dim and italic, text as Markdown, a call in a frame."""
         if self.kind == "reasoning":
             return Text(self.text.strip(), style="dim italic")
         if self.kind == "message":
@@ -84,7 +84,7 @@ class Item:
 
 @dataclass
 class Transcript:
-    """The events of one stream, gathered into what a terminal shows. Times are seconds since the request."""
+    """The events of one stream, collected into what a terminal shows. Times are seconds since the request."""
 
     items: list[Item] = field(default_factory=list)
     events: int = 0
@@ -94,7 +94,7 @@ class Transcript:
     final: str = ""
 
     def take(self, event: dict[str, Any], at: float) -> None:
-        """One event of the stream, `at` seconds after the request."""
+        """Add an event that came `at` seconds after the request."""
         self.events += 1
         self.elapsed = at
         kind = str(event.get("type"))
@@ -112,35 +112,37 @@ class Transcript:
             self.usage = (event.get("response") or {}).get("usage") or {}
 
     def render(self) -> RenderableType:
-        """All items, one below the other."""
+        """Render all items, one below the other."""
         return Group(*(part for item in self.items for part in (item.render(), Text())))
 
     def summary(self, violations: Sequence[Violation]) -> Text:
-        """Tokens, times, events, and whether the stream kept the laws."""
+        """Render tokens, times, events, and whether the stream was valid."""
         reasoning = (self.usage.get("output_tokens_details") or {}).get("reasoning_tokens", 0)
-        sent, received = self.usage.get("input_tokens", "?"), self.usage.get("output_tokens", "?")
+        sent = self.usage.get("input_tokens", "?")
+        received = self.usage.get("output_tokens", "?")
         first = "–" if self.first_token is None else f"{self.first_token * 1000:.0f} ms"
         facts = [
             f"{sent} tokens in, {received} out ({reasoning} reasoning)",
             f"first token {first}",
             f"{self.elapsed:.1f} s",
             f"{self.events} events",
-            self.final or "no end",
+            self.final or "no terminal event",
         ]
-        verdict = "; ".join(f"{broken.rule}: {broken.detail}" for broken in violations) or "ok"
+        result = "; ".join(f"{violation.rule}: {violation.detail}" for violation in violations) or "ok"
         style = "bold red" if violations else "bold green"
-        return Text.assemble((" · ".join([*facts, ""]), "dim"), (f"invariants: {verdict}", style))
+        return Text.assemble((" · ".join([*facts, ""]), "dim"), (f"invariants: {result}", style))
 
 
 def _pretty(arguments: str) -> RenderableType:
     try:
         return JSON(arguments, indent=2)
-    except ValueError:  # still on its way
+    except ValueError:  # not complete yet
         return Text(arguments or "…")
 
 
 async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript, list[Violation]]:
-    transcript, body = Transcript(), bytearray()
+    transcript = Transcript()
+    body = bytearray()
     async with AsyncExitStack() as stack:
         personality = PERSONALITIES[args.personality]
         options = SimulatorOptions(
@@ -164,7 +166,7 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript,
                 live.update(transcript.render())
         if live is None:
             console.print(transcript.render())
-    return transcript, [broken for broken in check_stream(bytes(body)) if broken.rule not in WARNINGS]
+    return transcript, [violation for violation in check_stream(bytes(body)) if violation.rule not in WARNINGS]
 
 
 def _live(console: Console) -> Live:
@@ -179,7 +181,7 @@ def _settings(backend: str, *, raw: bool) -> Settings:
 
 
 async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator[dict[str, Any]]:
-    """The events of `POST /v1/responses` as they arrive; `body` collects the bytes."""
+    """Yield the events of `POST /v1/responses` as they arrive; `body` collects the bytes."""
     request = {"model": _MODEL, "input": question, "stream": True, "tools": [_WEATHER], "reasoning": {"summary": "auto"}}
     decoder = SSEDecoder()
     async with (

@@ -1,4 +1,4 @@
-"""A walk through a running gateway from end to end, its streams held against the laws of the API."""
+"""Checks of a running gateway from end to end: its streams must keep the rules of the API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIMIT = 2048
 
 
 class Step(NamedTuple):
-    """`unclear`: the gateway did nothing wrong, but the model gave no occasion to show it, or a part is not set up."""
+    """A check with its outcome. `unclear`: the model gave no occasion for it, or a part is not set up."""
 
     name: str
     outcome: Literal["passed", "failed", "unclear"]
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 class _Failed(Exception):
-    """A step went wrong; the text says how."""
+    """A step has failed; the text says how."""
 
 
 class _Unclear(Exception):
@@ -38,7 +38,7 @@ class _Unclear(Exception):
 
 
 def tour(url: str, *, model: str | None, api_key: str | None, patience: float) -> list[Step]:
-    """Every step with its outcome; only the first if the gateway cannot be reached. `patience` is in seconds."""
+    """Take every step; only the first if the gateway cannot be reached. `patience` is in seconds."""
     base = url.rstrip("/").removesuffix("/responses").removesuffix("/v1") + "/v1"
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     with httpx.Client(headers=headers, timeout=patience) as client:
@@ -73,7 +73,7 @@ def _taken(name: str, action: Callable[[], str]) -> Step:
 
 
 class _Walk:
-    """The steps; each returns what it saw."""
+    """The steps; each returns what it saw. Raises `_Failed` and `_Unclear`."""
 
     def __init__(self, client: httpx.Client, base: str, model: str | None) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class _Walk:
         if response["status"] != "completed" or not _texts(response):
             raise _Failed(_ending(response))
         kinds = ", ".join(item["type"] for item in response["output"])
-        return f"{events} events, all laws kept: {kinds}"
+        return f"{events} events, valid: {kinds}"
 
     def call(self) -> str:
         response, events = self._stream(input=_QUESTION, tools=[_TOOL])
@@ -151,13 +151,13 @@ class _Walk:
         return self._client.post(self._base + path, json=body)
 
     def _stream(self, **fields: Any) -> tuple[dict[str, Any], int]:
-        """The final response of a stream that keeps the laws, and its number of events. Raises `_Failed`."""
+        """Return the final response of a valid stream, and its number of events. Raises `_Failed`."""
         answer = self._post("/responses", {"model": self._model, "stream": True, "max_output_tokens": _LIMIT, **fields})
         if not answer.is_success:
             raise _Failed(f"HTTP {answer.status_code}: {answer.text[:200]}")
-        broken = [violation for violation in check_stream(answer.content) if violation.rule not in WARNINGS]
-        if broken:
-            raise _Failed(f"the stream breaks {len(broken)} laws, first {broken[0].rule}: {broken[0].detail}")
+        violations = [violation for violation in check_stream(answer.content) if violation.rule not in WARNINGS]
+        if violations:
+            raise _Failed(f"the stream has {len(violations)} violations, first {violations[0].rule}: {violations[0].detail}")
         events = [json.loads(frame.data) for frame in frames(answer.content) if frame.data != "[DONE]"]
         return events[-1]["response"], len(events)
 

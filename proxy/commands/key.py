@@ -1,4 +1,4 @@
-"""`responses-proxy key`: make an API key for a client of the gateway, or hash one that there is already."""
+"""`responses-proxy key`: generate an API key for a client of the gateway, or hash an existing one."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import argparse
 import secrets
 import sys
 
-#: Bytes of chance in a key: 256 bits.
+# Random bytes in a key: 256 bits.
 _BYTES = 32
-#: By this people and scanners for leaked keys know what it is.
+# By this prefix people, and scanners for leaked keys, recognise one.
 _PREFIX = "rp_"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`new` or `hash`, and a name."""
+    """Add the action, and the name of the client."""
     parser.usage = "responses-proxy key {new,hash} [--name NAME]"
     parser.add_argument(
         "action",
         choices=["new", "hash"],
-        help="new: make a key, and print it with what belongs into the settings; hash: the same for a key read from standard "
-        "input, so that it is not in the history of a shell",
+        help="new: generate a key, and print it with its entry for the settings; hash: print the entry for a key read from "
+        "standard input, so that it is not in the history of a shell",
     )
     parser.add_argument("--name", default="alice", help="name of the client in settings, logs and metrics (default: alice)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the key and the entry for the settings; the exit status is 2 for a key or a name that will not do."""
+    """Print the key and the entry for the settings. Returns 2 for a key or a name that is not valid."""
     from proxy.settings import ApiKey, SettingsError
     from proxy.settings.keys import SHORTEST_KEY, hash_of
     from proxy.settings.load import load
 
     key = _PREFIX + secrets.token_urlsafe(_BYTES) if args.action == "new" else sys.stdin.readline().strip()
     if len(key) < SHORTEST_KEY:
-        print(f"responses-proxy: a key has at least {SHORTEST_KEY} characters", file=sys.stderr)
+        print(f"responses-proxy: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)
         return 2
     hashed = hash_of(key)
     try:
-        load({"api_keys": {args.name: hashed}}, None, {})  # complains about the name
+        load({"api_keys": {args.name: hashed}}, None, {})  # checks the name
     except SettingsError as error:
         print(f"responses-proxy: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The numbers that a command line may have: what is out of range is wrong usage, told before anything begins."""
+"""Types of numeric arguments for argparse: a number out of range is wrong usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     number = not_negative(text)
     if number == 0:
         raise ArgumentTypeError(f"must be above 0, not {text}")
@@ -15,7 +15,7 @@ def positive(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A number, 0 or more."""
+    """Parse a number that is 0 or more."""
     try:
         number = float(text)
     except ValueError:
@@ -26,14 +26,14 @@ def not_negative(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0."""
     if not (text.isascii() and text.isdigit()) or not 0 < len(text) < 19 or int(text) == 0:
         raise ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
     return int(text)
 
 
 def port(text: str) -> int:
-    """The number of a port; 0 is for a free one."""
+    """Parse the number of a port; 0 stands for a free one."""
     if not (text.isascii() and text.isdigit()) or not len(text) < 6 or int(text) > 65535:
         raise ArgumentTypeError(f"must be a port between 0 and 65535, not {text!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""`responses-proxy replay`: recorded exchanges through today's code, and what it does differently."""
+"""`responses-proxy replay`: run recorded exchanges through this version, and show the differences."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from proxy.commands.check import printable
 from proxy.conformance.events import frames
 from proxy.request import ChatRequest, translate
 from proxy.server.generation.live_settings import InForce, translation_policy
@@ -29,11 +30,14 @@ from proxy.wire.chat_errors import read_error
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest, parse_request
 
-IDENTICAL, DIFFERENT, UNUSABLE = 0, 1, 2
+# Exit statuses.
+IDENTICAL = 0
+DIFFERENT = 1
+UNUSABLE = 2
 
-#: Of one difference the terminal shows so many lines; `--json` has them all.
+# Lines of one difference that the terminal shows; `--json` has them all.
 _SHOWN_LINES = 60
-#: And of one line so many characters, around the place where it differs.
+# Characters of one line, around the place where it differs.
 _SHOWN_WIDTH = 160
 
 _CUT = "the record is cut: the exchange was longer than a record may be"
@@ -55,8 +59,8 @@ class Difference:
 
 @dataclass
 class Replay:
-    """What became of one record. `ending` is the terminal event's type, `HTTP 400`, or `no terminal event`; `notes` say
-    what could not be compared."""
+    """The result for one record. `ending` is the terminal event's type, `HTTP 400`, or `no terminal event`; `notes` say what
+    could not be compared."""
 
     path: str
     events: int = 0
@@ -67,7 +71,7 @@ class Replay:
 
 @dataclass
 class Record:
-    """A record as its file has it; `chat` and what follows are absent where the exchange did not come so far."""
+    """A record as its file has it; `chat` and what follows are absent where the exchange ended before."""
 
     head: dict[str, Any]
     request: bytes
@@ -79,8 +83,10 @@ class Record:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The records, and how to report."""
-    parser.epilog = "Exit status: 0 all are identical, 1 some differ, 2 there was nothing to replay, or not all could be read."
+    """Add the records, and how to report."""
+    parser.epilog = (
+        "Exit status: 0 if all are identical, 1 if some differ, 2 if there was nothing to replay or some could not be read."
+    )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE|FOLDER", help="records, as `serve --record FOLDER` keeps them"
     )
@@ -88,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay and report; the exit status is 0 (identical), 1 (different) or 2 (unreadable)."""
+    """Replay and report. Returns 0 if all are identical, 1 if some differ, 2 if some cannot be read."""
     replays: list[Replay] = []
     failed = False
     for path in _files(args.paths):
@@ -119,7 +125,7 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 
 
 def read_record(path: Path) -> Record:
-    """The record of a file. Raises `Unusable`."""
+    """Read a record from its file. Raises `Unusable`."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
@@ -158,14 +164,15 @@ def _bytes(value: str | dict[str, str]) -> bytes:
 
 
 def replay(path: Path) -> Replay:
-    """Run one record through the code of today. Raises `Unusable`."""
+    """Run one record through this version. Raises `Unusable`."""
     record = read_record(path)
     done = Replay(str(path))
     if record.chat is None and record.end.get("truncated"):
         done.notes.append(_CUT)
         return done
     in_force = _in_force(record, _settings(record, done))
-    chat, headers = record.chat or {"response_id": "resp_0"}, record.head["headers"]
+    chat = record.chat or {"response_id": "resp_0"}
+    headers = record.head["headers"]
     try:
         request = _request(record)
         if record.end.get("beyond"):
@@ -181,7 +188,7 @@ def replay(path: Path) -> Replay:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
         return done
-    except Exception as defect:  # what a record is for: today's code fails on it
+    except Exception as defect:  # this is what records are for: this version fails
         _compare(done, "error", [_pretty(record.end.get("error"))], [f"{type(defect).__name__}: {defect}"])
         return done
     if record.chat is None:
@@ -191,8 +198,8 @@ def replay(path: Path) -> Replay:
         plan.body.setdefault("return_token_ids", True)
     _compare(done, "request", _lines(record.chat["chat"]), _lines(json.loads(json.dumps(plan.body))))
     if record.backend is not None:
-        told = record.backend
-        refusal = read_error(told["status"], _bytes(told["body"]), told["retry_after"])
+        answer = record.backend
+        refusal = read_error(answer["status"], _bytes(answer["body"]), answer["retry_after"])
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
     _replay_calls(record, done, _translator(options, plan, record.chat))
@@ -200,12 +207,12 @@ def replay(path: Path) -> Replay:
 
 
 def _request(record: Record) -> ResponsesRequest:
-    """Raises `ApiError`."""
+    """Parse the request. Raises `ApiError`."""
     return parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)
 
 
 def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatRequest]:
-    """The request as the translation got it, and what becomes of it today. Raises `ApiError`."""
+    """Return the request as the translation got it, and the chat request that this version makes of it. Raises `ApiError`."""
     footing = record.footing
     policy = in_force.parsers.policy(request.model)
     if footing:
@@ -234,7 +241,7 @@ def _settings(record: Record, done: Replay) -> Settings:
 
 
 class _Clock:
-    """Gives the time that the recorded translator read."""
+    """Returns the time that the recorded translator read."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -244,7 +251,8 @@ class _Clock:
 
 
 def _translator(options: StreamOptions, plan: ChatRequest, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
-    clock, sealed = _Clock(chat["created"]), iter(chat.get("sealed", ()))
+    clock = _Clock(chat["created"])
+    sealed = iter(chat.get("sealed", ()))
 
     def seal(_text: str) -> str:
         return next(sealed, "(sealed by no recorded call)")
@@ -259,7 +267,8 @@ def _translator(options: StreamOptions, plan: ChatRequest, chat: dict[str, Any])
 def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
     translator, clock = playing
     assert record.chat is not None
-    recorded, replayed = bytearray(), bytearray()
+    recorded = bytearray()
+    replayed = bytearray()
     for call in record.calls:
         clock.now = record.chat["created"] + call["at"]
         recorded += _bytes(call["sent"])
@@ -287,7 +296,8 @@ def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Cloc
 
 
 def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
-    name, data = call["call"], call.get("data", "")
+    name = call["call"]
+    data = call.get("data", "")
     if name == "feed":
         return translator.feed(_bytes(data))
     if name == "feed_completion":
@@ -315,7 +325,7 @@ def _compare(done: Replay, place: str, recorded: list[str], replayed: list[str])
 
 
 def _event_lines(data: bytes, usage: bool) -> list[str]:
-    """One line for each event: its data, which names its type. The `event:` name stands in front where it disagrees."""
+    """Return a line for each event: its data, which has its type. The `event:` name is put in front where it differs."""
     lines = []
     for frame in frames(data):
         agrees = frame.name is None or f'"type":"{frame.name}"' in frame.data
@@ -353,7 +363,7 @@ def _as_json(done: Replay) -> dict[str, Any]:
 
 
 def _diff(found: Difference) -> Iterator[tuple[str, str]]:
-    """Lines of a diff, each with its sign: `-` recorded, `+` replayed, blank for both, `@` for a jump."""
+    """Yield the lines of a diff, each with its sign: `-` recorded, `+` replayed, blank for both, `@` for a jump."""
     for line in list(difflib.unified_diff(found.recorded, found.replayed, lineterm="", n=1))[2:]:
         yield line[0], line[1:]
 
@@ -374,13 +384,13 @@ def _print(done: Replay, console: Console) -> None:
             if sign == "@":
                 console.print(Text("  …", style="dim"))
                 continue
-            console.print(Text(f"  {sign} {_printable(line)}", style={"-": "red", "+": "green"}.get(sign, "")))
+            console.print(Text(f"  {sign} {printable(line)}", style={"-": "red", "+": "green"}.get(sign, "")))
         if len(lines) > _SHOWN_LINES:
             console.print(Text(f"  … and {len(lines) - _SHOWN_LINES} lines more (--json has them)", style="dim"))
 
 
 def _abridged(lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Long lines cut: a removed and an added one that follow each other to the place where they part, others at their end."""
+    """Cut long lines: a removed and an added one that belong together where they differ, others at their end."""
     starts = _parting_places(lines)
     for number, (sign, line) in enumerate(lines):
         start = max(0, starts.get(number, 0) - _SHOWN_WIDTH // 2)
@@ -389,7 +399,7 @@ def _abridged(lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _parting_places(lines: list[tuple[str, str]]) -> dict[int, int]:
-    """For the lines of a changed block: at which character the nth recorded and the nth replayed one differ."""
+    """Return for the lines of a changed block at which character the nth recorded and the nth replayed one differ."""
     places: dict[int, int] = {}
     removed: list[int] = []
     for number, (sign, line) in enumerate(lines):
@@ -402,8 +412,3 @@ def _parting_places(lines: list[tuple[str, str]]) -> dict[int, int]:
         else:
             removed.clear()
     return places
-
-
-def _printable(text: str) -> str:
-    """What a server sent must not drive the terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,4 +1,4 @@
-"""`responses-proxy simulate`: serve the embedded Chat Completions server."""
+"""`responses-proxy simulate`: run the embedded Chat Completions server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the subcommand."""
+    """Add the arguments of the command."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=port, default=8000, help="port; 0 takes a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=8000, help="port; 0 for a free one (default: %(default)s)")
     parser.add_argument("--model", action="append", metavar="NAME", help="a model to list; may be repeated")
     parser.add_argument("--strict-models", action="store_true", help="answer 404 to models that are not listed")
     parser.add_argument(
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=sorted(PERSONALITIES),
         default="vllm",
         metavar="NAME",
-        help=f"whose dialect to speak: {', '.join(PERSONALITIES)} (default: %(default)s)",
+        help=f"server to behave like: {', '.join(PERSONALITIES)} (default: %(default)s)",
     )
     parser.add_argument(
         "--tokens-per-second", type=not_negative, default=0.0, metavar="N", help="pace of a stream; 0: no limit"
     )
-    parser.add_argument("--first-token-seconds", type=not_negative, default=0.0, metavar="S", help="pretended prefill time")
+    parser.add_argument("--first-token-seconds", type=not_negative, default=0.0, metavar="S", help="simulated prefill time")
     parser.add_argument("--tokens-per-delta", type=count, metavar="N", help="tokens in one chunk")
     parser.add_argument(
         "--max-model-len", type=count, default=131072, metavar="N", help="context length (default: %(default)s)"
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_from(args: argparse.Namespace) -> SimulatorOptions:
-    """The simulator's options as the arguments say."""
+    """Return the options that the arguments give."""
     personality = PERSONALITIES[args.personality]
     if args.tokens_per_delta:
         personality = replace(personality, tokens_per_delta=args.tokens_per_delta)
@@ -55,13 +55,13 @@ def options_from(args: argparse.Namespace) -> SimulatorOptions:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM. 0 after a clean stop, 1 if the port cannot be had."""
+    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 if it cannot listen."""
     try:
         _run(_serve(options_from(args), args.host, args.port))
     except OSError as error:
         print(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # only where the loop knows no signal handlers
+    except KeyboardInterrupt:  # only where the loop has no signal handlers
         return 0
     return 0
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(main: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
-    except ImportError:  # not made for every platform
+    except ImportError:  # not available on every platform
         asyncio.run(main)
     else:
         uvloop.run(main)

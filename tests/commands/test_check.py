@@ -54,7 +54,7 @@ def wrong_text() -> list[Event]:
 
 def test_a_good_stream_ends_with_0(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(encode(good()))) == 0
-    assert capsys.readouterr().out == "33 events, the last response.completed: all laws kept\n"
+    assert capsys.readouterr().out == "33 events, the last response.completed: valid\n"
 
 
 def test_a_broken_law_is_shown_and_ends_with_1(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_a_missing_done_marker_is_only_a_warning(saved: Save, capsys: pytest.Cap
     assert run(saved(encode(good(), done=False))) == 0
     out = capsys.readouterr().out
     assert "no data: [DONE] at the end" in out
-    assert out.endswith("all laws kept, 1 warning\n")
+    assert out.endswith("valid, 1 warning\n")
 
 
 def test_many_violations_of_one_rule_are_folded(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys:
 def test_a_gateway_that_wants_a_key_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
     stage = start_stage(SimulatorOptions(api_key="right"))
     assert main(["codex-config", "--url", stage.url]) == 1
-    assert "wants a key: name its environment variable with --env-key" in capsys.readouterr().err
+    assert "needs a key: name its environment variable with --env-key" in capsys.readouterr().err
 
 
 def test_a_gateway_whose_backend_is_down_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,7 @@ def test_a_second_time_changes_nothing(home: Path, capsys: pytest.CaptureFixture
     assert main(argv) == 0
     text = (home / "config.toml").read_text(encoding="utf-8")
     assert main(argv) == 0
-    assert "is as it should be" in capsys.readouterr().out
+    assert "is up to date" in capsys.readouterr().out
     assert (home / "config.toml").read_text(encoding="utf-8") == text
     assert sorted(path.name for path in home.iterdir()) == ["config.toml", "config.toml.bak"]
 
@@ -232,7 +232,7 @@ def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: 
 def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text("model_context_window = 1000\n", encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write"]) == 0
-    assert "note: model_context_window in it goes before" in capsys.readouterr().out
+    assert "note: model_context_window in it overrides" in capsys.readouterr().out
     assert configured(home)["model_context_window"] == 1000
 
 

@@ -40,7 +40,11 @@ class Replica:
 
     async def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(self._process.wait(), 10) == 0
+        try:
+            assert await asyncio.wait_for(self._process.wait(), 60) == 0
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
 
 
 @asynccontextmanager

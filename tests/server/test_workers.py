@@ -27,7 +27,7 @@ async def metric(url: str, name: str, **labels: str) -> float:
 
 async def shown(running: Program, wanted: float, name: str, **labels: str) -> None:
     """Wait until a metric has a value: a worker tells what it counted once a second."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await metric(running.url, name, **labels) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_comes_back_and_nothing_is_forgotten() -> None:
             await shown(running, 10, "requests_total")
             victim, other = running.workers
             os.kill(victim, signal.SIGKILL)
-            await running.says("worker died", seconds=5)
+            await running.says("worker died")
             assert await statuses_of_some(running, 10) == {"completed"}
             await until(lambda: len(running.workers) == 2 and victim not in running.workers)
             assert other in running.workers
@@ -90,9 +90,9 @@ def test_a_rolling_restart_loses_no_request(keep_alive: bool) -> None:
             async with asking_all_the_time(running, 6, keep_alive) as outcomes:
                 running.signal(signal.SIGUSR2)
                 await running.says(" rolled ")
-                await until(lambda: not set(old) & set(running.workers), "the old ones ended", 30)
+                await until(lambda: not set(old) & set(running.workers), "the old ones ended", 120)
                 seen = len(outcomes)
-                await until(lambda: len(outcomes) > seen + 20, "the new ones serve", 30)
+                await until(lambda: len(outcomes) > seen + 20, "the new ones serve", 120)
             assert set(outcomes) == {"completed"}
             assert len(running.workers) == 2
             await shown(running, len(outcomes), "requests_total")
@@ -113,6 +113,6 @@ def test_a_stream_outlives_a_rolling_restart() -> None:
             await client.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
             assert final_of(body_of(client.received))["status"] == "completed"
             client.close()
-            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 30)
+            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 120)
 
     run(test())

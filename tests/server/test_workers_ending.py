@@ -153,7 +153,7 @@ def test_a_wrong_configuration_stops_a_rolling_restart_and_a_right_one_is_taken(
             file.write_text("metrics: false\n", encoding="utf-8")
             running.signal(signal.SIGUSR2)
             await running.says(" rolled ")
-            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 30)
+            await until(lambda: not set(old) & set(running.workers), "the old ones ended", 120)
             client = await RawClient.connect(running)
             await client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             await client.read_all()
@@ -184,7 +184,7 @@ def test_new_workers_that_cannot_start_leave_the_old_ones_alone(tmp_path: Path) 
 def test_workers_that_cannot_start_end_the_program(tmp_path: Path) -> None:
     async def test() -> None:
         async with program("--simulator", "--workers", "2", "--store", str(tmp_path), starts=False) as running:
-            assert await running.exit(30) == 1
+            assert await running.exit() == 1
             assert "no store" in running.said
             assert "giving up" in running.said
 
@@ -220,7 +220,7 @@ def test_workers_without_a_parent_end() -> None:
         async with program(*TWO) as running:
             workers = running.workers
             running.process.kill()
-            await until(lambda: not any(psutil.pid_exists(pid) for pid in workers), "the workers ended", 30)
+            await until(lambda: not any(psutil.pid_exists(pid) for pid in workers), "the workers ended", 120)
 
     run(test())
 
@@ -231,7 +231,7 @@ def test_a_worker_that_hangs_is_replaced() -> None:
             hanging, other = running.workers
             os.kill(hanging, signal.SIGSTOP)
             assert await statuses_of_some(running, 5) == {"completed"}
-            await running.says("worker killed", seconds=10)
+            await running.says("worker killed")
             await until(lambda: len(running.workers) == 2 and hanging not in running.workers)
             assert other in running.workers
 

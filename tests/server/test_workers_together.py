@@ -39,7 +39,7 @@ async def seen_by_all(running: Program, wanted: dict[str, bool]) -> None:
     """Wait until every worker has these backends: by name, draining or not. Any worker may answer, so ask often."""
     headers = {"Authorization": f"Bearer {KEY}"}
     in_a_row = 0
-    async with asyncio.timeout(30), fresh_connections() as session:
+    async with asyncio.timeout(60), fresh_connections() as session:
         while in_a_row < 12:
             async with session.get(f"{running.url}/admin/backends", headers=headers) as answer:
                 found = {each["name"]: each["draining"] for each in (await answer.json())["data"]}
@@ -133,7 +133,7 @@ def test_changes_of_backends_reach_all_workers_and_those_that_come_later(tmp_pat
                 old = set(running.workers)
                 running.signal(signal.SIGUSR2)
                 await running.says(" rolled ")
-                await until(lambda: not old & set(running.workers), "the old ones ended", 30)
+                await until(lambda: not old & set(running.workers), "the old ones ended", 120)
                 await seen_by_all(running, changed)
                 running.signal(signal.SIGHUP)
                 await seen_by_all(running, {"one": True, "two": False})
@@ -183,14 +183,14 @@ def test_another_worker_takes_over_when_the_one_that_examines_dies() -> None:
 
         backend.app.middlewares.insert(0, slow)
         async with serving(backend.app) as url, program("--backend", url, "--workers", "2", "--store", "none") as running:
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(asked.wait(), 60)
             asked.clear()
             async with aiohttp.ClientSession() as session, session.get(f"{running.url}/health") as answer:
                 assert (await answer.json()).get("examining")
             for pid in running.workers:
                 os.kill(pid, signal.SIGKILL)
             await running.says("worker died", times=2)
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(asked.wait(), 60)
             may_answer = True
             await running.says("examined the backend")
 
@@ -216,7 +216,7 @@ def test_what_a_killed_worker_ran_in_the_background_ends_as_failed(tmp_path: Pat
                 os.kill(pid, signal.SIGKILL)
             await running.says("worker died", times=2)
             statuses: set[str] = set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while statuses != {"failed"}:
                     await asyncio.sleep(0.1)
                     statuses = set()
