@@ -218,7 +218,8 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
     if footing:
         policy = replace(policy, stores_responses=footing["stores_responses"])
         request = request.model_copy(update={name: footing[name] for name in ("input", "store") if name in footing})
-    references, replaced = footing.get("references", {}), frozenset(footing.get("replaced", ()))
+    references = footing.get("references", {})
+    replaced = frozenset(footing.get("replaced", ()))
     return request, translate(request, policy, references.get, footing.get("history", ()), replaced)
 
 

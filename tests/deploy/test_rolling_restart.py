@@ -50,8 +50,8 @@ class Replica:
 @asynccontextmanager
 async def replicas(number: int, backend: str) -> AsyncIterator[list[Replica]]:
     running = [Replica(backend) for _ in range(number)]
-    await asyncio.gather(*(replica.start() for replica in running))
     try:
+        await asyncio.gather(*(replica.start() for replica in running))
         yield running
     finally:
         await asyncio.gather(*(replica.stop() for replica in running))
