@@ -66,7 +66,7 @@ def test_the_summary_counts_tokens_times_and_events() -> None:
 
 def test_the_summary_names_broken_laws_and_a_missing_end() -> None:
     text = " ".join(shown(transcript(*EVENTS).summary([Violation("sequence", 3, "4 after 2")])).split())
-    assert text.endswith("no end · invariants: sequence: 4 after 2")
+    assert text.endswith("no terminal event · invariants: sequence: 4 after 2")
 
 
 @pytest.mark.parametrize("personality", sorted(PERSONALITIES))

@@ -216,6 +216,24 @@ def test_backends_that_come_and_go_leave_nothing_behind() -> None:
     run(test())
 
 
+def test_a_state_that_was_sent_before_takes_nothing_back() -> None:
+    async def test() -> None:
+        async with gateway("http://127.0.0.1:9") as served:
+            parent = Parent()
+            worker = Linked(served.parts, parent)
+            other = FakeWorker()
+            worker.add("mine")
+            added = served.parts.pool.members.find("mine")
+            parent.hear(other, State({"127.0.0.1:9": Change(draining=True)}))  # before the worker's own report is read
+            while worker.deliver_line():
+                assert worker.backends == {"127.0.0.1:9": False, "mine": False}
+            worker.deliver_all()
+            assert worker.backends == {"127.0.0.1:9": True, "mine": False}
+            assert served.parts.pool.members.find("mine") is added
+
+    run(test())
+
+
 def test_fields_of_another_version_are_ignored() -> None:
     async def test() -> None:
         async with gateway("http://127.0.0.1:9") as served:
