@@ -122,7 +122,7 @@ class _Server:
         self.stop_signals = stop_signals
         self._parts = parts
         self._tls = tls
-        self._runners: list[web.AppRunner] = []  # for clients, and for operators
+        self._runners: list[Runner] = []  # for clients, and for operators
         self._sites: list[web.SockSite] = []  # for clients
 
     async def listen(self, listeners: Listeners, table: Table | None = None, on_change: _OnChange | None = None) -> None:
