@@ -223,7 +223,10 @@ class ChatStream:
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         finally:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
-            self._sink = _no_sink  # the sink refers to this stream: the cycle would keep both in memory
+            # The sink refers to this stream, and a failed future to the frames that waited for it: such cycles would keep them
+            # all in memory.
+            self._sink = _no_sink
+            self._finished = None
             self._end(broke=False)  # does nothing if it broke
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:

@@ -65,9 +65,11 @@ class InFlight:
         while True:
             await asyncio.sleep(interval)
             housekeeping()
-            now = loop.time()
-            for activity in list(self.activities):
-                activity.tick(now)
+            self._tick(loop.time())
+
+    def _tick(self, now: float) -> None:
+        for activity in list(self.activities):
+            activity.tick(now)
 
     async def _all_ended(self, within: float) -> None:
         if self.activities:
