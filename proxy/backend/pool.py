@@ -21,8 +21,7 @@ from typing import Protocol, TypeVar
 import aiohttp
 from yarl import URL
 
-from proxy.backend.member import Member
-from proxy.backend.members import Members, PoolOptions
+from proxy.backend.members import Member, Members, PoolOptions
 from proxy.backend.observer import PoolObserver
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of

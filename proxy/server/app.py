@@ -9,8 +9,8 @@ from aiohttp import web
 
 from proxy.server.access.counter_table import Table
 from proxy.server.access.middleware import access_middlewares, add_access_headers
-from proxy.server.generation.in_flight import InFlight, State
-from proxy.server.http.errors import REQUEST_ID, errors_as_json, name_answer
+from proxy.server.generation.in_flight import State
+from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
@@ -71,7 +71,7 @@ def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
     metrics = parts.metrics
     middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app.on_response_prepare.append(_complete_head(parts.in_flight))
+    app.on_response_prepare.append(complete_head(lambda: parts.in_flight.state == State.SERVING))
     add_access_headers(app, settings)
     return app
 
@@ -132,17 +132,6 @@ def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_
     router.add_delete("/admin/backends/{name}", admin.remove)
     router.add_post("/admin/backends/{name}/drain", admin.drain)
     router.add_post("/admin/backends/{name}/resume", admin.resume)
-
-
-def _complete_head(in_flight: InFlight) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    async def complete(request: web.Request, response: web.StreamResponse) -> None:
-        """Put the request id on an answer. A client of a process that is to end goes on over a new connection."""
-        name_answer(response, request.get(REQUEST_ID))
-        if in_flight.state > State.SERVING and response.status != 101:
-            response.force_close()
-            response.headers["Connection"] = "close"
-
-    return complete
 
 
 def _nobody(_done: str, _name: str, _fields: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from proxy import __version__
-from proxy.backend.member import ALL, Share
+from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
 from proxy.probing.autoconfiguration import Autoconfiguration

@@ -1,15 +1,39 @@
-"""The options of a translation: what it needs to know about its request, its client and the settings."""
+"""What a translation needs to know about its request, its client and the settings. Here is the one table of client quirks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from proxy.stream.clients import STANDARD, Client
 from proxy.stream.markup import Markup
 from proxy.stream.tokens.meter import Encode
 from proxy.wire.tools import Grammar, ToolTable
+
+
+class Client(NamedTuple):
+    """How a client deviates from what the specification expects of one."""
+
+    name: str
+    # Runs every call that reaches `output_item.done`, whatever the item's status.
+    runs_cut_calls: bool = False
+    # Keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user would
+    # read a broken answer and then the whole one.
+    keeps_broken_text: bool = False
+    # Shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
+    reads_invalid_prompt: bool = False
+    # Drops a message that has a refusal part.
+    drops_refusals: bool = False
+
+
+STANDARD = Client("standard")
+CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True)
+
+
+def recognise(headers: Mapping[str, str]) -> Client:
+    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
+    return CODEX if headers.get("originator", "").startswith("codex") else STANDARD
+
 
 # Returns the Unix time in seconds.
 Clock: TypeAlias = Callable[[], float]

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from proxy.conformance.events import frames
-from proxy.stream.clients import STANDARD, Client
-from proxy.stream.options import StreamOptions
+from proxy.stream.options import STANDARD, Client, StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 from proxy.wire.tools import ToolTable, ToolTarget

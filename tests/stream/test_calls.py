@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stream.clients import CODEX
+from proxy.stream.options import CODEX
 from tests.stream.play import Play, arguments, call, chunk, event, finish, play, text, think, tool
 
 

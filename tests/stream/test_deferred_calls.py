@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.stream.clients import CODEX
 from proxy.stream.deferred_calls import DeferredCalls
+from proxy.stream.options import CODEX
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar

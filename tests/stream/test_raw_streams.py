@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from proxy import parsers as formats
-from proxy.stream.clients import CODEX
 from proxy.stream.markup import Markup
+from proxy.stream.options import CODEX
 from tests.stream.play import Play, Said, play, substance, translate
 from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
 

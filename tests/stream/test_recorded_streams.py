@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from proxy.stream.clients import CODEX
+from proxy.stream.options import CODEX
 from tests.stream.play import Play, Said, play, substance, translate
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.clients import CODEX, STANDARD
+from proxy.stream.options import CODEX, STANDARD
 from proxy.wire.errors import server_error
 from tests.stream.play import (
     DONE,

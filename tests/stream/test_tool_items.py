@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.clients import CODEX
+from proxy.stream.options import CODEX
 from proxy.wire.json_text import CustomInput, JsonScanner, StringDecoder
 from tests.stream.play import Play, arguments, call, finish, play, text
 

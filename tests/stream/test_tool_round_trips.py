@@ -12,7 +12,7 @@ import pytest
 
 from proxy.request import ChatRequest, Policy, translate
 from proxy.simulator.schema import example
-from proxy.stream.clients import CODEX
+from proxy.stream.options import CODEX
 from proxy.wire.requests import parse_request
 from tests.stream.play import ECHO, call, finish, play
 

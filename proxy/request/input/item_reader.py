@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable
 from proxy.request.fields import Object, optional_text, quote
 from proxy.request.input.call_matching import MatchedCalls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
-from proxy.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from proxy.request.input.items import Entry
-from proxy.request.input.message_builder import MessageBuilder
+from proxy.request.input.messages import MessageBuilder, assistant_text, reasoning_text, system_text, user_content
 from proxy.request.loss_report import LossReport
 from proxy.request.policy import Policy
 from proxy.wire.errors import invalid_request

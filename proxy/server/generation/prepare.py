@@ -15,9 +15,7 @@ from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import InForce
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
-from proxy.stream import clients
-from proxy.stream.clients import Client
-from proxy.stream.options import StreamOptions
+from proxy.stream.options import Client, StreamOptions, recognise
 from proxy.telemetry.trace_context import trace_headers
 from proxy.wire.requests import ResponsesRequest
 
@@ -100,7 +98,7 @@ def reasoning_event(settings: Settings) -> str:
 
 def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
     """Recognise the client behind a request; the settings take precedence over the table of clients."""
-    client = clients.recognise(headers)
+    client = recognise(headers)
     if settings.cut_calls != "auto":
         client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
     if settings.refusal != "auto":

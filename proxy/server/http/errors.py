@@ -105,6 +105,21 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
+def complete_head(is_serving: Callable[[], bool]) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Return the signal handler that completes the head of every answer.
+
+    A client of a process that is to end goes on over a new connection, with another process.
+    """
+
+    async def complete(request: web.Request, response: web.StreamResponse) -> None:
+        name_answer(response, request.get(REQUEST_ID))
+        if not is_serving() and response.status != 101:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
+    return complete
+
+
 def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
     """Put the request id on an answer: users quote it, operators grep for it."""
     if request_id is not None:

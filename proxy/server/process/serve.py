@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.backend.member import ALL, Share
+from proxy.backend.members import ALL, Share
 from proxy.backend.tokenizer.tokenizers import TokenizerError
 from proxy.parsers.vllm import VllmMissing
 from proxy.server.access.counter_table import Table

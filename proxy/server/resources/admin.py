@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import SecretStr, ValidationError
 
-from proxy.backend.member import Member
+from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.access.needs import Needs, needs
 from proxy.server.setup.backends import name_of, spec_of

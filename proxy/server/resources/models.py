@@ -18,12 +18,12 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from proxy.backend.member import Member
+from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.resources.codex_catalog import ModelTable
-from proxy.stream import clients
+from proxy.stream.options import CODEX, recognise
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, server_error
 
@@ -193,4 +193,4 @@ def _read(body: bytes) -> dict[str, Any]:
 
 def _from_codex(request: web.Request) -> bool:
     """Tell Codex by its header, or by the version that it puts into the query of this request alone."""
-    return clients.recognise(request.headers) is clients.CODEX or "client_version" in request.query
+    return recognise(request.headers) is CODEX or "client_version" in request.query

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from proxy.backend.member import Share
-from proxy.backend.members import PoolOptions
+from proxy.backend.members import PoolOptions, Share
 from proxy.backend.served_models import BackendSpec
 from proxy.settings import BackendDetails, Settings
 
