@@ -12,7 +12,7 @@ def test_a_stream_is_translated_without_any_server() -> None:
     stream = translator.start()
     stream += translator.feed(b'data: {"choices":[{"delta":{"content":"Hello"}}]}\n\n')
     stream += translator.feed(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
-    stream += translator.finish()
+    stream += translator.finish() + translator.terminal()
     assert b'"delta":"Hello"' in stream
     assert translator.status == "completed"
     # What repeats the request (`echo`) is the caller's to give; the order of events is right all the same.

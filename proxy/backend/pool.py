@@ -255,7 +255,8 @@ class Pool:
         self._sent += 1
         member.last = self._sent
         member.in_flight += 1
-        member.breaker.begin(self._clock())
+        if not member.breaker.spotless:
+            member.breaker.begin(self._clock())
         self._observer.request_started(member.name)
         return member
 
@@ -281,7 +282,7 @@ class Pool:
         """Note that an answer is over: complete, closed by us, or broken off."""
         if broke:
             self._failed(member)
-        elif status < 500 and member.breaker.state(self._clock()) == "closed":
+        elif status < 500 and not member.breaker.spotless and member.breaker.state(self._clock()) == "closed":
             member.breaker.succeeded()
         self._give_back(member)
 
@@ -298,7 +299,7 @@ class Pool:
 
     def _answered(self, member: Member) -> None:
         """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
-        recovered = member.breaker.state(self._clock()) != "closed"
+        recovered = not member.breaker.spotless and member.breaker.state(self._clock()) != "closed"
         if recovered:
             member.breaker.succeeded()
             self._observer.log("breaker closed", member.name)

@@ -9,7 +9,6 @@ from aiohttp import web
 
 from proxy.server.access.counter_table import Table
 from proxy.server.access.middleware import access_middlewares, add_access_headers
-from proxy.server.generation.in_flight import State
 from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
@@ -71,7 +70,7 @@ def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
     metrics = parts.metrics
     middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app.on_response_prepare.append(complete_head(lambda: parts.in_flight.state == State.SERVING))
+    app.on_response_prepare.append(complete_head(parts.in_flight))
     add_access_headers(app, settings)
     return app
 

@@ -21,6 +21,8 @@ class Breaker:
 
     def __init__(self, failures: int, seconds: float) -> None:
         """Open after so many failures in a row, for so many seconds the first time."""
+        # The last request succeeded, as far as is known: then there is nothing to ask or to tell.
+        self.spotless = True
         self._limit = failures
         self._seconds = seconds
         self._open_for = seconds
@@ -33,11 +35,6 @@ class Breaker:
         if self._opened_at is None:
             return "closed"
         return "half_open" if self._trying or now - self._opened_at >= self._open_for else "open"
-
-    @property
-    def spotless(self) -> bool:
-        """Whether the last request succeeded, as far as is known."""
-        return not self._failures and self._opened_at is None
 
     def allows(self, now: float) -> bool:
         """Tell whether a request may be sent now."""
@@ -57,6 +54,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Note that a request succeeded."""
+        self.spotless = True
         self._failures = 0
         self._open_for = self._seconds
         self._opened_at = None
@@ -64,6 +62,7 @@ class Breaker:
 
     def failed(self, now: float) -> None:
         """Note that a request failed. One that was sent before the breaker opened, and fails later, changes nothing."""
+        self.spotless = False
         if self._opened_at is None:
             self._failures += 1
             if self._failures >= self._limit:

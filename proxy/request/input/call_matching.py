@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from proxy.request.fields import quote
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, InputCall, is_foreign_search, output_call_id
+from proxy.request.input.content import Output
 from proxy.request.input.items import Entry
-from proxy.request.input.messages import Output
 from proxy.request.loss_report import LossReport
 from proxy.wire.errors import invalid_request
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proxy.request.fields import Object, filled_text, objects, optional_text, required_object, text, wrong_type
+from proxy.request.input.content import Output, screenshot, tool_output
 from proxy.request.input.items import Entry
-from proxy.request.input.messages import Output, screenshot, tool_output
 from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
