@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -70,7 +72,7 @@ def test_a_run_counts_every_token_and_gives_a_report(client: Path, tmp_path: Pat
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -114,7 +116,7 @@ def test_the_client_notices_an_answer_that_is_no_stream(client: Path, capfd: pyt
     with upstream(programs.build("upstream")) as port:
         wrong = programs.request_body("chat", "nothing")
         command = [str(client), "burst:10", "1", "0", "5", "direct", "chat", str(port), "1", wrong]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert json.loads(run.stdout.splitlines()[-1])["groups"][0]["errors"]["http"] == 1
     assert "400 Bad Request" in run.stderr
     capfd.readouterr()

@@ -17,6 +17,7 @@ from proxy.settings import Settings, flag
 from proxy.simulator import create_app, serving
 from tests.server.backends import HEAD, Connection, backend, chunk
 from tests.server.harness import RawClient, Served, gateway, run
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TOKENS = 6
@@ -26,7 +27,7 @@ IMPATIENT = [f"--gateway={flag(name)}=0.2" for name in ("breaker_time", "health_
 
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench.load", "--streams", "8", "--tokens", "5", "--judged", "1", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_backend_that_dies_and_comes_back(tmp_path: Path) -> None:

@@ -21,13 +21,14 @@ import psutil
 import pytest
 
 from proxy.backend.policies.affinity import preference
-from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, final_of, free_port
+from tests.ports import free_port
+from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, final_of
 from tests.server.programs import ROOT, Program
+from tests.waiting import PATIENCE
 
 #: For a gateway that is quick to give up and to try again.
 IMPATIENT = ("--health-interval", "0.3", "--breaker-time", "0.3", "--connect-timeout", "2")
 _SO_ATTACH_FILTER = 26
-_START = 40.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Simulator:
         command = [sys.executable, "-m", "proxy", "simulate", "--port", str(self.port), *self._flags]
         quiet = subprocess.DEVNULL
         self._process = await asyncio.to_thread(subprocess.Popen, command, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet)
-        async with asyncio.timeout(_START):
+        async with asyncio.timeout(PATIENCE):
             while not await self._listens():
                 assert self._process.poll() is None, "the simulator does not start"
                 await asyncio.sleep(0.02)
@@ -142,7 +143,7 @@ async def metrics(running: Program) -> str:
     return (await ask(running, "GET", "/metrics")).body.decode()
 
 
-async def shows(running: Program, line: Callable[[str], bool], seconds: float = 30.0) -> None:
+async def shows(running: Program, line: Callable[[str], bool], seconds: float = PATIENCE) -> None:
     """Wait until a line of the metrics is as wanted: workers tell what they counted once a second."""
     async with asyncio.timeout(seconds):
         while not any(map(line, (await metrics(running)).splitlines())):  # noqa: ASYNC110

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.chaos.stage import Place, ask, fill, small_disk
-from tests.server.harness import assert_error, free_port, run, until
+from tests.ports import free_port
+from tests.server.harness import assert_error, run, until
 from tests.server.programs import ROOT, program
+from tests.waiting import PATIENCE
 
 FAST = "scenario: plain tps: 2000"
 
@@ -72,4 +74,4 @@ async def logging_to(log: Path) -> AsyncIterator[Place]:
         yield Place(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), PATIENCE)

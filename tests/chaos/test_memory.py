@@ -21,12 +21,14 @@ from tests.server.harness import RawClient, ask, gateway, post, run, simulated, 
 def _uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
+    gc.freeze()  # what is there already is not looked at again and again
     yield
+    gc.unfreeze()
     gc.enable()
 
 
 def alive() -> int:
-    """How many parts of requests there are; other tests may have left some."""
+    """Return how many parts of requests there are; other tests may have left some."""
     return sum(isinstance(one, Creation | Generation | Translator) for one in gc.get_objects())
 
 

@@ -107,7 +107,7 @@ def test_the_machine_of_a_client() -> None:
             await client.post(input="scenario: long tokens: 100000 tps: 50")
             await client.read_until(b"output_text.delta")
             vanish(client._socket)
-            await until(lambda: behind_us.connections == 0, "the backend is free", 40)
+            await until(lambda: behind_us.connections == 0, "the backend is free")
             await running.says("delivery=client_left")
             await shows(running, lambda line: line == 'responses_proxy_client_disconnects_total{phase="stream"} 1.0')
             client.close()

@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / ".cache" / "clients"
 PYTHON = CLIENTS / "python" / "bin" / "python"
 NODE_MODULES = CLIENTS / "node" / "node_modules"
 _HERE = Path(__file__).parent
-_TIMEOUT = 60.0
 #: A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
 
@@ -65,7 +66,7 @@ def run_text(program: str, suffix: str, *arguments: str) -> Output:
         }
         done = subprocess.run(
             [interpreter, str(script), *arguments],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False,
+            cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Output(done.stdout, done.stderr)

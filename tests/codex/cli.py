@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 BINARY = Path(__file__).parents[2] / ".cache" / "codex" / "node_modules" / ".bin" / "codex"
-_TIMEOUT = 60.0
 #: A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
 #: The one warning that cannot be avoided without a model catalog.
@@ -148,7 +149,7 @@ class Codex:
             start_new_session=True,
         ) as process:
             try:
-                output, errors = process.communicate(timeout=_TIMEOUT)
+                output, errors = process.communicate(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise

@@ -19,9 +19,9 @@ from proxy.simulator import create_app as create_simulator
 from proxy.simulator.state import Counters
 from tests.codex.tape import Exchange, Tape
 from tests.judges import judge_stream
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
-_PATIENCE = 60.0
 #: What is in `greeting.py` when the simulated agent has done its work.
 GREETING = "def greet(name):\n    return f'Hello, {name}!'\n\n\nprint(greet('world'))\n"
 
@@ -36,7 +36,7 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs over there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def stop(self) -> None:
         """End the loop and its thread."""

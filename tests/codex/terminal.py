@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 from tests.codex.cli import BINARY, Codex
+from tests.waiting import PATIENCE
 
 TMUX = shutil.which("tmux")
 _SIZE = ("-x", "120", "-y", "50")
-_PATIENCE = 60.0
 _INTERVAL = 0.05
 
 
@@ -46,7 +46,7 @@ class Terminal:
     def tmux(self, *arguments: str) -> str:
         """The output of one tmux command."""
         command = [str(TMUX), "-f", os.devnull, *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
         return done.stdout
 
 
@@ -66,7 +66,7 @@ def running(codex: Codex, *arguments: str) -> Iterator[Terminal]:
 
 def eventually(condition: Callable[[], bool], explain: Callable[[], object]) -> None:
     """Wait for a condition; fails with the explanation when patience is at its end."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, explain()
         time.sleep(_INTERVAL)

@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.deploy.tools import DEPLOY, tool
-from tests.server.harness import free_port, until
+from tests.ports import free_port
+from tests.server.harness import until
+from tests.waiting import PATIENCE
 
 NGINX = DEPLOY / "nginx"
 _MAIN = """
@@ -74,7 +76,9 @@ def write_configuration(folder: Path, site: str, gateways: list[int]) -> tuple[P
 
 def check_configuration(main: Path) -> str:
     """What `nginx -t` says; empty if all is well."""
-    done = subprocess.run([_program(), "-t", "-q", "-c", str(main)], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [_program(), "-t", "-q", "-c", str(main)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     return done.stderr if done.returncode or "[warn]" in done.stderr else ""
 
 
@@ -98,7 +102,7 @@ def _program() -> str:
 
 
 def _version() -> tuple[int, ...]:
-    said = subprocess.run([_program(), "-v"], capture_output=True, text=True, timeout=20, check=True).stderr
+    said = subprocess.run([_program(), "-v"], capture_output=True, text=True, timeout=PATIENCE, check=True).stderr
     found = re.search(r"nginx/(\d+)\.(\d+)\.(\d+)", said)
     assert found
     return tuple(map(int, found.groups()))

@@ -15,8 +15,10 @@ import pytest
 
 from tests.deploy.reverse_proxy import Nginx, check_configuration, nginx, write_configuration
 from tests.judges import judge_stream
+from tests.ports import free_port
 from tests.server.backends import HEAD, Connection, backend, chunk, streaming, text_stream
-from tests.server.harness import QUESTION, RawClient, body_of, final_of, free_port, gateway, run, simulated, until
+from tests.server.harness import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+from tests.waiting import PATIENCE
 
 WORDS = [f"word {number} " for number in range(8)]
 
@@ -84,7 +86,7 @@ def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], Non
             await client.post()
             await client.read_until(b"Hello")
             leave(client)
-            await asyncio.wait_for(behind.connections[0].lost, 10)
+            await asyncio.wait_for(behind.connections[0].lost, PATIENCE)
             await until(lambda: not served.parts.in_flight.activities)
 
     run(test())
@@ -101,9 +103,9 @@ def test_a_websocket_is_upgraded_and_holds_a_conversation(tmp_path: Path) -> Non
             for _ in range(2):
                 body = {"type": "response.create", "model": "simulator", "input": "scenario: plain", "store": False}
                 await socket.send_str(json.dumps(body))
-                events = [json.loads(await socket.receive_str(timeout=10))]
+                events = [json.loads(await socket.receive_str(timeout=PATIENCE))]
                 while events[-1]["type"] != "response.completed":
-                    events.append(json.loads(await socket.receive_str(timeout=10)))
+                    events.append(json.loads(await socket.receive_str(timeout=PATIENCE)))
                 frames = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
                 assert judge_stream((frames + "data: [DONE]\n\n").encode()) == []
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "responses-proxy"
@@ -41,4 +43,4 @@ def compose_command() -> list[str]:
 def run(*command: str, text: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a program from the checkout to its end. Helm and kubectl find no cluster."""
     env = {**os.environ, "KUBECONFIG": os.devnull, **environ}
-    return subprocess.run(command, cwd=ROOT, env=env, input=text, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=env, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False)

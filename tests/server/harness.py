@@ -30,6 +30,7 @@ from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from tests.judges import judge_stream
+from tests.waiting import PATIENCE, until
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
@@ -48,7 +49,7 @@ def run(test: Coroutine[Any, Any, None], loop: str = "asyncio") -> None:
 
     async def watched() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(_told(context)))
-        await asyncio.wait_for(test, 90)
+        await asyncio.wait_for(test, 3 * PATIENCE)
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(watched())
@@ -57,20 +58,6 @@ def run(test: Coroutine[Any, Any, None], loop: str = "asyncio") -> None:
 
 def _told(context: dict[str, Any]) -> str:
     return f"{context.get('message')}: {context.get('exception')!r}"
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-async def until(condition: Callable[[], Any], what: str = "", seconds: float = 20.0) -> None:
-    """Wait until the condition holds."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what or 'the condition'}"
-        await asyncio.sleep(0.002)
 
 
 @dataclass

@@ -17,6 +17,7 @@ import aiohttp
 import psutil
 
 from tests.server.harness import QUESTION, final_of, until
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 120.0  # seconds; a slow machine is no failure

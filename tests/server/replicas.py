@@ -120,7 +120,7 @@ class Replica:
 
     async def _told(self, request: web.Request) -> None:
         """Wait to be told to go on, or for the gateway to leave."""
-        await until(lambda: self.go_on.is_set() or request.transport is None, seconds=20)
+        await until(lambda: self.go_on.is_set() or request.transport is None)
         if request.transport is None:
             raise ConnectionResetError
 

@@ -17,6 +17,7 @@ from proxy.settings.keys import hash_of
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, post, run, until
 from tests.server.replicas import Replica, pool, replicas, text_of
 from tests.server.test_server_shutdown import Program, program
+from tests.waiting import PATIENCE
 
 KEY = "an-administrators-key"
 
@@ -232,7 +233,7 @@ def configured(file: Path, *several: Replica, **more: Any) -> None:
 async def said(running: Program, text: str) -> str:
     """The next log line with this text."""
     assert running.process.stderr is not None
-    while text not in (line := (await asyncio.wait_for(running.process.stderr.readline(), 30)).decode()):
+    while text not in (line := (await asyncio.wait_for(running.process.stderr.readline(), PATIENCE)).decode()):
         assert line, f"the program ended before it said {text!r}"
     return line
 

@@ -15,6 +15,7 @@ from proxy.simulator import PERSONALITIES, SimulatorOptions
 from tests.request.example_grammars import PATCHES
 from tests.server.backends import HEAD, Connection, Play, backend, call, chunk, streaming
 from tests.server.harness import RawClient, Served, events_of, gateway, post, run, simulated, until
+from tests.waiting import PATIENCE
 
 pytest.importorskip("re2", reason="the extra `grammars` is not installed")
 pytest.importorskip("lark", reason="the extra `grammars` is not installed")
@@ -137,7 +138,7 @@ def test_over_a_websocket_and_in_the_background() -> None:
                 await socket.send_json({"type": "response.create", **question})
                 event: dict[str, Any] = {"type": ""}
                 while event["type"] != "response.completed":
-                    event = await socket.receive_json(timeout=10)
+                    event = await socket.receive_json(timeout=PATIENCE)
             assert event["response"]["output"][-1]["input"] == GOOD
             final = (await post(served, question, background=True)).final
             assert final["output"][-1]["input"] == GOOD
@@ -286,7 +287,7 @@ def test_a_client_that_leaves_ends_the_correction() -> None:
             await client.post(tools=[tool("[a-z]+", "t", "regex")])
             await until(lambda: len(server.requests) == 2, "the correction is asked for")
             client.close()
-            await asyncio.wait_for(asyncio.shield(server.connections[-1].lost), 5)
+            await asyncio.wait_for(asyncio.shield(server.connections[-1].lost), PATIENCE)
 
     run(test())
 

@@ -103,7 +103,7 @@ def test_a_certificate_that_is_not_there_is_status_2(workers: tuple[str, ...], t
     async def test() -> None:
         missing = str(tmp_path / "no.pem")
         async with program(*SIMULATED, *workers, "--tls-cert", missing, starts=False) as running:
-            assert await running.exit(20) == 2
+            assert await running.exit() == 2
             assert f"--tls-cert: {missing}: No such file or directory" in running.said
             assert "Traceback" not in running.said
 
@@ -194,7 +194,7 @@ def test_an_address_that_is_taken_is_named(workers: tuple[str, ...]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             async with program(*SIMULATED, *workers, "--port", port, starts=False) as running:
-                assert await running.exit(20) == 1
+                assert await running.exit() == 1
                 assert f"cannot listen address=127.0.0.1:{port}" in running.said
 
     run(test())
@@ -249,7 +249,7 @@ def test_what_one_worker_stores_the_other_finds(tmp_path: Path) -> None:
 def test_a_memory_is_of_one_process() -> None:
     async def test() -> None:
         async with program("--simulator", "--workers", "2", "--store", "memory", starts=False) as running:
-            assert await running.exit(20) == 2
+            assert await running.exit() == 2
             assert "several workers need a file" in running.said
 
     run(test())
@@ -261,7 +261,7 @@ def test_so_it_does_not_stand_in_for_a_store_that_cannot_be_written(tmp_path: Pa
 
     async def test() -> None:
         async with program("--simulator", "--workers", "2", starts=False, XDG_STATE_HOME=str(state)) as running:
-            assert await running.exit(20) == 1
+            assert await running.exit() == 1
             assert "several workers need a file that all can write" in running.said
 
     run(test())

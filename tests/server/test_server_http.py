@@ -24,6 +24,7 @@ from tests.server.harness import (
     run,
     simulated,
 )
+from tests.waiting import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
 BODY = json.dumps(QUESTION).encode()
@@ -180,7 +181,7 @@ def test_what_is_not_http_is_refused(request_bytes: bytes) -> None:
             client = await RawClient.connect(served)
             try:
                 await client.send(request_bytes)
-                answer = await asyncio.wait_for(client.read_all(), 20)
+                answer = await asyncio.wait_for(client.read_all(), PATIENCE)
             except ConnectionError:
                 answer = b""
             client.close()

@@ -12,7 +12,7 @@ from tests.server.backends import HEAD, PHASES, Backend, Connection, backend, ch
 from tests.server.harness import LOOPS, RawClient, Served, gateway, run, until
 
 #: The longest that a GPU may go on for nobody, in seconds. Measured: a few milliseconds.
-SOON = 2.0
+SOON = 10.0
 
 #: Phase -> what the client has seen by then.
 SEEN = {

@@ -13,7 +13,7 @@ from proxy.conformance.checker import check_stream
 from tests.judges import judge_stream
 from tests.server.harness import LOOPS, QUESTION, Served, events_of, run, simulated
 
-STREAMS = 256
+STREAMS = 160
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 #: By how much the process may grow from one round to the next, in bytes.
 GROWTH = 12 * 1024 * 1024

@@ -14,6 +14,7 @@ import pytest
 from proxy.simulator import SimulatorOptions
 from tests.server.backends import HEAD, SECRETS, Backend, Connection, Play, backend, chunked, refusing
 from tests.server.harness import LOOPS, RawClient, ask, assert_error, body_of, gateway, run, simulated, until
+from tests.waiting import PATIENCE
 
 BINARY = bytes(range(256)) * 50
 
@@ -310,6 +311,6 @@ def test_a_client_that_leaves(loop: str) -> None:
             await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
             await client.read_until(b"data: one\n\n")
             client.close()
-            await asyncio.wait_for(behind.connections[0].lost, 2)
+            await asyncio.wait_for(behind.connections[0].lost, PATIENCE)
 
     run(test(), loop)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.server.backends import HEAD, PHASES, Connection, backend, chat_stream
 from tests.server.harness import RawClient, body_of, final_of, run, until
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ class Program:
     process: asyncio.subprocess.Process
     port: int
 
-    async def exit(self, within: float = 30) -> tuple[int, str]:
+    async def exit(self, within: float = PATIENCE) -> tuple[int, str]:
         """Exit code, and what it still had to say."""
         _, said = await asyncio.wait_for(self.process.communicate(), within)
         assert self.process.returncode is not None
@@ -45,7 +46,7 @@ async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        line = (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
+        line = (await asyncio.wait_for(process.stderr.readline(), PATIENCE)).decode()
         found = re.search(r"listening url=http://127\.0\.0\.1:(\d+)", line)
         assert found, line
         yield Program(process, int(found[1]))
@@ -134,7 +135,7 @@ def test_what_does_not_finish_in_time_fails() -> None:
             running.process.send_signal(signal.SIGTERM)
             assert await ended(client) == "failed"
             assert b"shutting down" in client.received
-            assert await asyncio.wait_for(behind.connections[0].lost, 10)
+            assert await asyncio.wait_for(behind.connections[0].lost, PATIENCE)
             assert (await running.exit())[0] == 0
 
     run(test())

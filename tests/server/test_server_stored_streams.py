@@ -16,6 +16,7 @@ from proxy.simulator import serving
 from tests.server.harness import TERMINALS, Served, ask, gateway, post, run
 from tests.stream.play import DONE, finish
 from tests.stream.test_stream_properties import Delta, chunks, scripts
+from tests.waiting import PATIENCE
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 #: How the backend's stream ends: as it should, cut, in an error, in garbage, or before its time.
@@ -50,7 +51,7 @@ async def over_a_websocket(served: Served, body: dict[str, Any]) -> Events:
     async with aiohttp.ClientSession() as session, session.ws_connect(served.url + "/v1/responses", max_msg_size=0) as socket:
         await socket.send_str(json.dumps({"type": "response.create", "model": "simulator", **body}))
         while not events or json.loads(events[-1])["type"] not in TERMINALS:
-            events.append(await socket.receive_str(timeout=10))
+            events.append(await socket.receive_str(timeout=PATIENCE))
     return events
 
 

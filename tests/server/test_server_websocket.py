@@ -14,6 +14,7 @@ import pytest
 from proxy.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.judges import judge_stream
 from tests.server.harness import TERMINALS, Served, ask, assert_error, gateway, run, simulated, until
+from tests.waiting import PATIENCE
 
 Event = dict[str, Any]
 STORES = ["none", "memory"]
@@ -31,7 +32,7 @@ class Socket:
         await self.raw.send_str(json.dumps(body))
 
     async def next(self) -> Event:
-        event: Event = json.loads(await self.raw.receive_str(timeout=10))
+        event: Event = json.loads(await self.raw.receive_str(timeout=PATIENCE))
         return event
 
     async def rest(self) -> list[Event]:
@@ -231,7 +232,7 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
     async def test() -> None:
         async with simulated(max_body_bytes=1000) as served, connect(served) as socket:
             await socket.send("x" * 2000)
-            message = await socket.raw.receive(timeout=20)
+            message = await socket.raw.receive(timeout=PATIENCE)
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
 
     run(test())
@@ -248,7 +249,7 @@ def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) ->
             last = (await socket.rest())[-1]
             assert (last["type"], last["status"]) == ("error", 400)
             assert last["error"]["code"] == "websocket_connection_limit_reached"
-            assert (await socket.raw.receive(timeout=20)).type == aiohttp.WSMsgType.CLOSE
+            assert (await socket.raw.receive(timeout=PATIENCE)).type == aiohttp.WSMsgType.CLOSE
             await until(lambda: not backend[COUNTERS].running, "the backend is free")
 
     run(test())
@@ -275,7 +276,7 @@ def test_pings_are_answered() -> None:
             session.ws_connect(served.url + "/v1/responses", autoping=False) as socket,
         ):
             await socket.ping(b"are you there")
-            answer = await socket.receive(timeout=20)
+            answer = await socket.receive(timeout=PATIENCE)
             assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"are you there")
 
     run(test())

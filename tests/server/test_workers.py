@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.harness import RawClient, body_of, final_of, run, until
 from tests.server.programs import Program, asking_all_the_time, program, statuses_of_some
+from tests.waiting import PATIENCE
 
 TWO = ("--simulator", "--workers", "2", "--store", "none")
 
@@ -27,7 +28,7 @@ async def metric(url: str, name: str, **labels: str) -> float:
 
 async def shown(running: Program, wanted: float, name: str, **labels: str) -> None:
     """Wait until a metric has a value: a worker tells what it counted once a second."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while await metric(running.url, name, **labels) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

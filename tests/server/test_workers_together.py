@@ -18,6 +18,7 @@ from tests.probing.simulated_backend import SimulatedBackend
 from tests.server.harness import RawClient, run, until
 from tests.server.programs import Program, fresh_connections, program, status_of, statuses_of_some
 from tests.server.test_workers import TWO, metric
+from tests.waiting import PATIENCE
 
 KEY = "an-administrators-key"
 ALONE = ("--workers", "2", "--store", "none", "--no-adapt")
@@ -39,7 +40,7 @@ async def seen_by_all(running: Program, wanted: dict[str, bool]) -> None:
     """Wait until every worker has these backends: by name, draining or not. Any worker may answer, so ask often."""
     headers = {"Authorization": f"Bearer {KEY}"}
     in_a_row = 0
-    async with asyncio.timeout(60), fresh_connections() as session:
+    async with asyncio.timeout(PATIENCE), fresh_connections() as session:
         while in_a_row < 12:
             async with session.get(f"{running.url}/admin/backends", headers=headers) as answer:
                 found = {each["name"]: each["draining"] for each in (await answer.json())["data"]}
@@ -183,14 +184,14 @@ def test_another_worker_takes_over_when_the_one_that_examines_dies() -> None:
 
         backend.app.middlewares.insert(0, slow)
         async with serving(backend.app) as url, program("--backend", url, "--workers", "2", "--store", "none") as running:
-            await asyncio.wait_for(asked.wait(), 60)
+            await asyncio.wait_for(asked.wait(), PATIENCE)
             asked.clear()
             async with aiohttp.ClientSession() as session, session.get(f"{running.url}/health") as answer:
                 assert (await answer.json()).get("examining")
             for pid in running.workers:
                 os.kill(pid, signal.SIGKILL)
             await running.says("worker died", times=2)
-            await asyncio.wait_for(asked.wait(), 60)
+            await asyncio.wait_for(asked.wait(), PATIENCE)
             may_answer = True
             await running.says("examined the backend")
 
@@ -216,7 +217,7 @@ def test_what_a_killed_worker_ran_in_the_background_ends_as_failed(tmp_path: Pat
                 os.kill(pid, signal.SIGKILL)
             await running.says("worker died", times=2)
             statuses: set[str] = set()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while statuses != {"failed"}:
                     await asyncio.sleep(0.1)
                     statuses = set()

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from proxy.state.redis import RedisLog
 
-_START = 40.0
 _USER = "postgres"
 
 
@@ -39,7 +40,7 @@ class RedisServer:
         self._process = subprocess.Popen(
             command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + _START
+        deadline = time.monotonic() + PATIENCE
         while not self._listens():
             assert time.monotonic() < deadline, "the server does not start"
             time.sleep(0.01)

@@ -28,7 +28,7 @@ def buffered(served: Served) -> int:
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"], ids=["pushed", "read"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
-    pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(4000)))
+    pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(2500)))
 
     async def play(connection: Connection) -> None:
         connection.write(head)
