@@ -25,7 +25,7 @@ from bench.scenarios import SCENARIOS  # noqa: E402
 
 @pytest.fixture(scope="module")
 def client() -> Path:
-    """The load generator; the upstream is built with it."""
+    """Build the load generator, and the upstream with it."""
     if not sys.platform.startswith("linux") or programs.compiler() is None:
         pytest.skip("the load harness needs Linux and a C compiler")
     programs.build("upstream")
@@ -46,8 +46,9 @@ def outcome(name: str = "gateway", **changes: Any) -> Outcome:
 
 
 def one_round(relay_us: float, gateway_us: float, **changes: Any) -> Round:
-    """A round of paced64 with so much CPU per chunk; `changes` are the gateway's."""
-    relay, gateway = Measured(outcome("relay"), relay_us * 12800), Measured(outcome(**changes), gateway_us * 12800)
+    """Return a round of paced64 with so much CPU per chunk; `changes` are the gateway's."""
+    relay = Measured(outcome("relay"), relay_us * 12800)
+    gateway = Measured(outcome(**changes), gateway_us * 12800)
     return Round(SCENARIOS["paced64"], relay, gateway, Latency(30, 100, 200))
 
 

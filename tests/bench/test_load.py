@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TOKENS = 6
-#: A pool soon tries again what failed.
+# A pool soon tries again what failed.
 IMPATIENT = [f"--gateway={flag(name)}=0.2" for name in ("breaker_time", "health_interval") if name in Settings.model_fields]
 
 
@@ -82,7 +82,7 @@ def test_several_backends_need_a_pool() -> None:
 
 
 def answer_of(tokens: int = TOKENS) -> bytes:
-    """A whole HTTP answer of the gateway."""
+    """Return a whole HTTP answer of the gateway."""
     found: list[bytes] = []
 
     async def test() -> None:

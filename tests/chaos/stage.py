@@ -26,7 +26,7 @@ from tests.server.harness import QUESTION, Answer, RawClient, Served, body_of, f
 from tests.server.programs import ROOT, Program
 from tests.waiting import PATIENCE
 
-#: For a gateway that is quick to give up and to try again.
+# For a gateway that is quick to give up and to try again.
 IMPATIENT = ("--health-interval", "0.3", "--breaker-time", "0.3", "--connect-timeout", "2")
 _SO_ATTACH_FILTER = 26
 
@@ -59,14 +59,14 @@ class Simulator:
                 await asyncio.sleep(0.02)
 
     async def kill(self) -> None:
-        """As the kernel does when memory runs out; returns when it is gone."""
+        """Kill it, as the kernel does when memory runs out; returns when it is gone."""
         if self._process is not None:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
             self._process = None
 
     def halt(self) -> None:
-        """It keeps its connections, is even given new ones by the kernel, and says nothing."""
+        """Stop the process: it keeps its connections, is even given new ones by the kernel, and sends nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -92,7 +92,7 @@ class Simulator:
 
 @asynccontextmanager
 async def simulators(number: int = 1, *flags: str) -> AsyncIterator[list[Simulator]]:
-    """So many, running."""
+    """Run so many simulators."""
     several = [Simulator(*flags) for _ in range(number)]
     async with AsyncExitStack() as stack:
         for one in several:
@@ -107,13 +107,13 @@ def behind(*several: Simulator) -> tuple[str, ...]:
 
 
 def key_for(first: Simulator, *others: Simulator) -> str:
-    """A cache key that sends a request to the first of them."""
+    """Return a cache key that sends a request to the first of them."""
     names = [(one.place, 1.0) for one in (first, *others)]
     return next(key for key in map(str, range(1000)) if preference(f"key:{key}", names)[0] == first.place)
 
 
 async def ask(running: Program | Served | Place, method: str = "POST", path: str = "/v1/responses", **fields: Any) -> Answer:
-    """The answer to a request on a connection of its own; fields go into its body."""
+    """Send a request on a connection of its own and return the answer; fields go into its body."""
     body = {**QUESTION, **fields} if method == "POST" else None
     connector = aiohttp.TCPConnector(force_close=True)
     async with (
@@ -124,14 +124,14 @@ async def ask(running: Program | Served | Place, method: str = "POST", path: str
 
 
 async def ended(client: RawClient) -> dict[str, Any]:
-    """The response at the end of a client's stream, all judges heard; closes its connection."""
+    """Return the response at the end of a client's stream, judged, and close its connection."""
     await client.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
     client.close()
     return final_of(body_of(client.received))
 
 
 async def at_end(running: Program, response_id: str) -> dict[str, Any]:
-    """A background response, once it has ended."""
+    """Return a background response once it has ended."""
     while True:
         response: dict[str, Any] = (await ask(running, "GET", f"/v1/responses/{response_id}")).json
         if response["status"] not in ("queued", "in_progress"):
@@ -157,7 +157,7 @@ def resident(running: Program) -> int:
 
 
 def vanish(connection: Any) -> None:
-    """From now on the machine at this end of a connection is gone: the kernel drops all that comes for it, confirms nothing
+    """Make the machine at this end of a connection vanish: the kernel drops all that comes for it, confirms nothing
     and answers no probe, and nothing is said. `connection` is a socket."""
     program = struct.pack("HBBI", 0x06, 0, 0, 0)  # a filter of one instruction: keep nothing of any packet
     buffer = ctypes.create_string_buffer(program)
@@ -169,7 +169,7 @@ def vanish(connection: Any) -> None:
 
 @contextmanager
 def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    """A file system with so much room. The test is skipped where none may be mounted."""
+    """Mount a file system with so much room. The test is skipped where none may be mounted."""
     folder.mkdir()
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("mounting a file system takes root on Linux")

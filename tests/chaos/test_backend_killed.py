@@ -10,7 +10,7 @@ from tests.server.programs import program
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SLOW_DEMO = "scenario: demo tps: 60"
-#: Phase -> what is asked, and what the client has seen when the backend dies.
+# Phase -> what is asked, and what the client has seen when the backend dies.
 PHASES = {
     "after the headers": ("scenario: demo fault: delay=30", b"response.in_progress"),
     "in the reasoning": (SLOW_DEMO, b"response.reasoning_text.delta"),

@@ -11,13 +11,13 @@ from tests.server.harness import RawClient, run, until
 from tests.server.programs import program
 
 MEGABYTE = 1024 * 1024
-#: What a client that does not read may cost: the text that the kernel took for it (up to 4 MB), and a buffer of ours.
+# What a client that does not read may cost: the text that the kernel took for it (up to 4 MB), and a buffer of ours.
 PER_CLIENT = 6 * MEGABYTE
 HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 async def endless(connection: Connection) -> None:
-    """As much text as is taken."""
+    """Send as much text as is taken."""
     connection.write(HEAD_OF_STREAM)
     while not connection.lost.done():
         connection.send(*[chunk({"content": "x" * 1000})] * 20)

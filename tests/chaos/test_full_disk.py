@@ -62,7 +62,7 @@ def test_under_the_log(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def logging_to(log: Path) -> AsyncIterator[Place]:
-    """A gateway that writes its log to a file."""
+    """Run a gateway that writes its log to a file."""
     port = free_port()
     flags = ("--simulator", "--no-adapt", "--store", "none", "--idle-timeout", "1", "--keepalive-comment", "0.3")
     with log.open("ab") as file:

@@ -16,7 +16,7 @@ from tests.server.programs import program
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vanished backend is noticed within seconds; the kernel counts in whole ones."""
+    """Notice a vanished backend within seconds; the kernel counts in whole ones."""
     monkeypatch.setattr("proxy.backend.transport.keepalive.VANISHED", 2.0)
 
 
@@ -25,7 +25,7 @@ def gone(connection: Connection) -> None:
 
 
 async def speechless(connection: Connection) -> None:
-    """It goes in the middle of the text."""
+    """Vanish in the middle of the text."""
     connection.write(HEAD)
     connection.send(chunk({"content": "Once upon"}))
     gone(connection)
@@ -38,7 +38,7 @@ async def answering(connection: Connection) -> None:
 
 
 def key(first: Backend, second: Backend) -> str:
-    """A cache key that sends a request to the first."""
+    """Return a cache key that sends a request to the first."""
 
     class Place:
         def __init__(self, url: str) -> None:
@@ -50,7 +50,7 @@ def key(first: Backend, second: Backend) -> str:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("quick")
 def test_the_machine_of_a_backend_in_the_middle_of_an_answer(loop: str) -> None:
-    """The default would be a quarter of an hour, the silence limit is five minutes."""
+    """Expect the failure soon: the kernel's default would be a quarter of an hour, the idle limit is five minutes."""
 
     async def test() -> None:
         async with backend(speechless) as behind_us, gateway(behind_us.url) as served:
@@ -86,7 +86,7 @@ def test_before_it_said_anything_another_one_answers(loop: str) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("quick")
 def test_a_connection_that_was_kept_for_the_next_request(loop: str) -> None:
-    """The request is sent into nothing, is never confirmed, and goes out once more on a new connection."""
+    """Expect a request that is never confirmed to be sent once more on a new connection."""
 
     async def test() -> None:
         async with backend(answering) as behind_us, gateway(behind_us.url) as served:
@@ -99,7 +99,7 @@ def test_a_connection_that_was_kept_for_the_next_request(loop: str) -> None:
 
 
 def test_the_machine_of_a_client() -> None:
-    """What was sent is never confirmed; the backend is free after `idle_timeout`, not when the model has said all."""
+    """Expect the backend to be free after `idle_timeout`, and not only when the model has finished."""
 
     async def test() -> None:
         async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "2") as running:
@@ -116,8 +116,9 @@ def test_the_machine_of_a_client() -> None:
 
 
 def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on, what is new fails within the wait of a connection, and once the name is known again all is well."""
-    lookup, known = socket.getaddrinfo, asyncio.Event()
+    """Expect what runs to go on, and what is new to fail within the connect timeout until the name resolves again."""
+    lookup = socket.getaddrinfo
+    known = asyncio.Event()
     known.set()
 
     def getaddrinfo(host: Any, *rest: Any, **more: Any) -> Any:
@@ -147,7 +148,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
 
 
 def test_a_backend_that_accepts_and_never_answers_before_a_full_line() -> None:
-    """The process is halted: the kernel goes on accepting for it. Nobody waits longer than the limits say, and nothing is left
+    """Halt the process, for which the kernel goes on accepting. Nobody waits longer than the limits say, and nothing is left
     of it when it wakes."""
     limits = ("--idle-timeout", "1.5", "--queue-timeout", "0.6", "--queue-size", "2", "--max-concurrency", "2")
 

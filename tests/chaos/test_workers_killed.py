@@ -35,8 +35,9 @@ class Seen:
 
 @asynccontextmanager
 async def asking(running: Program, clients: int) -> AsyncIterator[Seen]:
-    """So many clients ask for one stored response after the other while the block runs."""
-    seen, done = Seen(), asyncio.Event()
+    """Let so many clients ask for one stored response after the other while the block runs."""
+    seen = Seen()
+    done = asyncio.Event()
 
     async def client() -> None:
         async with fresh_connections() as session:
@@ -75,7 +76,7 @@ async def all_there(running: Program, ids: list[str]) -> None:
 
 
 def test_a_worker_is_killed(tmp_path: Path) -> None:
-    """Its streams end with their connections, which no client takes for an end; all others are not disturbed."""
+    """Expect its streams to end with their connections, which no client takes for an end, and all others to go on."""
 
     async def test() -> None:
         store = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--workers", "2")
@@ -114,7 +115,7 @@ def _connections(process: int, port: int | None = None) -> int:
 
 
 async def _rest(stream: RawClient) -> bytes:
-    """All that comes on a connection until it ends, or the answer does."""
+    """Read a connection until it ends, or the answer does."""
     try:
         while not stream.received.endswith(b"\r\n0\r\n\r\n") and await stream.read():
             pass
@@ -125,7 +126,7 @@ async def _rest(stream: RawClient) -> bytes:
 
 
 def test_what_the_killed_worker_ran_in_the_background_fails_and_is_told(tmp_path: Path) -> None:
-    """A sign of life is good for 15 seconds: so long it may take."""
+    """Wait until the last sign of life is too old: 15 seconds by default, less here."""
     shorter = "import proxy.server.generation.background as background; background.SILENCE = 2.0"
 
     async def test() -> None:
@@ -165,7 +166,7 @@ def test_the_program_is_told_to_end(tmp_path: Path) -> None:
 
 
 def test_the_database_is_killed_and_comes_back() -> None:
-    """While it is gone, answers say that they are not stored; those that said they are, are."""
+    """Expect answers to say that they are not stored while it is gone, and those that say they are to be there."""
     with postgres_running() as server:
         url = server.fresh_database()
 

@@ -17,12 +17,12 @@ CLIENTS = ROOT / ".cache" / "clients"
 PYTHON = CLIENTS / "python" / "bin" / "python"
 NODE_MODULES = CLIENTS / "node" / "node_modules"
 _HERE = Path(__file__).parent
-#: A port that nobody listens on: what would leave the machine fails at once.
+# A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
 
 
 def absence(program: str) -> str | None:
-    """Why a program cannot run here; None if it can."""
+    """Return why a program cannot run here; None if it can."""
     node = shutil.which("node") is not None and NODE_MODULES.is_dir()
     there = node if program.endswith(".mjs") else PYTHON.exists()
     return None if there else "the client libraries are not installed: run scripts/install-clients"

@@ -13,11 +13,11 @@ from typing import Any
 from tests.waiting import PATIENCE
 
 BINARY = Path(__file__).parents[2] / ".cache" / "codex" / "node_modules" / ".bin" / "codex"
-#: A port that nobody listens on: what would leave the machine fails at once.
+# A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
-#: The one warning that cannot be avoided without a model catalog.
+# The one warning that cannot be avoided without a model catalog.
 _METADATA = "Model metadata for"
-#: Flags with which `exec` works anywhere and asks nothing.
+# Flags with which `exec` works anywhere and asks nothing.
 PLAIN = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 _STDIN = "Reading additional input from stdin..."
 
@@ -31,7 +31,7 @@ class Run:
     stderr: list[str]
 
     def items(self, kind: str) -> list[dict[str, Any]]:
-        """The finished items of a type, in order."""
+        """Return the finished items of a type, in order."""
         found = (event["item"] for event in self.events if event["type"] == "item.completed")
         return [item for item in found if item["type"] == kind]
 
@@ -130,13 +130,13 @@ class Codex:
         }
 
     def run(self, *arguments: str, command: str = "") -> Run:
-        """`codex exec [COMMAND] ARGUMENTS…`, to its end. Raises `subprocess.TimeoutExpired` if there is none."""
+        """Run `codex exec [COMMAND] ARGUMENTS…` to its end. Raises `subprocess.TimeoutExpired` if it does not end."""
         output, errors, code = self.execute("exec", *command.split(), "--json", *PLAIN, *arguments)
         events = [json.loads(line) for line in output.split("\n") if line.startswith("{")]
         return Run(code, events, [line for line in errors.splitlines() if line and line != _STDIN])
 
     def execute(self, *arguments: str) -> tuple[str, str, int]:
-        """`codex ARGUMENTS…`: its stdout, stderr and exit code."""
+        """Run `codex ARGUMENTS…`; returns its stdout, stderr and exit code."""
         self.configure()
         with subprocess.Popen(
             [str(BINARY), *arguments],
@@ -156,12 +156,12 @@ class Codex:
         return output, errors, process.returncode
 
     def git(self, *arguments: str) -> None:
-        """`git ARGUMENTS…` in the workspace."""
+        """Run `git ARGUMENTS…` in the workspace."""
         author = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
         subprocess.run(["git", *author, *arguments], cwd=self.workspace, env=self.environment, check=True)
 
     def files(self) -> dict[str, str]:
-        """The files of the workspace and what is in them."""
+        """Return the files of the workspace and their contents."""
         paths = (path for path in self.workspace.rglob("*") if path.is_file() and ".git" not in path.parts)
         return {str(path.relative_to(self.workspace)): path.read_text() for path in paths}
 

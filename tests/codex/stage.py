@@ -22,7 +22,7 @@ from tests.judges import judge_stream
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
-#: What is in `greeting.py` when the simulated agent has done its work.
+# What is in `greeting.py` when the simulated agent has done its work.
 GREETING = "def greet(name):\n    return f'Hello, {name}!'\n\n\nprint(greet('world'))\n"
 
 
@@ -35,7 +35,7 @@ class Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that runs over there."""
+        """Run a coroutine in that loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     def stop(self) -> None:
@@ -70,12 +70,12 @@ class Stage:
         return self._tape.exchanges
 
     def complaints(self) -> list[str]:
-        """What the judges say about every stream that reached the client, except those that the client left."""
+        """Return what the judges say about every stream that reached the client, except those that the client left."""
         streams = [exchange.body for exchange in self.exchanges if exchange.is_stream and not exchange.abandoned]
         return [complaint for body in streams for complaint in judge_stream(body, unfinished_allowed=True)]
 
 
-#: `start_stage(options, backend=url, **settings)`, as the fixture of that name gives it.
+# `start_stage(options, backend=url, **settings)`, as the fixture of that name gives it.
 StartStage = Callable[..., Stage]
 
 

@@ -30,7 +30,7 @@ class Exchange:
     status: int = 0
     body: bytes = b""
     is_stream: bool = False
-    #: the client closed the connection before the terminal event
+    # the client closed the connection before the terminal event
     abandoned: bool = False
 
     @property
@@ -109,7 +109,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reco
 
 def _exchanges(connection: _Connection) -> Iterator[Exchange]:
     """Requests and answers alternate: no client of ours pipelines."""
-    sent, received = io.BytesIO(bytes(connection.sent)), _Recording(bytes(connection.received))
+    sent = io.BytesIO(bytes(connection.sent))
+    received = _Recording(bytes(connection.received))
     while (exchange := _read_request(sent)) is not None:
         _read_answer(received, exchange)
         exchange.abandoned = connection.client_left and not any(mark in exchange.body for mark in _TERMINAL)

@@ -25,7 +25,7 @@ class Terminal:
         self._environment = environment
 
     def screen(self) -> str:
-        """What is to be seen, with what has scrolled away."""
+        """Return what is to be seen, with what has scrolled away."""
         return self.tmux("capture-pane", "-p", "-S", "-", "-t", "codex")
 
     def type(self, text: str) -> None:
@@ -39,12 +39,12 @@ class Terminal:
         self.tmux("send-keys", "-t", "codex", key)
 
     def wait_for(self, *texts: str) -> str:
-        """The screen as soon as all texts are on it."""
+        """Return the screen as soon as all texts are on it."""
         eventually(lambda: all(text in self.screen() for text in texts), self.screen)
         return self.screen()
 
     def tmux(self, *arguments: str) -> str:
-        """The output of one tmux command."""
+        """Return the output of one tmux command."""
         command = [str(TMUX), "-f", os.devnull, *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
         return done.stdout
@@ -52,7 +52,7 @@ class Terminal:
 
 @contextmanager
 def running(codex: Codex, *arguments: str) -> Iterator[Terminal]:
-    """`codex ARGUMENTS…` in a terminal while the block runs."""
+    """Run `codex ARGUMENTS…` in a terminal while the block runs."""
     codex.configure()
     client = [str(BINARY), "--no-daemon", "--dangerously-bypass-approvals-and-sandbox", *arguments]
     with TemporaryDirectory(prefix="tmux-") as folder:  # for its socket, whose path must be short

@@ -50,12 +50,12 @@ def codex(tmp_path: Path, stage: Stage) -> Codex:
 
 
 def asked(stage: Stage) -> list[dict[str, Any]]:
-    """The bodies of the requests for a response."""
+    """Return the bodies of the requests for a response."""
     return [each.request for each in stage.exchanges if each.path == "/v1/responses"]
 
 
 def warnings(run: Any) -> list[str]:
-    """Every complaint, that about missing metadata too."""
+    """Return every complaint, also the one about missing metadata."""
     return [*run.errors, *(item["message"] for item in run.items("error"))]
 
 
@@ -156,7 +156,7 @@ def test_the_window_that_the_user_sees(codex: Codex) -> None:
 
 
 def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
-    """The model learns the format from it; the client is also the program of that name."""
+    """Apply the patch with the client, which is also the program of that name: the model learns the format from it."""
     prompt = SHIPPED_PROMPT.read_text(encoding="utf-8")
     patch = prompt[prompt.index("\n*** Begin Patch") + 1 : prompt.index("*** End Patch\n")] + "*** End Patch"
     source = codex.workspace / "src"
@@ -175,7 +175,7 @@ def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
 
 
 def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:
-    """`responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
+    """Start `responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
     environment = {
         **codex.environment,
         "PATH": os.pathsep.join([str(BINARY.parent), os.environ["PATH"]]),
@@ -212,7 +212,8 @@ def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -
 @pytest.mark.parametrize("personality", ["vllm-raw", "llamacpp"])
 def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: Background, personality: str) -> None:
     """Codex is started when the gateway has looked at its backend: here one that refuses tools, or has a field of its own."""
-    stack, port = AsyncExitStack(), free_port()
+    stack = AsyncExitStack()
+    port = free_port()
     simulator = create_simulator(SimulatorOptions(personality=PERSONALITIES[personality]))
     backend = background.run(stack.enter_async_context(serving(simulator)))
     with start(codex, f"http://127.0.0.1:{port}", "--backend", backend, "exec", *PLAIN, "scenario: agent") as process:

@@ -55,7 +55,7 @@ class Nginx:
 
 
 def write_configuration(folder: Path, site: str, gateways: list[int]) -> tuple[Path, int]:
-    """The file `site` of deploy/nginx made fit for this machine: ports, paths, certificate. The main file, and the port."""
+    """Adapt the file `site` of deploy/nginx to this machine: ports, paths, certificate. Returns the main file and the port."""
     port = free_port()
     text = (NGINX / site).read_text(encoding="utf-8")
     servers = "".join(rf"server 127.0.0.1:{gateway}\g<1>;" for gateway in gateways)
@@ -75,7 +75,7 @@ def write_configuration(folder: Path, site: str, gateways: list[int]) -> tuple[P
 
 
 def check_configuration(main: Path) -> str:
-    """What `nginx -t` says; empty if all is well."""
+    """Return what `nginx -t` complains of; empty if all is well."""
     done = subprocess.run(
         [_program(), "-t", "-q", "-c", str(main)], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -109,7 +109,7 @@ def _version() -> tuple[int, ...]:
 
 
 def listens(port: int) -> bool:
-    """Whether a connection is accepted there."""
+    """Tell whether a connection is accepted there."""
     with suppress(OSError):
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
         return True

@@ -17,7 +17,7 @@ from tests.server.harness import run as run_async
 from tests.server.programs import program
 from tests.server.test_listening import certificate
 
-#: Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
+# Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
 LARGEST = 120 * 1024 * 1024
 
 

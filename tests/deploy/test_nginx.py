@@ -30,7 +30,7 @@ def test_nginx_accepts_the_configuration(site: str, tmp_path: Path) -> None:
 
 
 def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
-    """The backend speaks on only when the client has read what it said: one event held back, and the test stands still."""
+    """Let the backend go on only when the client has read what it sent: the test stops if one event is held back."""
     read = asyncio.Event()
 
     async def play(connection: Connection) -> None:
@@ -152,7 +152,7 @@ def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
 
 
 def test_a_request_that_was_sent_is_not_sent_again(tmp_path: Path) -> None:
-    """A gateway that dies over a request: another may not get it, for it may have been answered."""
+    """Kill a gateway over a request: another may not get it, because it may have been answered."""
 
     async def die(connection: Connection) -> None:
         connection.reset()
@@ -183,7 +183,7 @@ def test_a_replica_that_is_away_is_passed_over(tmp_path: Path) -> None:
 
 
 async def post(front: Nginx, **fields: object) -> tuple[int, dict[str, Any]]:
-    """A request without stream: the status and the body."""
+    """Send a request without stream and return the status and the body."""
     body = io.BytesIO(json.dumps({**QUESTION, "stream": False, **fields}).encode())
     headers = {"Content-Type": "application/json"}
     async with (

@@ -21,7 +21,7 @@ from tests.ports import free_port
 from tests.server.harness import QUESTION, final_of, run, until
 from tests.waiting import PATIENCE
 
-#: A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
+# A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
 PACE = SimulatorOptions(tokens_per_second=100)
 BODY: dict[str, Any] = {**QUESTION, "input": "scenario: long tokens: 50", "store": False}
 CLIENTS = 8

@@ -18,7 +18,7 @@ _INSTALLED = ROOT / ".cache" / "deploy-tools" / "bin"
 
 
 def tool(name: str, script: str) -> str:
-    """The path of a program; skips the test where there is none. `script` is what installs it."""
+    """Return the path of a program; skips the test where there is none. `script` is what installs it."""
     found = shutil.which(name, path=f"{_INSTALLED}:{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         pytest.skip(f"no {name} here: scripts/{script} installs it")
@@ -26,7 +26,7 @@ def tool(name: str, script: str) -> str:
 
 
 def installed_python() -> str:
-    """A Python with the packages of scripts/install-deploy-tools; skips the test where there is none."""
+    """Return a Python with the packages of scripts/install-deploy-tools; skips the test where there is none."""
     python = _INSTALLED.parent / "venv" / "bin" / "python"
     if not python.exists():
         pytest.skip("no packages to check with: scripts/install-deploy-tools installs them")

@@ -14,36 +14,36 @@ from typing import Any, cast
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 CLOSED_HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-#: What a backend might let slip: none of it may ever reach a client.
+# What a backend might let slip: none of it may ever reach a client.
 SECRETS = (b"sk-backend-secret", b"s3cr3t-cookie", b"some-other-model", b"Traceback", b"/srv/engine/core.py")
 SECRET_HEADERS = (
     b"openai-model: some-other-model\r\nset-cookie: session=s3cr3t-cookie\r\nx-secret: sk-backend-secret\r\n"
     b"x-models-etag: some-other-model\r\n"
 )
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/engine/core.py", line 3, in step\nKeyError: "sk-backend-secret"'
-#: Phase -> how many payloads of `chat_stream` have been sent when it is reached.
+# Phase -> how many payloads of `chat_stream` have been sent when it is reached.
 PHASES = {
     "before the first token": 0, "role": 1, "reasoning": 3, "text": 5, "arguments": 7, "finished": 8, "usage": 9, "done": 10,
 }  # fmt: skip
-#: The phases in which the model has not finished yet.
+# The phases in which the model has not finished yet.
 UNFINISHED = [phase for phase, sent in PHASES.items() if sent < 8]
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> bytes:
-    """One chat chunk as a server-sent event."""
+    """Return one chat chunk as a server-sent event."""
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
     value = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices, **fields}
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
 def call(arguments: str, **fields: Any) -> dict[str, Any]:
-    """The delta of a piece of a call."""
+    """Return the delta of a piece of a call."""
     name = {"name": "get_weather"} if fields else {}
     return {"tool_calls": [{"index": 0, **fields, "function": {**name, "arguments": arguments}}]}
 
 
 def chat_stream() -> list[bytes]:
-    """The payloads of a complete answer."""
+    """Return the payloads of a complete answer."""
     usage = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16, "prompt_tokens_details": {"cached_tokens": 4}}
     return [
         chunk({"role": "assistant", "content": ""}),
@@ -60,12 +60,12 @@ def chat_stream() -> list[bytes]:
 
 
 def text_stream(*pieces: str) -> list[bytes]:
-    """The payloads of an answer that is text alone."""
+    """Return the payloads of an answer that is text alone."""
     return [chunk({"content": piece}) for piece in pieces] + [chunk({}, "stop"), b"data: [DONE]\n\n"]
 
 
 def chunked(data: bytes) -> bytes:
-    """As one HTTP chunk."""
+    """Encode as one HTTP chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -73,13 +73,15 @@ class Connection(asyncio.Protocol):
     """A connection of the gateway, as the backend sees it."""
 
     def __init__(self, play: Play, requests: list[bytes], tasks: set[asyncio.Task[None]]) -> None:
-        self._play, self._requests, self._tasks = play, requests, tasks
+        self._play = play
+        self._requests = requests
+        self._tasks = tasks
         self._data = b""
         self._loop = asyncio.get_running_loop()
-        #: Done when the gateway has closed the connection; the value is the loop's time then.
+        # Done when the gateway has closed the connection; the value is the loop's time then.
         self.lost: asyncio.Future[float] = self._loop.create_future()
         self.transport: asyncio.Transport
-        #: Set while the gateway reads as fast as we write.
+        # Set while the gateway reads as fast as we write.
         self.writable = asyncio.Event()
         self.writable.set()
         self.sent = 0
@@ -114,7 +116,7 @@ class Connection(asyncio.Protocol):
             await self._play(self)
 
     def send(self, *pieces: bytes) -> None:
-        """Each piece as an HTTP chunk of its own, all in one write."""
+        """Send each piece as an HTTP chunk of its own, all in one write."""
         self.write(b"".join(chunked(piece) for piece in pieces))
 
     def write(self, data: bytes) -> None:
@@ -125,15 +127,15 @@ class Connection(asyncio.Protocol):
         self.transport.write(data)
 
     def end(self) -> None:
-        """The last HTTP chunk; the connection stays open."""
+        """Send the last HTTP chunk; the connection stays open."""
         self.write(b"0\r\n\r\n")
 
     def close(self) -> None:
-        """A clean end of the connection (FIN)."""
+        """Close the connection in good order (FIN)."""
         self.transport.close()
 
     def reset(self) -> None:
-        """An unclean one (RST)."""
+        """Reset the connection (RST)."""
         self.transport.abort()
 
 
@@ -175,7 +177,7 @@ async def backend(play: Play) -> AsyncIterator[Backend]:
 
 
 def answering(head: bytes, body: bytes = b"") -> Play:
-    """A backend that gives one fixed answer and closes the connection."""
+    """Return a backend that gives one fixed answer and closes the connection."""
 
     async def play(connection: Connection) -> None:
         connection.write(head + body)
@@ -185,7 +187,7 @@ def answering(head: bytes, body: bytes = b"") -> Play:
 
 
 def streaming(*pieces: bytes) -> Play:
-    """A backend that streams these pieces, an HTTP chunk each, and ends the body."""
+    """Return a backend that streams these pieces, an HTTP chunk each, and ends the body."""
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -196,7 +198,7 @@ def streaming(*pieces: bytes) -> Play:
 
 
 def refusing(status: int, body: bytes, content_type: bytes = b"application/json", headers: bytes = b"") -> Play:
-    """A backend that refuses with a status and a body, and lets secrets slip in its headers."""
+    """Return a backend that refuses with a status and a body, and reveals secrets in its headers."""
     head = b"HTTP/1.1 %d No\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b%b\r\n" % (
         status, content_type, len(body), SECRET_HEADERS, headers,
     )  # fmt: skip

@@ -36,9 +36,9 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
 QUESTION: dict[str, Any] = {"model": "simulator", "input": "hi", "stream": True}
 
-#: What aiohttp logs as an error though the client made it.
+# What aiohttp logs as an error though the client made it.
 _CLIENTS_FAULT = (HttpProcessingError, web.RequestPayloadError)
-#: What the SDK's model has against the code of a prompt that is too long, on which clients act.
+# What the SDK's model has against the code of a prompt that is too long, on which clients act.
 _CODES = "SDK: response.error.code"
 Event = dict[str, Any]
 
@@ -79,7 +79,7 @@ class Served:
 
 @asynccontextmanager
 async def gateway(*backends: str, send_buffer: int | None = None, **settings: Any) -> AsyncIterator[Served]:
-    """The gateway in front of a backend. `send_buffer`: bytes that the kernel keeps for a client, where not its own choice."""
+    """Serve the gateway in front of backends. `send_buffer`: bytes that the kernel buffers for a client, if not its default."""
     before = asyncio.all_tasks()
     wanted = Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
     with defects() as found:
@@ -109,7 +109,7 @@ async def _running(app: web.Application) -> AsyncIterator[Runner]:
 
 @asynccontextmanager
 async def simulated(simulator: SimulatorOptions | None = None, **settings: Any) -> AsyncIterator[Served]:
-    """The gateway in front of a simulator."""
+    """Serve the gateway in front of a simulator."""
     async with serving(create_simulator(simulator)) as backend, gateway(backend, **settings) as served:
         yield served
 
@@ -159,12 +159,12 @@ class Answer:
 
 
 def events_of(body: bytes) -> list[Event]:
-    """The events of a stream; comments are passed over."""
+    """Return the events of a stream, without its comments."""
     return [json.loads(frame.data) for frame in frames(body) if frame.data != "[DONE]"]
 
 
 def final_of(body: bytes) -> Event:
-    """The response of the one terminal event, after every judge was heard."""
+    """Return the response of the only terminal event, after all judges have accepted the stream."""
     complaints = judge_stream(body, unfinished_allowed=True)
     assert [complaint for complaint in complaints if _CODES not in complaint] == []
     terminal = [event for event in events_of(body) if event["type"] in TERMINALS]
@@ -180,7 +180,7 @@ class Reachable(Protocol):
 
 
 async def post(served: Reachable, body: dict[str, Any] | None = None, **fields: Any) -> Answer:
-    """`POST /v1/responses`, its answer read to the end; fields go into the body, `headers` into the request."""
+    """Send `POST /v1/responses` and read the whole answer; fields go into the body, `headers` into the request."""
     headers = fields.pop("headers", None)
     return await ask(served, "POST", "/v1/responses", json={**QUESTION, **(body or {}), **fields}, headers=headers)
 
@@ -225,7 +225,7 @@ class RawClient:
         await self.send(f"POST /v1/responses HTTP/{version}\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
     async def read(self, size: int = 1 << 16) -> bytes:
-        """What is there; nothing at the end of the connection."""
+        """Read what has arrived; nothing at the end of the connection."""
         data = await self._loop.sock_recv(self._socket, size)
         self.received += data
         return data
@@ -248,7 +248,7 @@ class RawClient:
 
 
 def body_of(answer: bytes) -> bytes:
-    """The body of a raw answer, out of its HTTP chunks."""
+    """Return the body of a raw answer, without its HTTP chunks."""
     head, _, rest = answer.partition(b"\r\n\r\n")
     if b"transfer-encoding: chunked" not in head.lower():
         return rest
@@ -257,12 +257,13 @@ def body_of(answer: bytes) -> bytes:
         size, _, rest = rest.partition(b"\r\n")
         if not int(size, 16):
             break
-        body, rest = body + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+        body = body + rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
     return body
 
 
 async def ask(served: Reachable, method: str, path: str, **request: Any) -> Answer:
-    """Any request, with a connection of its own."""
+    """Send any request on a connection of its own."""
     async with (
         aiohttp.ClientSession(auto_decompress=False) as session,
         session.request(method, served.url + path, **request) as answer,
@@ -271,7 +272,7 @@ async def ask(served: Reachable, method: str, path: str, **request: Any) -> Answ
 
 
 def assert_error(answer: Answer, status: int, code: str | None = None) -> str:
-    """An HTTP error in OpenAI's shape; returns its message."""
+    """Expect an HTTP error in OpenAI's shape, and return its message."""
     assert answer.status == status, answer.body
     assert answer.headers["content-type"].startswith("application/json")
     assert answer.headers["x-request-id"]

@@ -119,7 +119,7 @@ async def _read(running: Program) -> None:
 
 
 def fresh_connections() -> aiohttp.ClientSession:
-    """A session with a connection for each request."""
+    """Return a session that opens a connection for each request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
 
@@ -132,14 +132,14 @@ async def status_of(running: Program, session: aiohttp.ClientSession, **fields: 
 
 
 async def statuses_of_some(running: Program, number: int, **fields: object) -> set[str]:
-    """What so many requests come to, all at once and each on a connection of its own."""
+    """Send so many requests at once, each on a connection of its own, and return the statuses seen."""
     async with fresh_connections() as session:
         return set(await asyncio.gather(*(status_of(running, session, **fields) for _ in range(number))))
 
 
 @asynccontextmanager
 async def asking_all_the_time(running: Program, clients: int, keep_alive: bool = False) -> AsyncIterator[list[str]]:
-    """So many clients ask one response after the other while the block runs; gives what they have seen so far."""
+    """Let so many clients ask for one response after the other while the block runs; yields what they have seen so far."""
     seen: list[str] = []
     done = asyncio.Event()
 

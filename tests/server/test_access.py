@@ -22,7 +22,9 @@ from proxy.telemetry import logs
 from tests.server.backends import answering, backend
 from tests.server.harness import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated, until
 
-ALICE, ALICE_NEXT, BOB = "rp_alice-0123456789", "rp_alice-next-0123456789", "rp_bob-0123456789abc"
+ALICE = "rp_alice-0123456789"
+ALICE_NEXT = "rp_alice-next-0123456789"
+BOB = "rp_bob-0123456789abc"
 KEYS = {"alice": {"hash": [hash_of(ALICE), hash_of(ALICE_NEXT)]}, "bob": hash_of(BOB)}
 JSON_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -212,7 +214,7 @@ def test_requests_and_tokens_are_counted_for_each_key() -> None:
 
 
 def test_without_keys_limits_and_origins_nothing_stands_in_the_way() -> None:
-    """The way of a request is as short as ever."""
+    """Check that a request runs through no more code than before."""
 
     async def test() -> None:
         async with open_parts(Settings(store="none")) as parts:
@@ -347,7 +349,7 @@ def test_without_keys_data_still_goes_by_the_clients_own() -> None:
 
 
 def test_a_name_cannot_be_had_by_sending_it_as_a_key() -> None:
-    """In the open mode a client may send anything: it never lands where the data of a named key is."""
+    """Check that a key that anybody may send in the open mode never gives access to the data of a named key."""
 
     async def test() -> None:
         async with simulated(store="memory") as served, sdk(served, "x") as client:

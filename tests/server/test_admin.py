@@ -29,7 +29,7 @@ async def admin(served: Served, method: str, path: str = "", key: str | None = K
 
 
 async def writers(served: Served, number: int = 4) -> set[str]:
-    """Who answers so many requests."""
+    """Return the names of the backends that answer so many requests."""
     return {text_of((await post(served, model="m", store=False)).final) for _ in range(number)}
 
 
@@ -156,7 +156,8 @@ def test_a_backend_that_is_removed_while_it_is_examined_is_looked_for_no_longer(
     async def test() -> None:
         async with replicas(Replica("A")) as (a,), gateway("http://127.0.0.1:9", a.url, admin_key=KEY, adapt=True) as served:
             served.parts.autoconfiguration.begin()
-            examination, adapting = served.parts.autoconfiguration, served.parts.autoconfiguration.task
+            examination = served.parts.autoconfiguration
+            adapting = served.parts.autoconfiguration.task
             assert examination is not None
             assert adapting is not None
             await examination.looked.wait()
@@ -231,7 +232,7 @@ def configured(file: Path, *several: Replica, **more: Any) -> None:
 
 
 async def said(running: Program, text: str) -> str:
-    """The next log line with this text."""
+    """Return the next log line with this text."""
     assert running.process.stderr is not None
     while text not in (line := (await asyncio.wait_for(running.process.stderr.readline(), PATIENCE)).decode()):
         assert line, f"the program ended before it said {text!r}"
@@ -239,7 +240,7 @@ async def said(running: Program, text: str) -> str:
 
 
 async def answered(running: Program, number: int = 4) -> set[str]:
-    """Who answers so many requests."""
+    """Return the names of the backends that answer so many requests."""
     served = Served(f"http://127.0.0.1:{running.port}", cast(Any, None))
     return await writers(served, number)
 

@@ -79,7 +79,7 @@ def test_a_hostile_body_is_an_error_400(name: str) -> None:
 
 
 def test_a_body_that_is_too_large_or_no_gzip_is_the_clients_own_doing() -> None:
-    """In the books, too: nobody is to be called at night for it."""
+    """Count it as a client error in the metrics too, so that no alert fires for it."""
 
     async def test() -> None:
         async with simulated(max_body_bytes=1000) as served:
@@ -96,7 +96,7 @@ def test_a_body_that_is_too_large_or_no_gzip_is_the_clients_own_doing() -> None:
 
 @pytest.mark.parametrize("unit", ["[],", "{},", '{"a":1},', '"ab",', "1.5,"])
 def test_a_body_of_millions_of_small_values_is_not_even_decoded(unit: str) -> None:
-    """It would take a hundred times its size in memory, and seconds in which no stream moves."""
+    """Decoding it would take a hundred times its size in memory, and block all streams for seconds."""
     body = '{"model": "m", "x": [' + unit * (MAX_VALUES + 1) + "1]}"
 
     async def test() -> None:
@@ -138,7 +138,7 @@ def test_over_a_websocket_too(name: str) -> None:
 
 
 def test_json_inside_of_strings_may_be_as_deep_as_it_likes() -> None:
-    """The arguments of an earlier call and the outputs of tools are text to us."""
+    """Treat the arguments of an earlier call and the outputs of tools as text."""
     items = [
         {"type": "message", "role": "user", "content": "x"},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": nested(DEEP)},

@@ -14,7 +14,9 @@ WAITS = st.lists(st.floats(0, 200, allow_nan=False), min_size=1, max_size=60)
 
 @given(st.integers(1, 300), WAITS)
 def test_what_is_let_through_is_never_more_than_burst_and_rate(limit: int, waits: list[float]) -> None:
-    bucket, now, taken = Bucket(limit, 0.0), 0.0, 0
+    bucket = Bucket(limit, 0.0)
+    now = 0.0
+    taken = 0
     for wait in waits:
         now += wait
         while bucket.remaining(now) and taken < 2_000:
@@ -25,8 +27,9 @@ def test_what_is_let_through_is_never_more_than_burst_and_rate(limit: int, waits
 
 @given(LIMITS, st.lists(st.tuples(st.floats(0, 200), st.floats(0, 3)), min_size=1, max_size=60))
 def test_the_time_that_is_told_is_enough_and_not_more_than_that(limit: int, uses: list[tuple[float, float]]) -> None:
-    """After each wait a part of the limit is taken, more than there is perhaps."""
-    bucket, now = Bucket(limit, 0.0), 0.0
+    """Take a part of the limit after each wait, perhaps more than there is."""
+    bucket = Bucket(limit, 0.0)
+    now = 0.0
     for wait, part in uses:
         now += wait
         bucket.take(int(part * limit), now)

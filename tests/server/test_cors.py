@@ -9,7 +9,8 @@ from proxy.settings.keys import hash_of
 from tests.server.harness import Served, ask, assert_error, post, run, simulated
 
 KEY = "rp_alice-0123456789"
-PAGE, EVIL = "https://chat.example.com", "https://evil.example"
+PAGE = "https://chat.example.com"
+EVIL = "https://evil.example"
 ASKING = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
 
 
@@ -79,7 +80,7 @@ def test_a_star_is_every_page() -> None:
 
 
 async def opens(served: Served, headers: dict[str, str]) -> int:
-    """The status of the answer to a handshake."""
+    """Return the status of the answer to a handshake."""
     async with aiohttp.ClientSession() as session:
         try:
             async with session.ws_connect(served.url + "/v1/responses", headers=headers):

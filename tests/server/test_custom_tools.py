@@ -148,14 +148,14 @@ def test_over_a_websocket_and_in_the_background() -> None:
 
 
 def written(text: str) -> list[bytes]:
-    """The stream of an answer that calls the tool with this input."""
+    """Return the stream of an answer that calls the tool with this input."""
     function = {"name": "t", "arguments": json.dumps({"input": text})}
     entry = {"index": 0, "id": "call-1", "type": "function", "function": function}
     return [chunk({"role": "assistant", "content": ""}), chunk({"tool_calls": [entry]}), chunk({}, "tool_calls")]
 
 
 def whole(content: str | None, finish: str = "stop") -> bytes:
-    """A completion that is not streamed, as an HTTP answer."""
+    """Return a completion that is not streamed, as an HTTP answer."""
     message = {"role": "assistant", "content": content}
     body = json.dumps({"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
     return _http(200, body.encode())
@@ -170,7 +170,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def answering_in_turn(first: list[bytes], *corrections: bytes) -> Play:
-    """The stream, and then these answers, one for each further request."""
+    """Answer with the stream first, then with one of these answers for each further request."""
     left = list(corrections)
     asked = 0
 
@@ -251,7 +251,7 @@ def test_only_the_description_means_no_constraint_either() -> None:
 
 
 def silent_correction(first: list[bytes]) -> Play:
-    """The stream, and then never an answer."""
+    """Answer with the stream first, and never again."""
     asked = 0
 
     async def play(connection: Connection) -> None:

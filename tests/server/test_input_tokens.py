@@ -29,7 +29,7 @@ TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model's tokenizer and template."""
+    """Write a model's tokenizer and template."""
     folder = tmp_path_factory.mktemp("model")
     (folder / "tokenizer.json").write_text(vocabulary("llama3").to_str(), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counting(status: int, body: object) -> Play:
-    """A backend whose /tokenize gives this answer."""
+    """Return a backend whose /tokenize gives this answer."""
     data = json.dumps(body).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     return answering(head.encode(), data)

@@ -17,7 +17,8 @@ from proxy.settings.keys import hash_of
 from proxy.telemetry.metrics import Metrics
 from tests.server.harness import Answer, RawClient, ask, assert_error, gateway, post, run, simulated, until
 
-KEY, OTHER = "rp_alice-0123456789", "rp_bob-0123456789abc"
+KEY = "rp_alice-0123456789"
+OTHER = "rp_bob-0123456789abc"
 ENDLESS = "scenario: long tokens: 5000 tps: 100"
 HEADERS = {f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset") for kind in ("requests", "tokens")}
 
@@ -216,7 +217,7 @@ def test_the_sdk_waits_and_tries_again() -> None:
 
 
 def test_everything_gives_back_what_it_held() -> None:
-    """One request at a time, one after the other, each ending in another way."""
+    """Send one request at a time, one after the other, each ending in another way."""
     wrong = [{"role": "user", "content": [{"type": "no_such_part"}]}]
 
     async def test() -> None:

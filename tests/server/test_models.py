@@ -17,7 +17,7 @@ from tests.server.backends import Connection, backend, refusing
 from tests.server.harness import Answer, Served, ask, assert_error, gateway, run, simulated
 
 CODEX = "/v1/models?client_version=0.169.0"
-#: Of each entry, found by leaving them out one by one; one that is missing makes Codex refuse the whole catalog.
+# Of each entry, found by leaving them out one by one; one that is missing makes Codex refuse the whole catalog.
 REQUIRED = {
     "slug", "display_name", "supported_reasoning_levels", "shell_type", "visibility", "supported_in_api", "priority",
     "support_verbosity", "truncation_policy", "experimental_supported_tools", "base_instructions",
@@ -37,7 +37,8 @@ class Answers:
     """A backend whose answer can be changed while it runs."""
 
     def __init__(self, status: int = 200, body: bytes = b"") -> None:
-        self.status, self.body = status, body
+        self.status = status
+        self.body = body
 
     async def __call__(self, connection: Connection) -> None:
         head = f"HTTP/1.1 {self.status} X\r\nContent-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n"
@@ -197,7 +198,8 @@ def test_codex_gets_the_last_list_or_an_empty_one(failure: str, header: dict[str
         keep.setattr(models, "_KEPT", -1.0)
         async with backend(answers) as behind, gateway(behind.url) as served:
             assert await catalog(served, path, **header) == []
-            answers.status, answers.body = 200, listing(one())
+            answers.status = 200
+            answers.body = listing(one())
             assert [each["slug"] for each in await catalog(served, path, **header)] == ["qwen3"]
             answers.status, answers.body = FAILURES[failure]
             assert [each["slug"] for each in await catalog(served, path, **header)] == ["qwen3"]

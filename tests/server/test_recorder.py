@@ -44,7 +44,8 @@ def test_an_exchange_is_one_file_with_both_sides_of_it(tmp_path: Path) -> None:
         async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path / "kept") as served:
             answer = await post(served, input="Wie geht's?", headers={"originator": "codex_exec"})
         (path,) = records(tmp_path / "kept")
-        head, end = line(path, "record"), line(path, "end")["end"]
+        head = line(path, "record")
+        end = line(path, "end")["end"]
         assert head["headers"]["originator"] == "codex_exec"
         assert head["versions"]["responses-proxy"]
         assert head["settings"]["system_messages"] == "merge"

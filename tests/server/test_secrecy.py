@@ -19,8 +19,9 @@ from proxy.telemetry import logs
 from tests.server.backends import backend, chunk, refusing, streaming
 from tests.server.harness import Answer, Served, ask, gateway, post, run
 
-KEY, BACKEND_KEY = "rp_SECRET-key-0123456789", "sk-SECRET-of-the-backend"
-#: What a client says: each has SECRET in it, and so have all keys.
+KEY = "rp_SECRET-key-0123456789"
+BACKEND_KEY = "sk-SECRET-of-the-backend"
+# What a client says: each has SECRET in it, and so have all keys.
 PROMPT = "my SECRET prompt"
 HEADERS = {
     "Cookie": "session=SECRET-cookie",
@@ -58,9 +59,10 @@ WRONG: list[dict[str, Any]] = [
 
 @contextmanager
 def everything_logged(style: str) -> Iterator[io.StringIO]:
-    """What any logger says, at debug level, as text; ours in its own format as well."""
+    """Collect what any logger writes at debug level, as text; that of ours in its own format as well."""
     seen = io.StringIO()
-    root, ours = logging.getLogger(), logs.logger()
+    root = logging.getLogger()
+    ours = logs.logger()
     before = root.level, list(ours.handlers), ours.propagate, ours.level
     server = logging.getLogger("aiohttp.server").level
     handler = logging.StreamHandler(seen)
@@ -75,7 +77,8 @@ def everything_logged(style: str) -> Iterator[io.StringIO]:
         logs.flush()
         root.removeHandler(handler)
         root.setLevel(before[0])
-        ours.handlers, ours.propagate = before[1], before[2]
+        ours.handlers = before[1]
+        ours.propagate = before[2]
         ours.setLevel(before[3])
         logging.getLogger("aiohttp.server").setLevel(server)
 

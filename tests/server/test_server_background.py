@@ -59,7 +59,7 @@ async def ended(served: Any, name: str) -> dict[str, Any]:
 
 
 async def begun(served: Any, name: str) -> str:
-    """The status once it is not queued any more."""
+    """Return the status once it is not queued any more."""
     while True:
         status = str((await get(served, name)).json["status"])
         if status != "queued":
@@ -90,7 +90,8 @@ def test_a_stream_can_be_taken_up_at_any_event() -> None:
         async with simulated(store="memory") as served:
             streamed = await post(served, input="scenario: reasoning", background=True)
             assert judge_stream(streamed.body) == []
-            name, events = streamed.final["id"], streamed.events
+            name = streamed.final["id"]
+            events = streamed.events
             assert [event["sequence_number"] for event in events] == list(range(len(events)))
             for after in range(-1, len(events)):
                 rest = await get(served, name, f"?stream=true&starting_after={after}")
@@ -148,7 +149,7 @@ def test_cancelling_frees_the_backend() -> None:
 
 
 def test_what_was_finished_cannot_be_cancelled() -> None:
-    """The model has stopped, the stream is still open: stream and response say the same."""
+    """Cancel after the model has stopped while the stream is still open: stream and response agree."""
 
     async def hanging(connection: Connection) -> None:
         connection.write(HEAD)
@@ -241,7 +242,8 @@ def test_two_gateways_share_a_store(tmp_path: Path) -> None:
     """Made on one, continued, read, followed and cancelled on the other."""
 
     async def test() -> None:
-        path, simulator = str(tmp_path / "x.sqlite3"), create_app()
+        path = str(tmp_path / "x.sqlite3")
+        simulator = create_app()
         async with serving(simulator) as url, gateway(url, store=path) as one, gateway(url, store=path) as two:
             first = (await post(one)).final
             assert (await get(two, first["id"])).json == first
@@ -284,7 +286,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(tmp_path: Path) -> None
 
 
 def test_a_broken_stream_can_be_taken_up_where_it_broke() -> None:
-    """`on_disconnect: continue`: a foreground stream outlives its connection."""
+    """Set `on_disconnect: continue`: a foreground stream outlives its connection."""
 
     async def test() -> None:
         async with simulated(store="memory", on_disconnect="continue") as served:

@@ -29,7 +29,7 @@ from tests.server.backends import (
 from tests.server.harness import LOOPS, Answer, assert_error, gateway, post, run, simulated
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-#: The output items that have begun, by phase.
+# The output items that have begun, by phase.
 BEGUN = {
     "before the first token": [],
     "role": [],
@@ -51,7 +51,7 @@ async def answers_of(play: Play, **settings: Any) -> tuple[Answer, Answer]:
 
 
 def failed(answers: tuple[Answer, Answer], phase: str, status: int = 502) -> str:
-    """Both answers say that it failed; the streamed one says how far it had come. Returns the message."""
+    """Expect both answers to have failed, the streamed one after as many items as given. Returns the message."""
     streamed, whole = answers
     assert streamed.final["status"] == "failed"
     assert streamed.final["error"]["code"] == "server_error"
@@ -65,7 +65,7 @@ def failed(answers: tuple[Answer, Answer], phase: str, status: int = 502) -> str
 
 
 def completed(answers: tuple[Answer, Answer]) -> None:
-    """Both answers are complete, and the same."""
+    """Expect both answers to be complete, and the same."""
     streamed, whole = answers
     assert streamed.final["status"] == "completed"
     assert kinds(streamed) == ALL
@@ -74,13 +74,13 @@ def completed(answers: tuple[Answer, Answer]) -> None:
 
 
 def texts(response: dict[str, Any]) -> list[Any]:
-    """What the items of a response say."""
+    """Return the texts of the items of a response."""
     items = response["output"]
     return [item["arguments"] if "arguments" in item else [part["text"] for part in item["content"]] for item in items]
 
 
 def ending(phase: str, end: str) -> Play:
-    """A backend that streams to a phase, and then ends in a way of `Connection`."""
+    """Return a backend that streams up to a phase, and then ends by a method of `Connection`."""
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -103,7 +103,7 @@ def test_a_stream_that_ends_early_failed(phase: str, end: str, loop: str) -> Non
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("phase", UNFINISHED)
 def test_a_connection_reset_in_the_middle(phase: str, loop: str) -> None:
-    """A reset may overtake what was sent before it, so that less has begun than was sent."""
+    """Allow for a reset that overtakes what was sent before it, so that less has begun than was sent."""
 
     async def test() -> None:
         streamed, whole = await answers_of(ending(phase, "reset"))

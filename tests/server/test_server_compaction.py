@@ -29,7 +29,7 @@ async def compact(served: Served, headers: dict[str, str] | None = None, **body:
 
 
 async def compaction(served: Served, headers: dict[str, str] | None = None) -> dict[str, Any]:
-    """A compaction item."""
+    """Return a compaction item."""
     answer = await compact(served, headers)
     assert answer.status == 200, answer.body
     item: dict[str, Any] = answer.json["output"][0]

@@ -171,7 +171,8 @@ def test_the_summary_counts_against_the_limits_of_its_client(tmp_path: Path) -> 
             for limit in (None, LIMIT, None):
                 answer = await post(served, input=said if limit else "hi", context_management=limit)
                 seen.append(int(answer.headers["x-ratelimit-remaining-tokens"]))
-            plain, compacted = seen[1], seen[3]
+            plain = seen[1]
+            compacted = seen[3]
             assert compacted < plain - 900  # the history was read once for the summary
 
     run(test())
@@ -265,7 +266,7 @@ def test_what_was_compacted_is_checked_all_the_same_and_named_by_its_place() -> 
 
 @pytest.mark.parametrize("chained", [True, False])
 def test_a_compaction_of_another_server_replaces_nothing(chained: bool) -> None:
-    """It cannot be read here: what it stands for would be lost."""
+    """Refuse it, because it cannot be decrypted here and what it stands for would be lost."""
 
     async def test() -> None:
         backend = create_app()

@@ -11,10 +11,10 @@ import pytest
 from tests.server.backends import HEAD, PHASES, Backend, Connection, backend, chat_stream, chunk
 from tests.server.harness import LOOPS, RawClient, Served, gateway, run, until
 
-#: The longest that a GPU may go on for nobody, in seconds. Measured: a few milliseconds.
+# The longest that a GPU may go on for nobody, in seconds. Measured: a few milliseconds.
 SOON = 10.0
 
-#: Phase -> what the client has seen by then.
+# Phase -> what the client has seen by then.
 SEEN = {
     "before the first token": b"response.in_progress",
     "role": b"response.in_progress",
@@ -181,7 +181,7 @@ def test_many_at_once(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_at_the_very_moment_of_the_answer(loop: str) -> None:
-    """The connection closes in the same turn of the loop in which the backend's status arrives: no defect is logged."""
+    """Close the connection in the same turn of the loop in which the backend's status arrives: no defect is logged."""
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)

@@ -15,12 +15,12 @@ from tests.server.harness import LOOPS, QUESTION, Served, events_of, run, simula
 
 STREAMS = 160
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-#: By how much the process may grow from one round to the next, in bytes.
+# By how much the process may grow from one round to the next, in bytes.
 GROWTH = 12 * 1024 * 1024
 
 
 async def one(served: Served, session: aiohttp.ClientSession, number: int) -> None:
-    """One stream: whole, lawful, and the answer to its own question."""
+    """Expect one stream to be complete, valid, and the answer to its own question."""
     scenario = ("default", "reasoning", "parallel", "tool")[number % 4]
     question = f"number-{number} scenario: {scenario} tps: 100"
     body = {**QUESTION, "input": question, "tools": [TOOL]}
@@ -43,7 +43,8 @@ def resident() -> int:
 def test_many_streams_at_once(loop: str) -> None:
     async def test() -> None:
         async with simulated() as served, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            sizes, most = [], 0.0
+            sizes = []
+            most = 0.0
             for _ in range(3):
                 work = [asyncio.create_task(one(served, session, number)) for number in range(STREAMS)]
                 while not all(task.done() for task in work):

@@ -206,12 +206,14 @@ def test_hostile_parameters_do_not_make_time_series() -> None:
 
 @pytest.fixture
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
-    """What was written to standard error, where the logs go, since it was last asked for."""
+    """Return what was written to standard error, where the logs go, since the last call."""
     watched = [logs.logger(), logging.getLogger("aiohttp.server")]
     before = [(logger.level, logger.handlers, logger.propagate) for logger in watched]
     yield lambda: capsys.readouterr().err
     for logger, (level, handlers, propagate) in zip(watched, before, strict=True):
-        logger.level, logger.handlers, logger.propagate = level, handlers, propagate
+        logger.level = level
+        logger.handlers = handlers
+        logger.propagate = propagate
 
 
 SECRET_WORDS = ("tell nobody", "sk-client-key", "x-private", "Grüße")

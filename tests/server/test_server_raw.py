@@ -24,7 +24,7 @@ WEATHER: Any = {
     "description": "Current weather of a city.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-#: Kind of server -> parsers for it. What the simulated model says begins with its own `<think>`, or with none.
+# Kind of server -> parsers for it. What the simulated model says begins with its own `<think>`, or with none.
 RAW = {
     "vllm-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "opened_thinking": "no"},
     "vllm-raw-xml": {"reasoning_parser": "qwen3", "tool_call_parser": "qwen3_coder", "opened_thinking": "no"},
@@ -36,14 +36,14 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</t
 
 @asynccontextmanager
 async def served(personality: str, **settings: Any) -> AsyncIterator[tuple[Served, web.Application]]:
-    """The gateway, and the simulator behind it."""
+    """Serve the gateway and the simulator behind it."""
     simulator = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
     async with serving(simulator) as url, gateway(url, **settings) as running:
         yield running, simulator
 
 
 def received(simulator: web.Application) -> dict[str, Any]:
-    """The body of the last chat request."""
+    """Return the body of the last chat request."""
     body: dict[str, Any] = simulator[RECEIVED][-1]["body"]
     return body
 
@@ -108,7 +108,7 @@ def test_reasoning_and_text_without_tools(stream: bool) -> None:
 
 
 def test_what_the_backend_is_asked() -> None:
-    """It has no parser: it refuses tools with a choice. It shows them to the model with "none"."""
+    """Ask a backend without parsers: it refuses tools with a choice, and shows them to the model with "none"."""
 
     async def test() -> None:
         async with served("vllm-raw", **RAW["vllm-raw"]) as (running, simulator):
@@ -203,7 +203,7 @@ def test_without_tools_nothing_is_a_call() -> None:
 
 
 def test_thinking_that_the_request_turns_off() -> None:
-    """The model's usual opening counts, unless the chat template is told not to think."""
+    """Assume that thinking is open as usual for the model, unless the chat template is told not to think."""
 
     async def test() -> None:
         settings = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}

@@ -36,7 +36,7 @@ def say_nothing_secret(answer: Answer) -> None:
 
 
 async def refusal_of(play: Play, **settings: Any) -> list[Answer]:
-    """The answers of a gateway before such a backend: to a streamed request, and to one that is not."""
+    """Return the answers of a gateway in front of such a backend: to a streamed request, and to one that is not."""
     async with backend(play) as behind, gateway(behind.url, **settings) as served:
         answers = [await post(served), await post(served, stream=False)]
     for answer in answers:
@@ -153,7 +153,7 @@ def test_an_unknown_model_is_a_404_and_a_wrong_url_is_not() -> None:
 
 @pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
 def test_every_wording_of_a_context_overflow(make: str) -> None:
-    """A 400 with this code is what makes a client compact its history instead of trying again."""
+    """Answer 400 with this code, which makes a client compact its history instead of trying again."""
 
     async def test() -> None:
         async with simulated() as served:
@@ -166,7 +166,7 @@ def test_every_wording_of_a_context_overflow(make: str) -> None:
 
 
 def in_a_minute() -> bytes:
-    """As servers write a date."""
+    """Return the date in a minute, as servers write it."""
     return formatdate(time.time() + 60, usegmt=True).encode()
 
 

@@ -20,7 +20,7 @@ BINARY = bytes(range(256)) * 50
 
 
 def echo(content_type: bytes = b"application/octet-stream") -> Play:
-    """A backend that answers with bytes of its own."""
+    """Return a backend that answers with bytes of its own."""
 
     async def play(connection: Connection) -> None:
         connection.write(
@@ -32,7 +32,7 @@ def echo(content_type: bytes = b"application/octet-stream") -> Play:
 
 
 def first(behind: Backend) -> tuple[str, dict[str, list[str]], bytes]:
-    """The last request that the backend got: its request line, its headers by lower-case name, its body."""
+    """Return the last request that the backend got: its request line, its headers by lower-case name, its body."""
     head, _, body = behind.requests[-1].partition(b"\r\n\r\n")
     line, *rest = head.decode("latin-1").split("\r\n")
     headers: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def test_the_other_endpoints_of_a_server(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_chat_stream_is_passed_on_as_it_comes(loop: str) -> None:
-    """The first chunk is there before the second is sent, and the bytes are the backend's."""
+    """Expect the first chunk before the second is sent, and the bytes of the backend."""
     seen = asyncio.Event()
 
     async def play(connection: Connection) -> None:
@@ -195,7 +195,7 @@ def test_whose_key_the_backend_gets(path: str, spelling: str) -> None:
 
 
 def test_a_large_upload_is_streamed() -> None:
-    """The backend sees the beginning before the client has sent the end."""
+    """Expect the beginning at the backend before the client has sent the end."""
     size = 8 * 1024 * 1024
 
     async def play(connection: Connection) -> None:

@@ -61,7 +61,7 @@ class Service:
 
     @property
     def received(self) -> dict[str, Any]:
-        """The body of the last chat request."""
+        """Return the body of the last chat request."""
         body: dict[str, Any] = self.backend[RECEIVED][-1]["body"]
         return body
 
@@ -75,7 +75,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[OpenAI]:
-    """An SDK client whose streamed bodies are judged."""
+    """Return an SDK client whose streamed bodies are judged."""
     bodies: list[bytearray] = []
 
     def watch(response: httpx2.Response) -> None:
@@ -94,7 +94,8 @@ def client(service: Service) -> Iterator[OpenAI]:
 
 class _Recorded(httpx2.SyncByteStream):
     def __init__(self, inner: Any, body: bytearray) -> None:
-        self._inner, self._body = inner, body
+        self._inner = inner
+        self._body = body
 
     def __iter__(self) -> Iterator[bytes]:
         for data in self._inner:
@@ -106,7 +107,7 @@ class _Recorded(httpx2.SyncByteStream):
 
 
 def output(response: Response) -> list[dict[str, Any]]:
-    """The output without what differs from run to run."""
+    """Return the output without what differs from run to run."""
     items = [item.model_dump(exclude_none=True) for item in response.output]
     return [{key: value for key, value in item.items() if key not in {"id", "call_id", "parsed_arguments"}} for item in items]
 

@@ -82,7 +82,7 @@ def test_conversations() -> None:
     run(test())
 
 
-#: What a client may send, without what it may leave out.
+# What a client may send, without what it may leave out.
 SENT: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
     {"role": "assistant", "content": "hello"},

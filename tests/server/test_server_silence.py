@@ -10,7 +10,7 @@ from tests.server.backends import HEAD, PHASES, UNFINISHED, Connection, backend,
 from tests.server.harness import LOOPS, RawClient, assert_error, body_of, events_of, final_of, gateway, post, run, until
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-#: The finished items in a snapshot, by phase: one that is still open is not among them.
+# The finished items in a snapshot, by phase: one that is still open is not among them.
 FINISHED = {
     "before the first token": [],
     "role": [],

@@ -31,7 +31,7 @@ async def get(served: Served, path: str, headers: dict[str, str] | None = None) 
 
 
 def raw_items(body: bytes) -> list[str]:
-    """The items of a stream as text, byte for byte."""
+    """Return the items of a stream as text, byte for byte."""
     done = [frame.data for frame in frames(body) if '"type":"response.output_item.done"' in frame.data[:60]]
     return [data.partition('"item":')[2][:-1] for data in done]
 
@@ -42,7 +42,7 @@ def raw_final(body: bytes) -> str:
 
 
 def chat(backend: web.Application) -> list[dict[str, Any]]:
-    """The messages of the last chat request."""
+    """Return the messages of the last chat request."""
     messages: list[dict[str, Any]] = backend[RECEIVED][-1]["body"]["messages"]
     return messages
 
@@ -100,7 +100,8 @@ def test_a_long_conversation_takes_what_is_new() -> None:
         async with simulated(store="memory") as served:
             store = served.parts.store
             assert store is not None
-            last, counted = None, [0]
+            last = None
+            counted = [0]
             for number in range(1, 41):
                 last = (await post(served, input=f"scenario: plain {number}", previous_response_id=last)).final["id"]
                 if number % 10 == 0:
@@ -192,7 +193,8 @@ def test_input_items_are_paged() -> None:
         async with simulated(store="memory") as served:
             asked = [{"role": "user", "content": str(number)} for number in range(5)]
             path = f"responses/{(await post(served, input=asked)).final['id']}/input_items"
-            told, after = [], ""
+            told = []
+            after = ""
             while True:
                 page = (await get(served, f"{path}?order=asc&limit=2{after}")).json
                 told += [item["content"][0]["text"] for item in page["data"]]

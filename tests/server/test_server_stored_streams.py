@@ -19,7 +19,7 @@ from tests.stream.test_stream_properties import Delta, chunks, scripts
 from tests.waiting import PATIENCE
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
-#: How the backend's stream ends: as it should, cut, in an error, in garbage, or before its time.
+# How the backend's stream ends: as it should, cut, in an error, in garbage, or before its time.
 ENDINGS = {
     "stop": [finish(), DONE],
     "length": [finish("length"), DONE],
@@ -94,12 +94,12 @@ def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
 
 
 def done(events: Events) -> list[str]:
-    """The items as they were when they were done, byte for byte."""
+    """Return the items of the done events, byte for byte."""
     return [event.partition('"item":')[2][:-1] for event in events if '"type":"response.output_item.done"' in event[:60]]
 
 
 def items(events: Events) -> str:
-    """The output of the final response, byte for byte."""
+    """Return the output of the final response, byte for byte."""
     whole = ",".join(done(events))
     rest = events[-1].partition('"output":[')[2]
     assert rest.startswith(f"{whole}]")

@@ -25,7 +25,7 @@ PLAIN = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
 
 
 def model_folder(folder: Path, template: str) -> str:
-    """A model's tokenizer and chat template."""
+    """Write a model's tokenizer and chat template."""
     (folder / "tokenizer.json").write_text(vocabulary("llama3").to_str(), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     return str(folder)
@@ -97,7 +97,7 @@ def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: st
 
 @pytest.mark.parametrize(("template", "kinds"), [(OPENING, ["reasoning", "message"]), (PLAIN, ["message"])])
 def test_the_chat_template_tells_whether_thinking_is_open(tmp_path: Path, template: str, kinds: list[str]) -> None:
-    """The same text: behind an opened block it begins with reasoning."""
+    """Read the same text both ways: if the template has opened a block, it begins with reasoning."""
     text = "Think first.</think>Then answer." if len(kinds) == 2 else "Only an answer."
 
     async def test() -> None:

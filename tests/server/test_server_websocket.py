@@ -36,7 +36,7 @@ class Socket:
         return event
 
     async def rest(self) -> list[Event]:
-        """The events of one response; judged."""
+        """Return the events of one response, judged."""
         events = [await self.next()]
         while events[-1]["type"] not in {*TERMINALS, "error"}:
             events.append(await self.next())
@@ -239,7 +239,7 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 
 def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says why it ends, in the middle of a response too, and frees the backend."""
+    """Expect the reason for its end, in the middle of a response too, and a free backend."""
     monkeypatch.setattr("proxy.server.resources.websocket._LIFETIME", 0.3)
 
     async def test() -> None:

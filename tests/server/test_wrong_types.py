@@ -88,7 +88,7 @@ WRONG: dict[str, Any] = {"null": None, "a number": -1, "text": "\x00", "a list":
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """The places of all values inside of this one."""
+    """Yield the paths of all values inside this one."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
         yield (*path, key)
@@ -96,7 +96,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def replaced(value: Any, path: Path, by: Any) -> Any:
-    """A copy with another value at that place."""
+    """Return a copy with another value at that path."""
     if not path:
         return by
     copy = value.copy()
@@ -117,7 +117,7 @@ def test_a_value_of_a_wrong_type_is_no_defect(wrong: str) -> None:
         ):
 
             async def post(path: Path) -> str | None:
-                """What is wrong with the answer."""
+                """Return what is wrong with the answer, if anything."""
                 body = replaced(REQUEST, path, WRONG[wrong])
                 async with session.post(served.url + "/v1/responses", data=json.dumps(body)) as answer:
                     text = await answer.text()
