@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.stage import IMPATIENT, ask, behind, key_for, shows, simulators, vanish
+from tests.chaos.stage import IMPATIENT, ask, behind, key_for, need_socket_filters, shows, simulators, vanish
 from tests.server.backends import HEAD, Backend, Connection, backend, chunk, text_stream
 from tests.server.harness import LOOPS, RawClient, assert_error, gateway, post, run, until
 from tests.server.programs import program
@@ -17,6 +17,7 @@ from tests.server.programs import program
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notice a vanished backend within seconds; the kernel counts in whole ones."""
+    need_socket_filters()
     monkeypatch.setattr("proxy.backend.transport.keepalive.VANISHED", 2.0)
 
 
@@ -100,6 +101,7 @@ def test_a_connection_that_was_kept_for_the_next_request(loop: str) -> None:
 
 def test_the_machine_of_a_client() -> None:
     """Expect the backend to be free after `idle_timeout`, and not only when the model has finished."""
+    need_socket_filters()
 
     async def test() -> None:
         async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "2") as running:
