@@ -70,7 +70,7 @@ async def logging_to(log: Path) -> AsyncIterator[Place]:
             sys.executable, "-m", "proxy", "serve", "--port", str(port), *flags, cwd=ROOT, stderr=file
         )
     try:
-        await until(lambda: " listening " in log.read_text(encoding="utf-8"), "it listens", 40)
+        await until(lambda: " listening " in log.read_text(encoding="utf-8"), "it listens")
         yield Place(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()

@@ -72,7 +72,7 @@ class Served:
         return int(self.url.rpartition(":")[2])
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of a sample; 0 if there is none yet."""
+        """Return the value of a sample; 0 if there is none yet."""
         self.parts.metrics.flush()
         return self.parts.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
 
