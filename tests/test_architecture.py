@@ -163,7 +163,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
-    """Such an import hides a circle."""
+    """Forbid imports that hide a circle."""
     hidden = [
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
@@ -224,3 +224,9 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
     return all(isinstance(statement, ast.Pass | ast.Continue | ast.Expr) for statement in body) and not any(
         isinstance(node, ast.Call) for statement in body for node in ast.walk(statement)
     )
+
+
+def test_no_two_modules_of_tests_have_the_same_name() -> None:
+    """Keep them apart: pytest imports those outside of packages by their names alone."""
+    names = [path.name for path in SOURCES if path.is_relative_to(ROOT / "tests") and path.name.startswith("test_")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

@@ -89,7 +89,7 @@ async def answering_nonsense(connection: Connection) -> None:
 
 
 def large_alive() -> int:
-    """How much memory the allocations of large pieces take, in bytes."""
+    """Return how much memory the allocations of large pieces take, in bytes."""
     snapshot = tracemalloc.take_snapshot().statistics("lineno")
     return sum(found.size for found in snapshot if found.size / max(1, found.count) > 50_000)
 
