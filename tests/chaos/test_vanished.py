@@ -138,8 +138,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
             await until(lambda: behind_us.connections)
             known.clear()
             (member,) = served.parts.pool.members.by_name.values()
-            connector = member.backend._chats
-            connector.clear_dns_cache()  # half a minute later
+            member.backend._chats._connector.clear_dns_cache()  # half a minute later
             message = assert_error(await post(served), 502, "server_error")
             assert "cannot be reached" in message
             assert (await running).final["status"] == "completed"

@@ -51,6 +51,14 @@ class Replica:
             if self._process.returncode is None:
                 self._process.kill()
 
+    async def _ready(self) -> bool:
+        """Tell whether it answers: by then it stops in good order when it is told to. An open port alone says neither."""
+        try:
+            async with aiohttp.request("GET", f"http://127.0.0.1:{self.port}/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False
+
 
 @asynccontextmanager
 async def replicas(number: int, backend: str) -> AsyncIterator[list[Replica]]:

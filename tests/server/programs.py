@@ -20,7 +20,6 @@ from tests.server.harness import QUESTION, final_of, until
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 120.0  # seconds; a slow machine is no failure
 _MAIN = "from proxy.cli import main; raise SystemExit(main())"
 
 
@@ -55,11 +54,11 @@ class Program:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def says(self, text: str, times: int = 1, seconds: float = _PATIENCE) -> None:
+    async def says(self, text: str, times: int = 1, seconds: float = PATIENCE) -> None:
         """Wait until it has said something, so many times."""
         await until(lambda: self.said.count(text) >= times, f"{text!r} in:\n{self.said}", seconds)
 
-    async def exit(self, seconds: float = _PATIENCE) -> int:
+    async def exit(self, seconds: float = PATIENCE) -> int:
         """Wait for its end; returns the exit code."""
         code = await asyncio.wait_for(self.process.wait(), seconds)
         await until(lambda: self.lines and self.lines[-1] == "", "the end of what it says", seconds)
@@ -95,7 +94,7 @@ async def program(*flags: str, starts: bool = True, first: str = "", **variables
     reading = asyncio.create_task(_read(running))
     try:
         if starts:
-            await until(lambda: " listening " in running.said or "" in running.lines, "listening", _PATIENCE)
+            await until(lambda: " listening " in running.said or "" in running.lines, "listening")
             assert " listening " in running.said, running.said
         yield running
     finally:

@@ -142,7 +142,8 @@ def test_settings_that_are_read_again_leave_only_what_is_drained() -> None:
 
 
 def test_what_was_found_is_for_workers_with_the_same_settings() -> None:
-    old, new = FakeWorker(), FakeWorker(1)
+    old = FakeWorker()
+    new = FakeWorker(1)
     parent = Parent(old)
     found = Found({"rescue": True}, looked=True, finished=True)
     parent.hear(old, State(found=found), State({"a": Change(draining=True)}))
@@ -157,7 +158,8 @@ def test_what_was_found_is_for_workers_with_the_same_settings() -> None:
 
 
 def test_one_worker_of_each_generation_autoconfigures() -> None:
-    first, second = FakeWorker(), FakeWorker()
+    first = FakeWorker()
+    second = FakeWorker()
     parent = Parent(first, second)
     for worker in (first, second):
         parent.state.hear(cast(Worker, worker), b"ready\n")

@@ -12,7 +12,7 @@ import pytest
 from proxy import parsers as formats
 from proxy.parsers import vllm as vllm_parser
 from proxy.request import Policy
-from proxy.server.generation import parser_choice as server_parsers
+from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
 from proxy.settings import Settings
 from tests.server.backends import HEAD, Connection, backend, streaming, text_stream
 from tests.server.harness import ask, gateway, post, run, until
@@ -134,9 +134,8 @@ def test_parsers_of_vllm_take_the_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_parser, "load", load)
 
     async def test() -> None:
-        settings = {"reasoning_parser": "vllm:qwen3", "tool_call_parser": "vllm:hermes"}
-        choice = server_parsers.Parsers(*_settings(**settings))
-        choice.load_vllm("some/model")
+        settings = _settings(reasoning_parser="vllm:qwen3", tool_call_parser="vllm:hermes", tokenizer="some/model")
+        choice = ParserChoice(settings, Policy(), vllm_parsers=load_vllm_parsers(settings))
         assert asked == [("vllm:qwen3", "vllm:hermes", "some/model")]
         markup = choice.markup({"model": "m", "tools": [{"function": {"name": "get_weather"}}]})
         assert markup is not None
@@ -147,10 +146,10 @@ def test_parsers_of_vllm_take_the_seat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parsers_of_vllm_need_a_tokenizer_and_each_other() -> None:
     with pytest.raises(ValueError, match="need the model's tokenizer"):
-        server_parsers.Parsers(*_settings(reasoning_parser="vllm:qwen3")).load_vllm(None)
+        load_vllm_parsers(_settings(reasoning_parser="vllm:qwen3"))
     with pytest.raises(ValueError, match="do not go together"):
-        server_parsers.Parsers(*_settings(reasoning_parser="vllm:qwen3", tool_call_parser="hermes"))
+        ParserChoice(_settings(reasoning_parser="vllm:qwen3", tool_call_parser="hermes"), Policy())
 
 
-def _settings(**fields: Any) -> tuple[Settings, Policy]:
-    return Settings(backend=["http://127.0.0.1:9"], **fields), Policy()
+def _settings(**fields: Any) -> Settings:
+    return Settings(backend=["http://127.0.0.1:9"], **fields)
