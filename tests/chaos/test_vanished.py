@@ -104,9 +104,9 @@ def test_the_machine_of_a_client() -> None:
     need_socket_filters()
 
     async def test() -> None:
-        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "2") as running:
+        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "3") as running:
             client = await RawClient.connect(running)
-            await client.post(input="scenario: long tokens: 100000 tps: 50")
+            await client.post(input="scenario: long tokens: 20000 tps: 50")
             await client.read_until(b"output_text.delta")
             vanish(client._socket)
             await until(lambda: behind_us.connections == 0, "the backend is free")
