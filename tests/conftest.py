@@ -13,7 +13,7 @@ from proxy.server.http import aiohttp_internals as server_internals
 TRANSLATION = [Path(__file__).parent / room for room in ("request", "stream", "parsers", "wire", "conformance")]
 
 # Its asserts are read by tests in several folders: they should explain themselves there too.
-pytest.register_assert_rewrite("tests.server.harness")
+pytest.register_assert_rewrite("tests.server.running_gateway")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,8 +15,8 @@ from bench.crowd import Ask, judge
 from bench.figures import fairness
 from proxy.settings import Settings, flag
 from proxy.simulator import create_app, serving
-from tests.server.backends import HEAD, Connection, backend, chunk
-from tests.server.harness import RawClient, Served, gateway, run
+from tests.server.running_gateway import RawClient, Served, gateway, run
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.stage import IMPATIENT, ask, behind, ended, key_for, shows, simulators
-from tests.server.harness import RawClient, assert_error, run, until
-from tests.server.programs import program
+from tests.chaos.faults import IMPATIENT, ask, behind, ended, key_for, shows, simulators
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, assert_error, run, until
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SLOW_DEMO = "scenario: demo tps: 60"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.chaos.stage import ask, resident, shows
-from tests.server.backends import HEAD as HEAD_OF_STREAM
-from tests.server.backends import Connection, backend, chunk
-from tests.server.harness import RawClient, run, until
-from tests.server.programs import program
+from tests.chaos.faults import ask, resident, shows
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, run, until
+from tests.server.scripted_backend import HEAD as HEAD_OF_STREAM
+from tests.server.scripted_backend import Connection, backend, chunk
 
 MEGABYTE = 1024 * 1024
 # What a client that does not read may cost: the text that the kernel took for it (up to 4 MB), and a buffer of ours.

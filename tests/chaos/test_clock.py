@@ -11,9 +11,9 @@ import pytest
 
 from proxy.state import EventRow, Record, Running, Sqlite, Store
 from proxy.stream.close_open_item import close_open_item
-from tests.chaos.stage import ask, at_end, simulators
-from tests.server.harness import Event, events_of, run, until
-from tests.server.programs import Program, program
+from tests.chaos.faults import ask, at_end, simulators
+from tests.server.gateway_process import Program, program
+from tests.server.running_gateway import Event, events_of, run, until
 
 # `time.time` of a gateway is that of the machine and as many seconds as are in a file.
 SET = """

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.chaos.stage import Place, ask, fill, small_disk
+from tests.chaos.faults import Place, ask, fill, small_disk
 from tests.ports import free_port
-from tests.server.harness import assert_error, run, until
-from tests.server.programs import ROOT, program
+from tests.server.gateway_process import ROOT, program
+from tests.server.running_gateway import assert_error, run, until
 from tests.waiting import PATIENCE
 
 FAST = "scenario: plain tps: 2000"

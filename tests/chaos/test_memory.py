@@ -13,8 +13,8 @@ import pytest
 from proxy.server.generation.create import Creation
 from proxy.server.generation.generation import Generation
 from proxy.stream.translator import Translator
-from tests.server.backends import HEAD, Connection, Play, backend, chunk
-from tests.server.harness import RawClient, ask, gateway, post, run, simulated, until
+from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.stage import IMPATIENT, ask, behind, key_for, need_socket_filters, shows, simulators, vanish
-from tests.server.backends import HEAD, Backend, Connection, backend, chunk, text_stream
-from tests.server.harness import LOOPS, RawClient, assert_error, gateway, post, run, until
-from tests.server.programs import program
+from tests.chaos.faults import IMPATIENT, ask, behind, key_for, need_socket_filters, shows, simulators, vanish
+from tests.server.gateway_process import program
+from tests.server.running_gateway import LOOPS, RawClient, assert_error, gateway, post, run, until
+from tests.server.scripted_backend import HEAD, Backend, Connection, backend, chunk, text_stream
 
 
 @pytest.fixture

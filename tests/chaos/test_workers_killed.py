@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from tests.chaos.stage import ask, at_end, simulators
-from tests.server.harness import QUESTION, RawClient, body_of, events_of, final_of, run, until
-from tests.server.programs import Program, fresh_connections, program
-from tests.state.servers import postgres_running
+from tests.chaos.faults import ask, at_end, simulators
+from tests.server.gateway_process import Program, fresh_connections, program
+from tests.server.running_gateway import QUESTION, RawClient, body_of, events_of, final_of, run, until
+from tests.state.database_servers import postgres_running
 
 TERMINAL = b"event: response.completed\n"
 

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.clients.programs import Output, absence, run
-from tests.codex.stage import Background, Stage, open_stage
+from tests.clients.client_programs import Output, absence, run
+from tests.codex.servers import Background, Stage, open_stage
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.programs import Output, absence, run
-from tests.codex.stage import Stage
+from tests.clients.client_programs import Output, absence, run
+from tests.codex.servers import Stage
 
 PROGRAM = "vercel_ai.mjs"
 PLAIN = "A plain answer to “scenario: plain”."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
-from tests.codex.cli import BINARY, Codex
+from tests.codex.codex_cli import BINARY, Codex
 from tests.waiting import PATIENCE
 
 TMUX = shutil.which("tmux")

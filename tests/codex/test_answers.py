@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import PLAIN, Codex
-from tests.codex.stage import Stage, StartStage
+from tests.codex.codex_cli import PLAIN, Codex
+from tests.codex.servers import Stage, StartStage
 
 _THOUGHT = "So the answer is 391, and nothing else is needed."
 # One red pixel.

@@ -19,8 +19,8 @@ from proxy.commands.codex_config import PROVIDER, configuration
 from proxy.server.resources.codex_catalog import SHIPPED_PROMPT
 from proxy.simulator import PERSONALITIES, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
-from tests.codex.cli import BINARY, PLAIN, Codex
-from tests.codex.stage import GREETING, Background, Stage, StartStage
+from tests.codex.codex_cli import BINARY, PLAIN, Codex
+from tests.codex.servers import GREETING, Background, Stage, StartStage
 from tests.codex.terminal import TMUX, running
 from tests.ports import free_port
 from tests.waiting import PATIENCE

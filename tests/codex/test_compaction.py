@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.simulator.errors import WORDINGS
-from tests.codex.cli import Codex
-from tests.codex.stage import Stage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import Stage
 
 _SUMMARY = "Another language model started to solve this problem"
 

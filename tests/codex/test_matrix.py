@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import Codex, Run
-from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.codex_cli import Codex, Run
+from tests.codex.servers import GREETING, Stage, StartStage
 from tests.codex.terminal import TMUX, running
 from tests.codex.test_catalog import configure, warnings
 

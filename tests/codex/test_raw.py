@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from tests.codex.cli import Codex
-from tests.codex.stage import Stage, StartStage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import Stage, StartStage
 from tests.codex.test_tools import assert_agent_did_its_work, names
 
 

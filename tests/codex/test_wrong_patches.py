@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.codex.cli import Codex
-from tests.codex.stage import StartStage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import StartStage
 
 pytest.importorskip("re2", reason="the extra `grammars` is not installed")
 

@@ -11,7 +11,7 @@ import yaml
 
 from proxy.settings import ENV_PREFIX, Settings, variable
 from proxy.simulator import SimulatorOptions
-from tests.deploy.tools import DEPLOY, ROOT, compose_command, run, tool
+from tests.deploy.checking_programs import DEPLOY, ROOT, compose_command, run, tool
 
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = FILE["services"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.tools import DEPLOY, installed_python, run
+from tests.deploy.checking_programs import DEPLOY, installed_python, run
 
 CONFIG: dict[str, Any] = yaml.safe_load((DEPLOY / "envoy/envoy.yaml").read_text(encoding="utf-8"))["static_resources"]
 MANAGER: dict[str, Any] = CONFIG["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]

@@ -13,7 +13,7 @@ import yaml
 from proxy import __version__
 from proxy.settings import Settings
 from proxy.settings.load import load
-from tests.deploy.tools import CHART, DEPLOY, run, tool
+from tests.deploy.checking_programs import CHART, DEPLOY, run, tool
 
 BACKEND = "http://vllm:8000"
 # Values that turn on everything that can stand together.

@@ -13,11 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.deploy.reverse_proxy import Nginx, check_configuration, nginx, write_configuration
+from tests.deploy.nginx_process import Nginx, check_configuration, nginx, write_configuration
 from tests.judges import judge_stream
 from tests.ports import free_port
-from tests.server.backends import HEAD, Connection, backend, chunk, streaming, text_stream
-from tests.server.harness import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+from tests.server.running_gateway import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk, streaming, text_stream
 from tests.waiting import PATIENCE
 
 WORDS = [f"word {number} " for number in range(8)]

@@ -15,10 +15,10 @@ import pytest
 
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, create_app, serving
-from tests.deploy.reverse_proxy import Nginx, nginx
-from tests.deploy.tools import ROOT, tool
+from tests.deploy.checking_programs import ROOT, tool
+from tests.deploy.nginx_process import Nginx, nginx
 from tests.ports import free_port
-from tests.server.harness import QUESTION, final_of, run, until
+from tests.server.running_gateway import QUESTION, final_of, run, until
 from tests.waiting import PATIENCE
 
 # A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from proxy.settings import Settings
-from tests.deploy.tools import DEPLOY, run, tool
+from tests.deploy.checking_programs import DEPLOY, run, tool
 
 UNIT = DEPLOY / "systemd" / "responses-proxy.service"
 # Of ten; systemd calls a service "OK" below 4.5, and one that reaches the network cannot get far below 1.

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
-from tests.server.harness import Served, gateway
+from tests.server.running_gateway import Served, gateway
 from tests.waiting import PATIENCE
 
 Change = Callable[[dict[str, Any]], web.Response | None]

@@ -13,9 +13,9 @@ from aiohttp import web
 from proxy.probing import autoconfiguration
 from proxy.simulator import serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
-from tests.server.backends import Connection, backend
-from tests.server.harness import ask, gateway, post, run, until
-from tests.server.test_server_shutdown import program
+from tests.server.process.test_shutdown import program
+from tests.server.running_gateway import ask, gateway, post, run, until
+from tests.server.scripted_backend import Connection, backend
 from tests.waiting import PATIENCE
 
 

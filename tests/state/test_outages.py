@@ -13,9 +13,9 @@ import pytest
 
 from proxy.simulator import create_app, serving
 from proxy.state import Sqlite
-from tests.server.harness import Served, ask, assert_error, gateway, post, run
-from tests.server.test_server_websocket import connect
-from tests.state.servers import PostgresServer
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
+from tests.state.database_servers import PostgresServer
 from tests.state.test_live_log import assert_whole, ended, start, stream, written
 from tests.waiting import PATIENCE
 

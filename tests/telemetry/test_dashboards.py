@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from proxy.telemetry.metrics import Metrics
-from tests.server.harness import run
-from tests.server.programs import program
+from tests.server.gateway_process import program
+from tests.server.running_gateway import run
 from tests.telemetry.prometheus import PROMETHEUS, PROMTOOL, Prometheus, prometheus
 from tests.telemetry.traffic import REQUESTS, busy_gateway, send_everything, send_requests
 from tests.waiting import PATIENCE

@@ -16,8 +16,8 @@ import pytest
 
 from proxy.settings import SettingsError
 from proxy.settings.load import load
-from tests.server.backends import Backend, Connection, backend, chat_stream, refusing, streaming
-from tests.server.harness import RawClient, ask, gateway, post, run, until
+from tests.server.running_gateway import RawClient, ask, gateway, post, run, until
+from tests.server.scripted_backend import Backend, Connection, backend, chat_stream, refusing, streaming
 from tests.waiting import PATIENCE
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra `otel` is not installed")

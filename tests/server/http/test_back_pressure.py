@@ -6,8 +6,20 @@ import asyncio
 
 import pytest
 
-from tests.server.backends import HEAD, Backend, Connection, backend, chunk, chunked, text_stream
-from tests.server.harness import LOOPS, QUESTION, RawClient, Served, body_of, final_of, gateway, post, run, simulated, until
+from tests.server.running_gateway import (
+    LOOPS,
+    QUESTION,
+    RawClient,
+    Served,
+    body_of,
+    final_of,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
+from tests.server.scripted_backend import HEAD, Backend, Connection, backend, chunk, chunked, text_stream
 
 SMALL = 4096
 # Bytes that may wait between the backend and a client that does not read, in the buffers of the kernel and the gateway.
