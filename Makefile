@@ -9,6 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 
 VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=
+JOBS ?= logical
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint types docs bench load oracle lock clean
@@ -30,9 +31,9 @@ run: $(VENV)/.stamp ## the gateway, in front of BACKEND=URL or else of a simulat
 demo: $(VENV)/.stamp ## one response played in the terminal, no GPU needed
 	@$(BIN)/responses-proxy demo $(ARGS)
 
-test: lint types ## everything that must hold: style, types, tests, coverage of the translation
+test: lint types ## everything that must hold: style, types, tests (JOBS=4 at a time), coverage of the translation
 	@echo "==> tests"
-	$(BIN)/pytest --cov --cov-fail-under=98 $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --cov --cov-fail-under=98 $(ARGS)
 
 lint: $(VENV)/.stamp ## style
 	@echo "==> style"

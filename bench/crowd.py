@@ -92,6 +92,8 @@ class Crowd:
     #: Tokens that each client got.
     tokens: list[int] = field(default_factory=list)
     open: int = 0
+    # The loop's time from which nothing more is asked.
+    end: float = 0.0
 
     def verdicts(self, since: float = 0.0) -> Counter[str]:
         """How the answers ended that ended since then."""
@@ -155,17 +157,17 @@ class _Connection(asyncio.Protocol):
 
 async def gather(ask: Ask, clients: int, seconds: float, ramp: float, crowd: Crowd) -> None:
     """Let so many clients ask for so long; they come within `ramp` seconds. Returns when the last answer is over."""
-    end = asyncio.get_running_loop().time() + seconds
+    crowd.end = asyncio.get_running_loop().time() + seconds
     crowd.tokens = [0] * clients
-    await asyncio.gather(*(_client(ask, number, clients, ramp * number / clients, end, crowd) for number in range(clients)))
+    await asyncio.gather(*(_client(ask, number, clients, ramp * number / clients, crowd) for number in range(clients)))
 
 
-async def _client(ask: Ask, number: int, clients: int, delay: float, end: float, crowd: Crowd) -> None:
+async def _client(ask: Ask, number: int, clients: int, delay: float, crowd: Crowd) -> None:
     loop = asyncio.get_running_loop()
     await asyncio.sleep(delay)
     connection: _Connection | None = None
     turn = 0
-    while loop.time() < end:
+    while loop.time() < crowd.end:
         asked = loop.time()
         if connection is None or connection.lost:
             try:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from proxy.backend.transport import aiohttp_internals as client_internals
 from proxy.server.http import aiohttp_internals as server_internals
 
+# The tests of the translation. They alone count for its coverage: tracing all others would take minutes.
+TRANSLATION = [Path(__file__).parent / room for room in ("request", "stream", "parsers", "wire", "conformance")]
+
 # Its asserts are read by tests in several folders: they should explain themselves there too.
-pytest.register_assert_rewrite("tests.server.harness")
+pytest.register_assert_rewrite("tests.server.running_gateway")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave all tests but those of the translation out of the measurement of coverage."""
+    if config.pluginmanager.hasplugin("_cov"):
+        for item in items:
+            if not any(room in item.path.parents for room in TRANSLATION):
+                item.add_marker("no_cover")
 
 
 @pytest.fixture(params=["private", "public"])

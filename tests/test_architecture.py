@@ -78,7 +78,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-#: What a test drives with bytes: no I/O, no clock, no environment.
+# What a test drives with bytes: no I/O, no clock, no environment.
 TRANSLATION = [path for path in MODULES if room_of(path) in {"request", "stream", "parsers", "conformance"}]
 
 
@@ -92,7 +92,7 @@ def test_imports_run_downward() -> None:
 
 
 def test_no_rooms_import_each_other_in_a_circle() -> None:
-    """What is allowed is itself free of circles: rooms can be taken away one by one, from the top."""
+    """Check that what is allowed has no circles: rooms can be taken away one by one, from the top."""
     left = {room: set(below) for room, below in ROOMS.items()}
     while left:
         tops = [room for room in left if not any(room in below for below in left.values())]
@@ -163,7 +163,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
-    """Such an import hides a circle."""
+    """Forbid imports that hide a circle."""
     hidden = [
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
@@ -201,7 +201,7 @@ def test_a_file_is_named_by_what_is_in_it() -> None:
 
 
 def test_no_error_is_swallowed() -> None:
-    """No `except Exception: pass`, nor any other handler of everything that does nothing."""
+    """Forbid `except Exception: pass` and any other handler of everything that does nothing."""
     handlers = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.ExceptHandler)]
     silent = [
         f"{name_of(path)}:{handler.lineno}"
@@ -224,3 +224,9 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
     return all(isinstance(statement, ast.Pass | ast.Continue | ast.Expr) for statement in body) and not any(
         isinstance(node, ast.Call) for statement in body for node in ast.walk(statement)
     )
+
+
+def test_no_two_modules_of_tests_have_the_same_name() -> None:
+    """Keep them apart: pytest imports those outside of packages by their names alone."""
+    names = [path.name for path in SOURCES if path.is_relative_to(ROOT / "tests") and path.name.startswith("test_")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

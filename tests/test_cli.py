@@ -16,6 +16,7 @@ from proxy.cli import COMMANDS, main
 from proxy.settings import Settings, flag
 from proxy.settings.reference import reference
 from proxy.version import version_line
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 
@@ -172,7 +173,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
 
     def serve(settings: Settings, reload: object = None) -> int:
         (url,) = settings.backend
-        with urlopen(f"{url}/models", timeout=20) as answer:
+        with urlopen(f"{url}/models", timeout=PATIENCE) as answer:
             answers.append((url, answer.status))
         return 0
 
@@ -182,4 +183,4 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
     assert status == 200
     assert capsys.readouterr().err == f"simulated backend at {url.removesuffix('/v1')}\n"
     with pytest.raises(OSError, match="refused"):
-        urlopen(f"{url}/models", timeout=20)
+        urlopen(f"{url}/models", timeout=PATIENCE)

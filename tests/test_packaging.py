@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
-#: What the image has beside the gateway: the drivers of the stores that replicas share.
+# What the image has beside the gateway: the drivers of the stores that replicas share.
 IMAGE: list[str] = [line for extra in ("postgres", "redis") for line in PROJECT["project"]["optional-dependencies"][extra]]
 LOCKS = {
     "requirements.lock": RUNTIME,
@@ -131,7 +131,7 @@ def test_the_health_check_of_the_image_asks_the_gateway(status: int | None, heal
 
 @contextmanager
 def gateway_with_health(status: int | None) -> Iterator[int]:
-    """The port of a server whose /health has this status (everything else is 404); of none at all for None."""
+    """Serve /health with this status (everything else is 404) and yield the port; for None, the port of no server."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -224,7 +224,7 @@ def test_what_the_readme_asks_to_type_exists() -> None:
     verbs = set(re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(code_of(readme)))) <= verbs
     assert set(re.findall(r"\bresponses-proxy ([a-z]+)\b", "\n".join(code_of(readme)))) <= set(COMMANDS)
-    assert [link for link in re.findall(r"\]\(([^)#:]+)\)", readme) if not (ROOT / link).exists()] == []
+    assert [link for link in re.findall(r"\]\(([^):#]+)\)", readme) if not (ROOT / link).exists()] == []
 
 
 def code_of(markdown: str) -> list[str]:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from tests.server.backends import HEAD, Connection, Play, backend, chat_stream, chunked
-from tests.server.harness import LOOPS, gateway, post, run
+from tests.server.running_gateway import LOOPS, gateway, post, run
+from tests.server.scripted_backend import HEAD, Connection, Play, backend, chat_stream, chunked
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 PAYLOADS = chat_stream()

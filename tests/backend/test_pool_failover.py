@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.backend.served_models import Route
-from tests.server.harness import ask, assert_error, gateway, post, run, until
-from tests.server.replicas import Replica, ask_first, pool, replicas, text_of
+from tests.backend.controlled_backends import Replica, ask_first, pool, replicas, text_of
+from tests.server.running_gateway import ask, assert_error, gateway, post, run, until
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.server.harness import RawClient, Served, ask, assert_error, post, run, until
-from tests.server.replicas import Replica, pool, replicas, text_of
+from tests.backend.controlled_backends import Replica, pool, replicas, text_of
+from tests.server.running_gateway import RawClient, Served, ask, assert_error, post, run, until
 
 
 def asking(served: Served, **fields: Any) -> asyncio.Task[Any]:

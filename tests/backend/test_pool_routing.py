@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.harness import Served, ask, assert_error, final_of, gateway, post, run, until
-from tests.server.replicas import Replica, pool, replicas, text_of
-from tests.server.test_server_websocket import connect
+from tests.backend.controlled_backends import Replica, pool, replicas, text_of
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Served, ask, assert_error, final_of, gateway, post, run, until
 
 
 async def writer(served: Served, **fields: Any) -> str:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from tests.server.harness import RawClient, Served, post, run, until
-from tests.server.replicas import Replica, pool, text_of
+from tests.backend.controlled_backends import Replica, pool, text_of
+from tests.server.running_gateway import RawClient, Served, post, run, until
 
 FAULTS: list[str | int] = ["answer", "answer", "answer", "drop", "break", 503, 429, 500, 400]
 

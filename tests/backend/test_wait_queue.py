@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
+from tests.waiting import PATIENCE
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 5))
+    asyncio.run(asyncio.wait_for(test(), PATIENCE))
 
 
 def anything(_: str) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -23,7 +25,7 @@ from bench.scenarios import SCENARIOS  # noqa: E402
 
 @pytest.fixture(scope="module")
 def client() -> Path:
-    """The load generator; the upstream is built with it."""
+    """Build the load generator, and the upstream with it."""
     if not sys.platform.startswith("linux") or programs.compiler() is None:
         pytest.skip("the load harness needs Linux and a C compiler")
     programs.build("upstream")
@@ -44,8 +46,9 @@ def outcome(name: str = "gateway", **changes: Any) -> Outcome:
 
 
 def one_round(relay_us: float, gateway_us: float, **changes: Any) -> Round:
-    """A round of paced64 with so much CPU per chunk; `changes` are the gateway's."""
-    relay, gateway = Measured(outcome("relay"), relay_us * 12800), Measured(outcome(**changes), gateway_us * 12800)
+    """Return a round of paced64 with so much CPU per chunk; `changes` are the gateway's."""
+    relay = Measured(outcome("relay"), relay_us * 12800)
+    gateway = Measured(outcome(**changes), gateway_us * 12800)
     return Round(SCENARIOS["paced64"], relay, gateway, Latency(30, 100, 200))
 
 
@@ -70,7 +73,7 @@ def test_a_run_counts_every_token_and_gives_a_report(client: Path, tmp_path: Pat
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert run.returncode == 0, run.stderr
@@ -114,7 +117,7 @@ def test_the_client_notices_an_answer_that_is_no_stream(client: Path, capfd: pyt
     with upstream(programs.build("upstream")) as port:
         wrong = programs.request_body("chat", "nothing")
         command = [str(client), "burst:10", "1", "0", "5", "direct", "chat", str(port), "1", wrong]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert json.loads(run.stdout.splitlines()[-1])["groups"][0]["errors"]["http"] == 1
     assert "400 Bad Request" in run.stderr
     capfd.readouterr()

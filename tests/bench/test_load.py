@@ -15,24 +15,25 @@ from bench.crowd import Ask, judge
 from bench.figures import fairness
 from proxy.settings import Settings, flag
 from proxy.simulator import create_app, serving
-from tests.server.backends import HEAD, Connection, backend, chunk
-from tests.server.harness import RawClient, Served, gateway, run
+from tests.server.running_gateway import RawClient, Served, gateway, run
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TOKENS = 6
-#: A pool soon tries again what failed.
+# A pool soon tries again what failed.
 IMPATIENT = [f"--gateway={flag(name)}=0.2" for name in ("breaker_time", "health_interval") if name in Settings.model_fields]
 
 
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench.load", "--streams", "8", "--tokens", "5", "--judged", "1", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_backend_that_dies_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     steps = ["--step", "1:kill:0", "--step", "1.5:start:0"]
-    done = load("--seconds", "6", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
+    done = load("--seconds", "4", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert [phase["phase"] for phase in figures["phases"]] == ["start", "kill 0", "start 0"]
@@ -81,7 +82,7 @@ def test_several_backends_need_a_pool() -> None:
 
 
 def answer_of(tokens: int = TOKENS) -> bytes:
-    """A whole HTTP answer of the gateway."""
+    """Return a whole HTTP answer of the gateway."""
     found: list[bytes] = []
 
     async def test() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.stage import IMPATIENT, ask, behind, ended, key_for, shows, simulators
-from tests.server.harness import RawClient, assert_error, run, until
-from tests.server.programs import program
+from tests.chaos.faults import IMPATIENT, ask, behind, ended, key_for, shows, simulators
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, assert_error, run, until
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SLOW_DEMO = "scenario: demo tps: 60"
-#: Phase -> what is asked, and what the client has seen when the backend dies.
+# Phase -> what is asked, and what the client has seen when the backend dies.
 PHASES = {
     "after the headers": ("scenario: demo fault: delay=30", b"response.in_progress"),
     "in the reasoning": (SLOW_DEMO, b"response.reasoning_text.delta"),

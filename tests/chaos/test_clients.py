@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.chaos.stage import ask, resident, shows
-from tests.server.backends import HEAD as HEAD_OF_STREAM
-from tests.server.backends import Connection, backend, chunk
-from tests.server.harness import RawClient, run, until
-from tests.server.programs import program
+from tests.chaos.faults import ask, resident, shows
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, run, until
+from tests.server.scripted_backend import HEAD as HEAD_OF_STREAM
+from tests.server.scripted_backend import Connection, backend, chunk
 
 MEGABYTE = 1024 * 1024
-#: What a client that does not read may cost: the text that the kernel took for it (up to 4 MB), and a buffer of ours.
+# What a client that does not read may cost: the text that the kernel took for it (up to 4 MB), and a buffer of ours.
 PER_CLIENT = 6 * MEGABYTE
 HEAD = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 async def endless(connection: Connection) -> None:
-    """As much text as is taken."""
+    """Send as much text as is taken."""
     connection.write(HEAD_OF_STREAM)
     while not connection.lost.done():
         connection.send(*[chunk({"content": "x" * 1000})] * 20)
@@ -36,9 +36,15 @@ def test_clients_that_never_read() -> None:
             for client in clients:
                 await client.post()
             connections = behind_us.connections
-            await until(lambda: sum(not one.writable.is_set() for one in connections) == crowd, "the backend waits", 40)
+            held: set[int] = set()  # connections of which the backend has had to wait, be they dropped by now
+
+            def all_held() -> bool:
+                held.update(number for number, one in enumerate(connections) if not one.writable.is_set())
+                return len(held) == crowd
+
+            await until(all_held, "the backend waits")
             assert resident(running) - before < crowd * PER_CLIENT
-            await until(lambda: all(one.lost.done() for one in connections), "all were dropped", 40)
+            await until(lambda: all(one.lost.done() for one in connections), "all were dropped")
             await running.says("delivery=client_left", times=crowd)
             line = f'responses_proxy_client_disconnects_total{{phase="stream"}} {crowd}.0'
             await shows(running, lambda text: text == line)

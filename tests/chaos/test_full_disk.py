@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.chaos.stage import Place, ask, fill, small_disk
-from tests.server.harness import assert_error, free_port, run, until
-from tests.server.programs import ROOT, program
+from tests.chaos.faults import Place, ask, fill, small_disk
+from tests.ports import free_port
+from tests.server.gateway_process import ROOT, program
+from tests.server.running_gateway import assert_error, run, until
+from tests.waiting import PATIENCE
 
 FAST = "scenario: plain tps: 2000"
 
@@ -60,7 +62,7 @@ def test_under_the_log(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def logging_to(log: Path) -> AsyncIterator[Place]:
-    """A gateway that writes its log to a file."""
+    """Run a gateway that writes its log to a file."""
     port = free_port()
     flags = ("--simulator", "--no-adapt", "--store", "none", "--idle-timeout", "1", "--keepalive-comment", "0.3")
     with log.open("ab") as file:
@@ -68,8 +70,8 @@ async def logging_to(log: Path) -> AsyncIterator[Place]:
             sys.executable, "-m", "proxy", "serve", "--port", str(port), *flags, cwd=ROOT, stderr=file
         )
     try:
-        await until(lambda: " listening " in log.read_text(encoding="utf-8"), "it listens", 40)
+        await until(lambda: " listening " in log.read_text(encoding="utf-8"), "it listens")
         yield Place(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        await asyncio.wait_for(process.wait(), PATIENCE)

@@ -13,20 +13,22 @@ import pytest
 from proxy.server.generation.create import Creation
 from proxy.server.generation.generation import Generation
 from proxy.stream.translator import Translator
-from tests.server.backends import HEAD, Connection, Play, backend, chunk
-from tests.server.harness import RawClient, ask, gateway, post, run, simulated, until
+from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 
 
 @pytest.fixture
 def _uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
+    gc.freeze()  # what is there already is not looked at again and again
     yield
+    gc.unfreeze()
     gc.enable()
 
 
 def alive() -> int:
-    """How many parts of requests there are; other tests may have left some."""
+    """Return how many parts of requests there are; other tests may have left some."""
     return sum(isinstance(one, Creation | Generation | Translator) for one in gc.get_objects())
 
 
@@ -87,7 +89,7 @@ async def answering_nonsense(connection: Connection) -> None:
 
 
 def large_alive() -> int:
-    """How much memory the allocations of large pieces take, in bytes."""
+    """Return how much memory the allocations of large pieces take, in bytes."""
     snapshot = tracemalloc.take_snapshot().statistics("lineno")
     return sum(found.size for found in snapshot if found.size / max(1, found.count) > 50_000)
 

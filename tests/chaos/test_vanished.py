@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.stage import IMPATIENT, ask, behind, key_for, shows, simulators, vanish
-from tests.server.backends import HEAD, Backend, Connection, backend, chunk, text_stream
-from tests.server.harness import LOOPS, RawClient, assert_error, gateway, post, run, until
-from tests.server.programs import program
+from tests.chaos.faults import IMPATIENT, ask, behind, key_for, need_socket_filters, shows, simulators, vanish
+from tests.server.gateway_process import program
+from tests.server.running_gateway import LOOPS, RawClient, assert_error, gateway, post, run, until
+from tests.server.scripted_backend import HEAD, Backend, Connection, backend, chunk, text_stream
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vanished backend is noticed within seconds; the kernel counts in whole ones."""
+    """Notice a vanished backend within seconds; the kernel counts in whole ones."""
+    need_socket_filters()
     monkeypatch.setattr("proxy.backend.transport.keepalive.VANISHED", 2.0)
 
 
@@ -25,7 +26,7 @@ def gone(connection: Connection) -> None:
 
 
 async def speechless(connection: Connection) -> None:
-    """It goes in the middle of the text."""
+    """Vanish in the middle of the text."""
     connection.write(HEAD)
     connection.send(chunk({"content": "Once upon"}))
     gone(connection)
@@ -38,7 +39,7 @@ async def answering(connection: Connection) -> None:
 
 
 def key(first: Backend, second: Backend) -> str:
-    """A cache key that sends a request to the first."""
+    """Return a cache key that sends a request to the first."""
 
     class Place:
         def __init__(self, url: str) -> None:
@@ -50,7 +51,7 @@ def key(first: Backend, second: Backend) -> str:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("quick")
 def test_the_machine_of_a_backend_in_the_middle_of_an_answer(loop: str) -> None:
-    """The default would be a quarter of an hour, the silence limit is five minutes."""
+    """Expect the failure soon: the kernel's default would be a quarter of an hour, the idle limit is five minutes."""
 
     async def test() -> None:
         async with backend(speechless) as behind_us, gateway(behind_us.url) as served:
@@ -86,7 +87,7 @@ def test_before_it_said_anything_another_one_answers(loop: str) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("quick")
 def test_a_connection_that_was_kept_for_the_next_request(loop: str) -> None:
-    """The request is sent into nothing, is never confirmed, and goes out once more on a new connection."""
+    """Expect a request that is never confirmed to be sent once more on a new connection."""
 
     async def test() -> None:
         async with backend(answering) as behind_us, gateway(behind_us.url) as served:
@@ -99,15 +100,16 @@ def test_a_connection_that_was_kept_for_the_next_request(loop: str) -> None:
 
 
 def test_the_machine_of_a_client() -> None:
-    """What was sent is never confirmed; the backend is free after `idle_timeout`, not when the model has said all."""
+    """Expect the backend to be free after `idle_timeout`, and not only when the model has finished."""
+    need_socket_filters()
 
     async def test() -> None:
-        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "2") as running:
+        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "3") as running:
             client = await RawClient.connect(running)
-            await client.post(input="scenario: long tokens: 100000 tps: 50")
+            await client.post(input="scenario: long tokens: 20000 tps: 50")
             await client.read_until(b"output_text.delta")
             vanish(client._socket)
-            await until(lambda: behind_us.connections == 0, "the backend is free", 40)
+            await until(lambda: behind_us.connections == 0, "the backend is free")
             await running.says("delivery=client_left")
             await shows(running, lambda line: line == 'responses_proxy_client_disconnects_total{phase="stream"} 1.0')
             client.close()
@@ -116,8 +118,9 @@ def test_the_machine_of_a_client() -> None:
 
 
 def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs goes on, what is new fails within the wait of a connection, and once the name is known again all is well."""
-    lookup, known = socket.getaddrinfo, asyncio.Event()
+    """Expect what runs to go on, and what is new to fail within the connect timeout until the name resolves again."""
+    lookup = socket.getaddrinfo
+    known = asyncio.Event()
     known.set()
 
     def getaddrinfo(host: Any, *rest: Any, **more: Any) -> Any:
@@ -135,8 +138,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
             await until(lambda: behind_us.connections)
             known.clear()
             (member,) = served.parts.pool.members.by_name.values()
-            connector = member.backend._chats
-            connector.clear_dns_cache()  # half a minute later
+            member.backend._chats._connector.clear_dns_cache()  # half a minute later
             message = assert_error(await post(served), 502, "server_error")
             assert "cannot be reached" in message
             assert (await running).final["status"] == "completed"
@@ -147,7 +149,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
 
 
 def test_a_backend_that_accepts_and_never_answers_before_a_full_line() -> None:
-    """The process is halted: the kernel goes on accepting for it. Nobody waits longer than the limits say, and nothing is left
+    """Halt the process, for which the kernel goes on accepting. Nobody waits longer than the limits say, and nothing is left
     of it when it wakes."""
     limits = ("--idle-timeout", "1.5", "--queue-timeout", "0.6", "--queue-size", "2", "--max-concurrency", "2")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from tests.chaos.stage import ask, at_end, simulators
-from tests.server.harness import QUESTION, RawClient, body_of, events_of, final_of, run, until
-from tests.server.programs import Program, fresh_connections, program
-from tests.state.servers import postgres_running
+from tests.chaos.faults import ask, at_end, simulators
+from tests.server.gateway_process import Program, fresh_connections, program
+from tests.server.running_gateway import QUESTION, RawClient, body_of, events_of, final_of, run, until
+from tests.state.database_servers import postgres_running
 
 TERMINAL = b"event: response.completed\n"
 
@@ -35,8 +35,9 @@ class Seen:
 
 @asynccontextmanager
 async def asking(running: Program, clients: int) -> AsyncIterator[Seen]:
-    """So many clients ask for one stored response after the other while the block runs."""
-    seen, done = Seen(), asyncio.Event()
+    """Let so many clients ask for one stored response after the other while the block runs."""
+    seen = Seen()
+    done = asyncio.Event()
 
     async def client() -> None:
         async with fresh_connections() as session:
@@ -75,7 +76,7 @@ async def all_there(running: Program, ids: list[str]) -> None:
 
 
 def test_a_worker_is_killed(tmp_path: Path) -> None:
-    """Its streams end with their connections, which no client takes for an end; all others are not disturbed."""
+    """Expect its streams to end with their connections, which no client takes for an end, and all others to go on."""
 
     async def test() -> None:
         store = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--workers", "2")
@@ -89,8 +90,8 @@ def test_a_worker_is_killed(tmp_path: Path) -> None:
                 victim = min(running.workers, key=_connections)  # whoever happened to get more of them goes on
                 os.kill(victim, signal.SIGKILL)
                 before = len(seen.stored)
-                await until(lambda: len(running.workers) == 2 and victim not in running.workers, "a new one", 40)
-                await until(lambda: len(seen.stored) > before + 20, "it goes on", 40)
+                await until(lambda: len(running.workers) == 2 and victim not in running.workers, "a new one")
+                await until(lambda: len(seen.stored) > before + 20, "it goes on")
             assert (seen.failed, seen.refused, seen.unsaved, seen.no_connection) == ([], [], [], 0)
             assert seen.cut <= 6
             whole = [body_of(await _rest(stream)) for stream in streams]
@@ -107,12 +108,14 @@ def test_a_worker_is_killed(tmp_path: Path) -> None:
     run(test())
 
 
-def _connections(process: int) -> int:
-    return len(psutil.Process(process).net_connections("tcp"))
+def _connections(process: int, port: int | None = None) -> int:
+    """Return how many connections a process has; with a port, those to a server there."""
+    connections = psutil.Process(process).net_connections("tcp")
+    return sum(port is None or (bool(each.raddr) and each.raddr.port == port) for each in connections)
 
 
 async def _rest(stream: RawClient) -> bytes:
-    """All that comes on a connection until it ends, or the answer does."""
+    """Read a connection until it ends, or the answer does."""
     try:
         while not stream.received.endswith(b"\r\n0\r\n\r\n") and await stream.read():
             pass
@@ -123,13 +126,15 @@ async def _rest(stream: RawClient) -> bytes:
 
 
 def test_what_the_killed_worker_ran_in_the_background_fails_and_is_told(tmp_path: Path) -> None:
-    """A sign of life is good for 15 seconds: so long it may take."""
+    """Wait until the last sign of life is too old: 15 seconds by default, less here."""
     shorter = "import proxy.server.generation.background as background; background.SILENCE = 2.0"
 
     async def test() -> None:
         store = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--workers", "2")
         async with simulators() as (behind_us,), program("--backend", behind_us.url, *store, first=shorter) as running:
-            asked = [(await ask(running, background=True, stream=False, input="tokens: 150 tps: 30")).json for _ in range(8)]
+            asked = []
+            while len(asked) < 8 or not all(_connections(worker, behind_us.port) > 2 for worker in running.workers):
+                asked.append((await ask(running, background=True, stream=False, input="tokens: 150 tps: 30")).json)
             os.kill(running.workers[0], signal.SIGKILL)
             statuses = set()
             for name in [response["id"] for response in asked]:
@@ -161,7 +166,7 @@ def test_the_program_is_told_to_end(tmp_path: Path) -> None:
 
 
 def test_the_database_is_killed_and_comes_back() -> None:
-    """While it is gone, answers say that they are not stored; those that said they are, are."""
+    """Expect answers to say that they are not stored while it is gone, and those that say they are to be there."""
     with postgres_running() as server:
         url = server.fresh_database()
 
@@ -175,7 +180,7 @@ def test_the_database_is_killed_and_comes_back() -> None:
                     await running.says("error   store error=", times=2)
                     await asyncio.to_thread(server.start)
                     before = len(seen.stored)
-                    await until(lambda: len(seen.stored) > before + 10, "they are stored again", 40)
+                    await until(lambda: len(seen.stored) > before + 10, "they are stored again")
                 assert (seen.failed, seen.refused, seen.cut, seen.no_connection) == ([], [], 0, 0)
                 await all_there(running, seen.stored)
                 await running.says("not stored")

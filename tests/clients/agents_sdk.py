@@ -37,7 +37,7 @@ class City(BaseModel):
 
 @function_tool
 def get_weather(city: str) -> str:
-    """The weather in a city."""
+    """Return the weather in a city."""
     return f"22 degrees in {city}"
 
 
@@ -52,7 +52,9 @@ async def whole() -> Any:
 
 async def stream() -> Any:
     result = Runner.run_streamed(agent(tools=[get_weather]), "scenario: demo")
-    kinds, text, items = [], "", []
+    kinds = []
+    text = ""
+    items = []
     async for event in result.stream_events():
         kinds.append(event.type)
         if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
@@ -80,7 +82,7 @@ async def parallel_tools() -> Any:
 
 
 async def history() -> Any:
-    """A second turn with the first one's items sent back."""
+    """Send a second turn with the items of the first."""
     first = await Runner.run(agent(tools=[get_weather]), "scenario: tool")
     turns = [*first.to_input_list(), {"role": "user", "content": "scenario: plain"}]
     return {"text": (await Runner.run(agent(), turns)).final_output}

@@ -9,13 +9,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.clients.programs import Output, absence, run
-from tests.codex.stage import Background, Stage, open_stage
+from tests.clients.client_programs import Output, absence, run
+from tests.codex.servers import Background, Stage, open_stage
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    servers, stack = Background(), AsyncExitStack()
+    servers = Background()
+    stack = AsyncExitStack()
     stage = servers.run(stack.enter_async_context(open_stage(SimulatorOptions(), None, {})))
     yield stage
     servers.run(stack.aclose())
@@ -25,8 +26,9 @@ def stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def summarising_stage() -> Iterator[Stage]:
-    """A gateway that gives reasoning as a summary to clients that do not ask for one."""
-    servers, stack = Background(), AsyncExitStack()
+    """Serve a gateway that gives reasoning as a summary to clients that do not ask for one."""
+    servers = Background()
+    stack = AsyncExitStack()
     knobs = {"reasoning_summary": "always"}
     stage = servers.run(stack.enter_async_context(open_stage(SimulatorOptions(), None, knobs)))
     yield stage
@@ -37,7 +39,7 @@ def summarising_stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def output(request: pytest.FixtureRequest, stage: Stage) -> Output:
-    """What the program of the module (its `PROGRAM`) printed: it runs once for all tests."""
+    """Return what the program of the module (its `PROGRAM`) printed: it runs once for all tests."""
     program = request.module.PROGRAM
     reason = absence(program)
     if reason is not None:
@@ -47,7 +49,7 @@ def output(request: pytest.FixtureRequest, stage: Stage) -> Output:
 
 @pytest.fixture
 def got(request: pytest.FixtureRequest, output: Output) -> object:
-    """What came of the deed that the test is named after: `test_parse` looks at `parse`."""
+    """Return the result of the action that the test is named after: `test_parse` looks at `parse`."""
     result = output.results[request.node.name.removeprefix("test_")]
     if isinstance(result, dict) and "thrown" in result:
         pytest.fail(result["thrown"])

@@ -28,7 +28,7 @@ class City(BaseModel):
 
 @langchain_tool
 def get_weather(city: str) -> str:
-    """The weather in a city."""
+    """Return the weather in a city."""
     return f"22 degrees in {city}"
 
 
@@ -37,7 +37,7 @@ def chat(**options: Any) -> ChatOpenAI:
 
 
 def told(message: Any) -> dict[str, Any]:
-    """A message as its reader sees it."""
+    """Return a message as its reader sees it."""
     return {"text": message.text, "usage": (message.usage_metadata or {}).get("total_tokens")}
 
 
@@ -46,7 +46,8 @@ def whole() -> Any:
 
 
 def stream() -> Any:
-    total, pieces = None, 0
+    total = None
+    pieces = 0
     for piece in chat().stream("scenario: plain"):
         total = piece if total is None else total + piece
         pieces += 1
@@ -67,7 +68,8 @@ def reasoning() -> Any:
 
 
 def streamed_reasoning() -> Any:
-    found, text = "", ""
+    found = ""
+    text = ""
     for piece in chat(reasoning={"summary": "auto"}, output_version="v1").stream("scenario: reasoning"):
         found += "".join(block.get("reasoning", "") for block in piece.content_blocks if block["type"] == "reasoning")
         text += piece.text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.clients.programs import Output
-from tests.codex.stage import Stage
+from tests.clients.client_programs import Output
+from tests.codex.servers import Stage
 
 PROGRAM = "langchain_chat.py"
 PLAIN = "A plain answer to “scenario: plain”."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.clients.programs import Output
+from tests.clients.client_programs import Output
 
 PROGRAM = "openai_node.mjs"
 PLAIN = "A plain answer to “scenario: plain”."

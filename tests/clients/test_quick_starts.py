@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.clients.programs import ROOT, absence, run_text
-from tests.codex.stage import Stage
+from tests.clients.client_programs import ROOT, absence, run_text
+from tests.codex.servers import Stage
 
 _BLOCK = re.compile(r"^## (.+?)$(?:(?!^## ).)*?^```(python|js)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = {title: (language, text) for title, language, text in _BLOCK.findall((ROOT / "docs" / "clients.md").read_text())}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.programs import Output, absence, run
-from tests.codex.stage import Stage
+from tests.clients.client_programs import Output, absence, run
+from tests.codex.servers import Stage
 
 PROGRAM = "vercel_ai.mjs"
 PLAIN = "A plain answer to “scenario: plain”."
@@ -63,7 +63,7 @@ def test_tool_with_reasoning(got: Any) -> None:
 
 
 def test_stateless_tool(got: Any) -> None:
-    """Nothing is stored: the reasoning comes back in sealed form."""
+    """Store nothing: the reasoning comes back encrypted."""
     assert got["steps"] == 2
     assert "22 degrees in Paris" in got["text"]
 

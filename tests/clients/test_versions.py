@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.clients.programs import ROOT
+from tests.clients.client_programs import ROOT
 
 _ROW = re.compile(r"^\| (?P<names>[^|]+) \| (?P<versions>\d[^|]*) \|", re.MULTILINE)
 

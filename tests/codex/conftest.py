@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import BINARY, Codex
-from tests.codex.stage import Background, Stage, StartStage, open_stage
+from tests.codex.codex_cli import BINARY, Codex
+from tests.codex.servers import Background, Stage, StartStage, open_stage
 
 HERE = Path(__file__).parent
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
-from tests.codex.cli import BINARY, Codex
+from tests.codex.codex_cli import BINARY, Codex
+from tests.waiting import PATIENCE
 
 TMUX = shutil.which("tmux")
 _SIZE = ("-x", "120", "-y", "50")
-_PATIENCE = 60.0
 _INTERVAL = 0.05
 
 
@@ -25,7 +25,7 @@ class Terminal:
         self._environment = environment
 
     def screen(self) -> str:
-        """What is to be seen, with what has scrolled away."""
+        """Return what is to be seen, with what has scrolled away."""
         return self.tmux("capture-pane", "-p", "-S", "-", "-t", "codex")
 
     def type(self, text: str) -> None:
@@ -39,20 +39,20 @@ class Terminal:
         self.tmux("send-keys", "-t", "codex", key)
 
     def wait_for(self, *texts: str) -> str:
-        """The screen as soon as all texts are on it."""
+        """Return the screen as soon as all texts are on it."""
         eventually(lambda: all(text in self.screen() for text in texts), self.screen)
         return self.screen()
 
     def tmux(self, *arguments: str) -> str:
-        """The output of one tmux command."""
+        """Return the output of one tmux command."""
         command = [str(TMUX), "-f", os.devnull, *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=True)
         return done.stdout
 
 
 @contextmanager
 def running(codex: Codex, *arguments: str) -> Iterator[Terminal]:
-    """`codex ARGUMENTS…` in a terminal while the block runs."""
+    """Run `codex ARGUMENTS…` in a terminal while the block runs."""
     codex.configure()
     client = [str(BINARY), "--no-daemon", "--dangerously-bypass-approvals-and-sandbox", *arguments]
     with TemporaryDirectory(prefix="tmux-") as folder:  # for its socket, whose path must be short
@@ -66,7 +66,7 @@ def running(codex: Codex, *arguments: str) -> Iterator[Terminal]:
 
 def eventually(condition: Callable[[], bool], explain: Callable[[], object]) -> None:
     """Wait for a condition; fails with the explanation when patience is at its end."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, explain()
         time.sleep(_INTERVAL)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import PLAIN, Codex
-from tests.codex.stage import Stage, StartStage
+from tests.codex.codex_cli import PLAIN, Codex
+from tests.codex.servers import Stage, StartStage
 
 _THOUGHT = "So the answer is 391, and nothing else is needed."
-#: One red pixel.
+# One red pixel.
 _PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
     "c9fe92ef0000000049454e44ae426082"

@@ -19,10 +19,11 @@ from proxy.commands.codex_config import PROVIDER, configuration
 from proxy.server.resources.codex_catalog import SHIPPED_PROMPT
 from proxy.simulator import PERSONALITIES, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
-from tests.codex.cli import BINARY, PLAIN, Codex
-from tests.codex.stage import GREETING, Background, Stage, StartStage
+from tests.codex.codex_cli import BINARY, PLAIN, Codex
+from tests.codex.servers import GREETING, Background, Stage, StartStage
 from tests.codex.terminal import TMUX, running
-from tests.server.harness import free_port
+from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 _PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
@@ -49,12 +50,12 @@ def codex(tmp_path: Path, stage: Stage) -> Codex:
 
 
 def asked(stage: Stage) -> list[dict[str, Any]]:
-    """The bodies of the requests for a response."""
+    """Return the bodies of the requests for a response."""
     return [each.request for each in stage.exchanges if each.path == "/v1/responses"]
 
 
 def warnings(run: Any) -> list[str]:
-    """Every complaint, that about missing metadata too."""
+    """Return every complaint, also the one about missing metadata."""
     return [*run.errors, *(item["message"] for item in run.items("error"))]
 
 
@@ -155,7 +156,7 @@ def test_the_window_that_the_user_sees(codex: Codex) -> None:
 
 
 def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
-    """The model learns the format from it; the client is also the program of that name."""
+    """Apply the patch with the client, which is also the program of that name: the model learns the format from it."""
     prompt = SHIPPED_PROMPT.read_text(encoding="utf-8")
     patch = prompt[prompt.index("\n*** Begin Patch") + 1 : prompt.index("*** End Patch\n")] + "*** End Patch"
     source = codex.workspace / "src"
@@ -174,7 +175,7 @@ def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
 
 
 def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:
-    """`responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
+    """Start `responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
     environment = {
         **codex.environment,
         "PATH": os.pathsep.join([str(BINARY.parent), os.environ["PATH"]]),
@@ -199,7 +200,7 @@ def is_free(port: int) -> bool:
 def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -> None:
     port = free_port()
     with start(codex, f"http://127.0.0.1:{port}", "--simulator", "exec", *PLAIN, "scenario: agent tps: 500") as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert "Hello, world!" in output
     assert "Model metadata" not in errors
@@ -211,11 +212,12 @@ def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -
 @pytest.mark.parametrize("personality", ["vllm-raw", "llamacpp"])
 def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: Background, personality: str) -> None:
     """Codex is started when the gateway has looked at its backend: here one that refuses tools, or has a field of its own."""
-    stack, port = AsyncExitStack(), free_port()
+    stack = AsyncExitStack()
+    port = free_port()
     simulator = create_simulator(SimulatorOptions(personality=PERSONALITIES[personality]))
     backend = background.run(stack.enter_async_context(serving(simulator)))
     with start(codex, f"http://127.0.0.1:{port}", "--backend", backend, "exec", *PLAIN, "scenario: agent") as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     background.run(stack.aclose())
     assert process.returncode == 0, errors
     assert "Hello, world!" in output
@@ -226,12 +228,12 @@ def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: 
 
 def test_it_uses_a_gateway_that_is_there_and_passes_the_status_on(codex: Codex, stage: Stage) -> None:
     with start(codex, stage.url, "--backend", "http://127.0.0.1:9", "exec", "--no-such-flag") as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "a gateway answers at" in errors
     assert "unexpected argument '--no-such-flag'" in errors
     with start(codex, stage.url, "exec", *PLAIN, "scenario: plain hi") as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output.strip()) == (0, "A plain answer to “scenario: plain hi”.")
     assert httpx.get(f"{stage.url}/models").status_code == 200  # it was not ours to stop
 
@@ -245,6 +247,6 @@ def test_a_signal_reaches_codex_and_the_gateway_ends_too(codex: Codex) -> None:
         while "scenario: long" not in (line := process.stderr.readline()):  # Codex repeats what it is asked
             assert line, "ended before it began"
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert is_free(port)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from proxy.simulator.errors import WORDINGS
-from tests.codex.cli import Codex
-from tests.codex.stage import Stage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import Stage
 
 _SUMMARY = "Another language model started to solve this problem"
 
 
 def kinds(stage: Stage) -> list[str]:
-    """What each chat request was for."""
+    """Return what each chat request was for."""
     texts = [str(chat["messages"][-1]["content"]) for chat in stage.chats]
     return ["compaction" if "CONTEXT CHECKPOINT COMPACTION" in text else "turn" for text in texts]
 
@@ -40,7 +40,7 @@ def test_usage_triggers_a_compaction(codex: Codex, stage: Stage) -> None:
 
 @pytest.mark.parametrize("websocket", [False, True])
 def test_remote_compaction(codex: Codex, stage: Stage, websocket: bool) -> None:
-    """A provider of this name is asked to compact by itself: Codex keeps what it gets and cannot read it."""
+    """Use a provider that Codex asks to compact by itself: it keeps what it gets and cannot read it."""
     codex.use_catalog(auto_compact_token_limit=6000)
     codex.provider |= {"name": "OpenAI", "supports_websockets": websocket}
     run = codex.run("scenario: agent")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import Codex
-from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import GREETING, Stage, StartStage
 
 _LIMIT = "Incomplete response returned, reason: max_output_tokens"
 _NO_RETRIES = {"stream_max_retries": 0, "request_max_retries": 0}

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.codex.cli import Codex, Run
-from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.codex_cli import Codex, Run
+from tests.codex.servers import GREETING, Stage, StartStage
 from tests.codex.terminal import TMUX, running
 from tests.codex.test_catalog import configure, warnings
 
 _MCP = {"command": sys.executable, "args": [str(Path(__file__).with_name("tiny_mcp.py"))]}
 _PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
-#: The model table of an operator who wants more of Codex than the defaults.
+# The model table of an operator who wants more of Codex than the defaults.
 _TABLE = """
 - match: lite
   use_responses_lite: true
@@ -53,7 +53,7 @@ def codex(request: pytest.FixtureRequest, tmp_path: Path, stage: Stage) -> Codex
 
 
 def quiet(run: Run) -> Run:
-    """A run that ended well and complained of nothing."""
+    """Expect a run to end well and to complain of nothing."""
     assert (run.code, warnings(run)) == (0, [])
     return run
 
@@ -83,7 +83,7 @@ def test_a_sub_agent(codex: Codex) -> None:
 
 
 def test_a_sub_agent_of_the_second_kind(codex: Codex, stage: Stage) -> None:
-    """Its task comes in a message that would be encrypted if the server were OpenAI's."""
+    """Read its task from a message that would be encrypted if the server were OpenAI's."""
     codex.top["model"] = "agents"
     run = quiet(codex.run("scenario: subagent"))
     assert "timed out" not in run.answers[-1]

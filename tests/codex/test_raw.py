@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from tests.codex.cli import Codex
-from tests.codex.stage import Stage, StartStage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import Stage, StartStage
 from tests.codex.test_tools import assert_agent_did_its_work, names
 
 
@@ -36,7 +36,7 @@ def test_a_file_is_written_edited_and_run(
 
 
 def test_a_patch_adds_a_file(tmp_path: Path, start_stage: StartStage) -> None:
-    """A freeform tool: its input is decoded out of JSON that was decoded out of the text."""
+    """Use a freeform tool: its input is decoded from JSON that was decoded from the text."""
     codex = Codex(tmp_path, raw_stage(start_stage, "vllm-raw", "hermes").url)
     codex.use_catalog(apply_patch_tool_type="freeform")
     run = codex.run("scenario: patch")

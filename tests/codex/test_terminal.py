@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.codex.cli import Codex
-from tests.codex.stage import GREETING, Stage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import GREETING, Stage
 from tests.codex.terminal import TMUX, Terminal, eventually, running
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from tests.codex.cli import Codex
-from tests.codex.stage import GREETING, Stage, StartStage
+from tests.codex.codex_cli import Codex
+from tests.codex.servers import GREETING, Stage, StartStage
 
 _MCP = {"command": sys.executable, "args": [str(Path(__file__).with_name("tiny_mcp.py"))]}
 

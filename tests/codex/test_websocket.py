@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.codex.cli import Codex, Run
-from tests.codex.stage import Stage, StartStage
+from tests.codex.codex_cli import Codex, Run
+from tests.codex.servers import Stage, StartStage
 
 
 def work(folder: Path, stage: Stage, prompt: str, *, websocket: bool) -> Run:

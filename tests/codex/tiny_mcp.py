@@ -22,7 +22,7 @@ _TOOLS = [
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a request; None for a method that this server does not know."""
+    """Return the result of a request; None for a method that this server does not know."""
     if method == "initialize":
         server = {"name": "tiny", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": server}

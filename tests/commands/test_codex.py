@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.server.harness import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 # Writes down with what it was started and what the gateway answers, then runs until it is told to end.

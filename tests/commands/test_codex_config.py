@@ -19,7 +19,7 @@ from proxy.commands.codex_config import configuration
 from proxy.server.resources.codex_catalog import ModelEntry, load_model_table
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, create_app, serving
-from tests.codex.stage import Background, Stage, StartStage, open_stage
+from tests.codex.servers import Background, Stage, StartStage, open_stage
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = f"http://127.0.0.1:{Settings().port}/v1"

@@ -14,8 +14,8 @@ from aiohttp import web
 from proxy.settings.load import load
 from proxy.simulator import serving
 from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, run, server
-from tests.server import harness
-from tests.server.harness import gateway
+from tests.server import running_gateway
+from tests.server.running_gateway import gateway
 
 # ---- verdicts on personalities ----------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ def test_the_gateway_works_with_the_recommended_settings(tmp_path: Path) -> None
             async with gateway(url, **{name: getattr(settings, name) for name in names}) as served:
                 assert await asyncio.to_thread(run, "--gateway", served.url) == 0
 
-    harness.run(test())
+    running_gateway.run(test())
 
 
 def test_a_broken_server_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:

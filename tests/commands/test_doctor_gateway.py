@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.commands.doctor_report import run
-from tests.server import harness
-from tests.server.harness import simulated
+from tests.server import running_gateway
+from tests.server.running_gateway import simulated
 
 
 def tour_of(*argv: str, **settings: Any) -> int:
@@ -20,7 +20,7 @@ def tour_of(*argv: str, **settings: Any) -> int:
         async with simulated(**settings) as served:
             statuses.append(await asyncio.to_thread(run, "--gateway", served.url, *argv))
 
-    harness.run(test())
+    running_gateway.run(test())
     return statuses[0]
 
 

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from tests.commands import doctor_report
-from tests.server.harness import gateway, post
-from tests.server.harness import run as run_test
+from tests.server.running_gateway import gateway, post
+from tests.server.running_gateway import run as run_test
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "oracle" / "bin" / "python"

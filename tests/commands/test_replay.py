@@ -17,9 +17,9 @@ from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.writer import EventWriter
 from tests.request.example_grammars import PATCHES
-from tests.server import harness
-from tests.server.backends import SECRET_HEADERS, backend, chunk, refusing, streaming
-from tests.server.harness import ask, gateway, post, simulated
+from tests.server import running_gateway
+from tests.server.running_gateway import ask, gateway, post, simulated
+from tests.server.scripted_backend import SECRET_HEADERS, backend, chunk, refusing, streaming
 
 Record = Callable[..., Path]
 WEATHER = {
@@ -51,7 +51,7 @@ def record(tmp_path: Path) -> Record:
                 for request in requests:
                     await post(served, **request)
 
-        harness.run(test())
+        running_gateway.run(test())
         return tmp_path / "kept"
 
     return recorded
@@ -117,7 +117,7 @@ def test_a_backend_that_answers_in_one_piece(tmp_path: Path) -> None:
         async with backend(answer) as behind, gateway(behind.url, record=tmp_path) as served:
             assert (await post(served)).final["status"] == "completed"
 
-    harness.run(test())
+    running_gateway.run(test())
     assert run(tmp_path) == 0
 
 
@@ -243,7 +243,7 @@ def test_control_characters_do_not_reach_the_terminal(
         async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path) as served:
             await post(served)
 
-    harness.run(test())
+    running_gateway.run(test())
     change_finish(monkeypatch)
     assert run(tmp_path) == 1
     out = capsys.readouterr().out
@@ -321,7 +321,7 @@ def test_what_the_backend_let_slip_is_not_in_a_record(tmp_path: Path) -> None:
         async with backend(refusing(500, b"{}")) as behind, gateway(behind.url, record=tmp_path) as served:
             await ask(served, "POST", "/v1/responses", json={"model": "m", "input": "hi"})
 
-    harness.run(test())
+    running_gateway.run(test())
     (path,) = tmp_path.glob(PATTERN)
     for part in SECRET_HEADERS.decode().split():
         assert part not in path.read_text()

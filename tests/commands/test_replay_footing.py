@@ -14,10 +14,10 @@ from proxy.request.input import item_reader
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from tests.commands.test_replay import run
-from tests.server import harness
-from tests.server.harness import Answer, Served, ask, gateway, post, simulated, until
-from tests.server.test_server_background import ended, start
-from tests.server.test_server_websocket import connect
+from tests.server import running_gateway
+from tests.server.generation.test_background import ended, start
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Answer, Served, ask, gateway, post, simulated, until
 
 SEALED: dict[str, Any] = {"include": ["reasoning.encrypted_content"], "store": False}
 LONG = [
@@ -101,7 +101,7 @@ def records_of(play: Callable[[Served], Awaitable[None]], folder: Path, **settin
         async with simulated(record=folder, **{"store": "memory", **settings}) as served:
             await play(served)
 
-    harness.run(test())
+    running_gateway.run(test())
     return sorted(folder.glob(PATTERN))
 
 
@@ -128,7 +128,7 @@ def test_the_family_of_a_model_behind_an_alias_is_known(tmp_path: Path, capsys: 
             async with gateway(backends=backends, record=tmp_path, **parsers) as served:
                 await post(served, model="mine")
 
-    harness.run(test())
+    running_gateway.run(test())
     assert run(tmp_path) == 0, capsys.readouterr().out
 
 
@@ -171,7 +171,7 @@ def test_the_settings_are_those_at_the_beginning(tmp_path: Path) -> None:
                 served.parts.live.use(socket_settings.model_copy(update={"reasoning_events": "spec"}))
                 await socket.rest()
 
-    harness.run(test())
+    running_gateway.run(test())
     (path,) = tmp_path.glob(PATTERN)
     assert json.loads(path.read_text().splitlines()[0])["settings"]["reasoning_events"] == "openai"
 
@@ -182,5 +182,5 @@ def test_numbers_that_are_none_in_json_stay_as_they_came(tmp_path: Path) -> None
             body = b'{"model": "simulator", "input": "hi", "temperature": 1e999}'
             assert (await ask(served, "POST", "/v1/responses", data=body)).status == 400
 
-    harness.run(test())
+    running_gateway.run(test())
     assert run(tmp_path) == 0

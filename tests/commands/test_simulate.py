@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from proxy.commands import simulate
+from tests.waiting import PATIENCE
 
 
 def arguments(*argv: str) -> argparse.Namespace:
@@ -31,10 +32,10 @@ def test_it_says_where_it_listens_and_stops_on_a_signal(number: signal.Signals) 
         line = process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+/v1", line)
         assert found, line
-        with urllib.request.urlopen(f"{found[0]}/models", timeout=20) as response:
+        with urllib.request.urlopen(f"{found[0]}/models", timeout=PATIENCE) as response:
             assert json.load(response)["data"][0]["id"] == "tiny"
         process.send_signal(number)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
 
 

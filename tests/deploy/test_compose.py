@@ -11,14 +11,14 @@ import yaml
 
 from proxy.settings import ENV_PREFIX, Settings, variable
 from proxy.simulator import SimulatorOptions
-from tests.deploy.tools import DEPLOY, ROOT, compose_command, run, tool
+from tests.deploy.checking_programs import DEPLOY, ROOT, compose_command, run, tool
 
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = FILE["services"]
 
 
 def resolved(*profiles: str, **environ: str) -> dict[str, Any]:
-    """What Compose makes of the file."""
+    """Return what Compose makes of the file."""
     flags = [part for profile in profiles for part in ("--profile", profile)]
     done = run(*compose_command(), *flags, "config", **environ)
     assert done.returncode == 0, done.stderr
@@ -27,7 +27,7 @@ def resolved(*profiles: str, **environ: str) -> dict[str, Any]:
 
 
 def enabled(*profiles: str) -> set[str]:
-    """The services that `up` starts."""
+    """Return the services that `up` starts."""
     wanted = {name: service.get("profiles", []) for name, service in SERVICES.items()}
     return {name for name, needed in wanted.items() if not needed or set(needed) & set(profiles)}
 
@@ -113,7 +113,7 @@ def test_the_simulator_of_the_demo_takes_any_model() -> None:
 
 
 def test_prometheus_reads_its_configuration(tmp_path: Path) -> None:
-    """With every rule of the folder, under the paths of the container."""
+    """Check it with every rule of the folder, under the paths of the container."""
     promtool = tool("promtool", "install-servers")
     config = (DEPLOY / "prometheus/config/prometheus.yml").read_text(encoding="utf-8")
     rules = "/etc/prometheus/rules/"

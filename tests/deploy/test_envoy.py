@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.tools import DEPLOY, installed_python, run
+from tests.deploy.checking_programs import DEPLOY, installed_python, run
 
 CONFIG: dict[str, Any] = yaml.safe_load((DEPLOY / "envoy/envoy.yaml").read_text(encoding="utf-8"))["static_resources"]
 MANAGER: dict[str, Any] = CONFIG["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
 ROUTES: list[dict[str, Any]] = MANAGER["route_config"]["virtual_hosts"][0]["routes"]
 
 
-#: Reads a configuration into Envoy's own messages; a field that they do not have is an error.
+# Reads a configuration into Envoy's own messages; a field that they do not have is an error.
 PARSE = """
 import importlib, pkgutil, re, sys, yaml
 from envoy.config.bootstrap.v3.bootstrap_pb2 import Bootstrap
@@ -57,7 +57,7 @@ def test_only_what_was_not_sent_is_sent_again() -> None:
 
 
 def test_a_connection_is_for_one_request() -> None:
-    """One that is kept may be closed by a gateway that restarts just when a request is sent on it."""
+    """Keep none, because a gateway that restarts may close it just when a request is sent on it."""
     (options,) = CONFIG["clusters"][0]["typed_extension_protocol_options"].values()
     assert options["common_http_protocol_options"] == {"max_requests_per_connection": 1}
     assert "http_protocol_options" in options["explicit_http_config"]
@@ -79,7 +79,7 @@ def test_every_extension_has_its_type() -> None:
 
 
 def typed(node: Any) -> list[dict[str, Any]]:
-    """Every object that names its type, wherever it stands."""
+    """Yield every object that names its type, wherever it stands."""
     if isinstance(node, list):
         return [found for each in node for found in typed(each)]
     if not isinstance(node, dict):

@@ -13,10 +13,10 @@ import yaml
 from proxy import __version__
 from proxy.settings import Settings
 from proxy.settings.load import load
-from tests.deploy.tools import CHART, DEPLOY, run, tool
+from tests.deploy.checking_programs import CHART, DEPLOY, run, tool
 
 BACKEND = "http://vllm:8000"
-#: Values that turn on everything that can stand together.
+# Values that turn on everything that can stand together.
 EVERYTHING: dict[str, Any] = {
     "settings": {"backend": BACKEND, "store": "postgresql://responses@db/responses", "drain_timeout": 120},
     "secrets": {"RESPONSES_PROXY_BACKEND_API_KEY": "sk-1", "RESPONSES_PROXY_SEAL_KEY": "x" * 32, "PGPASSWORD": "p"},
@@ -74,7 +74,7 @@ def rendered(values: dict[str, Any]) -> str:
 
 
 def objects(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is rendered, by its kind."""
+    """Return what is rendered, by its kind."""
     return {found["kind"]: found for found in yaml.safe_load_all(rendered(values)) if found}
 
 
@@ -116,7 +116,7 @@ def test_the_chart_and_the_gateway_have_one_version() -> None:
 
 
 def test_the_gateway_reads_its_settings(tmp_path: Path) -> None:
-    """The very file of the ConfigMap, with numbers that Helm likes to write as floats."""
+    """Read the very file of the ConfigMap, with numbers that Helm may write as floats."""
     numbers = {"drain_timeout": 90, "max_body_bytes": 104857600, "invariant_sampling": 0.5, "metrics": False}
     config = objects({"settings": {"backend": BACKEND, **numbers}})["ConfigMap"]["data"]["gateway.yaml"]
     file = tmp_path / "gateway.yaml"
@@ -163,7 +163,8 @@ def test_running_responses_have_time_to_end(delay: int, drain: float | None, lea
 
 def test_the_pod_keeps_to_the_restricted_standard() -> None:
     found = objects(VARIANTS["least"])
-    pod, one = found["Deployment"]["spec"]["template"]["spec"], container(found)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    one = container(found)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False

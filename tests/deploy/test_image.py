@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.tools import ROOT, run, tool
-from tests.server.harness import run as run_async
-from tests.server.programs import program
-from tests.server.test_listening import certificate
+from tests.deploy.checking_programs import ROOT, run, tool
+from tests.server.gateway_process import program
+from tests.server.process.test_sockets import certificate
+from tests.server.running_gateway import run as run_async
 
-#: Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
+# Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
 LARGEST = 120 * 1024 * 1024
 
 

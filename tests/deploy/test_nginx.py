@@ -13,10 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.deploy.reverse_proxy import Nginx, check_configuration, nginx, write_configuration
+from tests.deploy.nginx_process import Nginx, check_configuration, nginx, write_configuration
 from tests.judges import judge_stream
-from tests.server.backends import HEAD, Connection, backend, chunk, streaming, text_stream
-from tests.server.harness import QUESTION, RawClient, body_of, final_of, free_port, gateway, run, simulated, until
+from tests.ports import free_port
+from tests.server.running_gateway import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk, streaming, text_stream
+from tests.waiting import PATIENCE
 
 WORDS = [f"word {number} " for number in range(8)]
 
@@ -28,7 +30,7 @@ def test_nginx_accepts_the_configuration(site: str, tmp_path: Path) -> None:
 
 
 def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
-    """The backend speaks on only when the client has read what it said: one event held back, and the test stands still."""
+    """Let the backend go on only when the client has read what it sent: the test stops if one event is held back."""
     read = asyncio.Event()
 
     async def play(connection: Connection) -> None:
@@ -84,7 +86,7 @@ def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], Non
             await client.post()
             await client.read_until(b"Hello")
             leave(client)
-            await asyncio.wait_for(behind.connections[0].lost, 10)
+            await asyncio.wait_for(behind.connections[0].lost, PATIENCE)
             await until(lambda: not served.parts.in_flight.activities)
 
     run(test())
@@ -101,9 +103,9 @@ def test_a_websocket_is_upgraded_and_holds_a_conversation(tmp_path: Path) -> Non
             for _ in range(2):
                 body = {"type": "response.create", "model": "simulator", "input": "scenario: plain", "store": False}
                 await socket.send_str(json.dumps(body))
-                events = [json.loads(await socket.receive_str(timeout=10))]
+                events = [json.loads(await socket.receive_str(timeout=PATIENCE))]
                 while events[-1]["type"] != "response.completed":
-                    events.append(json.loads(await socket.receive_str(timeout=10)))
+                    events.append(json.loads(await socket.receive_str(timeout=PATIENCE)))
                 frames = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
                 assert judge_stream((frames + "data: [DONE]\n\n").encode()) == []
 
@@ -150,7 +152,7 @@ def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
 
 
 def test_a_request_that_was_sent_is_not_sent_again(tmp_path: Path) -> None:
-    """A gateway that dies over a request: another may not get it, for it may have been answered."""
+    """Kill a gateway over a request: another may not get it, because it may have been answered."""
 
     async def die(connection: Connection) -> None:
         connection.reset()
@@ -181,7 +183,7 @@ def test_a_replica_that_is_away_is_passed_over(tmp_path: Path) -> None:
 
 
 async def post(front: Nginx, **fields: object) -> tuple[int, dict[str, Any]]:
-    """A request without stream: the status and the body."""
+    """Send a request without stream and return the status and the body."""
     body = io.BytesIO(json.dumps({**QUESTION, "stream": False, **fields}).encode())
     headers = {"Content-Type": "application/json"}
     async with (

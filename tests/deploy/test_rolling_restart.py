@@ -15,11 +15,13 @@ import pytest
 
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, create_app, serving
-from tests.deploy.reverse_proxy import Nginx, listens, nginx
-from tests.deploy.tools import ROOT
-from tests.server.harness import QUESTION, final_of, free_port, run, until
+from tests.deploy.checking_programs import ROOT, tool
+from tests.deploy.nginx_process import Nginx, nginx
+from tests.ports import free_port
+from tests.server.running_gateway import QUESTION, final_of, run, until
+from tests.waiting import PATIENCE
 
-#: A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
+# A stream lasts about half a second: longer than it takes to ask the next, shorter than the drain.
 PACE = SimulatorOptions(tokens_per_second=100)
 BODY: dict[str, Any] = {**QUESTION, "input": "scenario: long tokens: 50", "store": False}
 CLIENTS = 8
@@ -36,15 +38,26 @@ class Replica:
     async def start(self) -> None:
         flags = ["--backend", self._backend, "--port", str(self.port), "--store", "none", "--log-level", "error"]
         self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "proxy", "serve", *flags, cwd=ROOT)
-        await until(lambda: listens(self.port), "the replica listens", 40)
+        async with asyncio.timeout(PATIENCE):
+            while not await self._ready():
+                assert self._process.returncode is None, "the replica does not start"
+                await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
         try:
-            assert await asyncio.wait_for(self._process.wait(), 60) == 0
+            assert await asyncio.wait_for(self._process.wait(), PATIENCE) == 0
         finally:
             if self._process.returncode is None:
                 self._process.kill()
+
+    async def _ready(self) -> bool:
+        """Tell whether it answers: by then it stops in good order when it is told to. An open port alone says neither."""
+        try:
+            async with aiohttp.request("GET", f"http://127.0.0.1:{self.port}/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False
 
 
 @asynccontextmanager
@@ -67,11 +80,13 @@ async def keep_asking(front: Nginx, stop: asyncio.Event, ended: list[str]) -> No
 
 async def answers(ended: list[str], more: int) -> None:
     wanted = len(ended) + more
-    await until(lambda: len(ended) >= wanted, f"{more} more answers", 40)
+    await until(lambda: len(ended) >= wanted, f"{more} more answers")
 
 
 @pytest.mark.skipif("drain_delay" not in Settings.model_fields, reason="the port closes at once: what is on its way is lost")
 def test_restarting_one_after_the_other_is_not_noticed(tmp_path: Path) -> None:
+    tool("nginx", "install-servers")
+
     async def test() -> None:
         ended: list[str] = []
         stop = asyncio.Event()

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from proxy.settings import Settings
-from tests.deploy.tools import DEPLOY, run, tool
+from tests.deploy.checking_programs import DEPLOY, run, tool
 
 UNIT = DEPLOY / "systemd" / "responses-proxy.service"
-#: Of ten; systemd calls a service "OK" below 4.5, and one that reaches the network cannot get far below 1.
+# Of ten; systemd calls a service "OK" below 4.5, and one that reaches the network cannot get far below 1.
 MOST_EXPOSED = 1.5
 
 
@@ -37,7 +37,7 @@ def test_running_responses_have_time_to_end() -> None:
 
 
 def test_what_is_stored_lies_in_the_folder_of_the_service() -> None:
-    """`store: auto` takes a folder of the gateway's name below XDG_STATE_HOME, which here is that of StateDirectory."""
+    """Expect `store: auto` to take the folder of the gateway's name below XDG_STATE_HOME, here that of StateDirectory."""
     service = section("Service")
     assert "XDG_STATE_HOME=/var/lib" in service["Environment"].split()
     assert service["StateDirectory"] == "responses-proxy"

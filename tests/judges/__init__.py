@@ -18,7 +18,7 @@ __all__ = ["DOCUMENT", "judge_stream", "openapi_errors", "sdk_errors"]
 
 
 def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:
-    """Every complaint about the body of a stream, each with the index and the type of its event; empty for a good one."""
+    """Return all complaints about the body of a stream, each with the index and the type of its event; none for a good one."""
     events = [_decode(frame.data) for frame in frames(data) if frame.data != "[DONE]"]
     complaints = [
         (broken.event, f"{broken.rule}: {broken.detail}")

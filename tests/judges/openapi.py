@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 _FILE = Path(__file__).parents[2] / ".." / "shared" / "openresponses" / "openapi.json"
 
-#: OpenAI's name -> the document's
+# OpenAI's name -> the document's
 _EVENT_NAMES = {
     "response.reasoning_text.delta": "response.reasoning.delta",
     "response.reasoning_text.done": "response.reasoning.done",
@@ -31,12 +31,12 @@ def _mended(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-#: The document; None where the shared folder is absent.
+# The document; None where the shared folder is absent.
 DOCUMENT: dict[str, Any] | None = _mended(json.loads(_FILE.read_bytes())) if _FILE.exists() else None
 
 
 def openapi_errors(event: dict[str, Any]) -> list[str]:
-    """What the document has against an event, or against a response object (`object: "response"`).
+    """Return how an event or a response object (`object: "response"`) violates the document.
 
     Empty also for what the document does not know: events and items of OpenAI's own (custom tools, hosted tools), the flat
     `error` event. Empty always where there is no document.
@@ -55,7 +55,7 @@ def openapi_errors(event: dict[str, Any]) -> list[str]:
 
 
 def _within_document(event: dict[str, Any]) -> dict[str, Any]:
-    """The event as far as the document speaks of it."""
+    """Return the event without what the document does not know."""
     kind = event.get("type")
     if kind is None and event.get("object") == "response":
         return _known_response(event)
@@ -103,7 +103,7 @@ def _item_types() -> frozenset[str]:
 
 @cache
 def _validators() -> dict[str, Draft202012Validator]:
-    """By event type; under `response` the one for a response object."""
+    """Return the validators by event type; under `response` the one for a response object."""
     assert DOCUMENT is not None
     schemas = DOCUMENT["components"]["schemas"]
     names = {
@@ -117,7 +117,7 @@ def _validators() -> dict[str, Draft202012Validator]:
 
 
 def _causes(error: ValidationError) -> Iterator[ValidationError]:
-    """The errors behind "not valid under any of": those of the member that has the right `type`."""
+    """Return the errors behind "not valid under any of": those of the member that has the right `type`."""
     if not error.context:
         yield error
         return
@@ -133,5 +133,5 @@ def _causes(error: ValidationError) -> Iterator[ValidationError]:
 
 
 def _is_type_error(error: ValidationError) -> bool:
-    """A member of a union that is out of the question: another `type` of object, or another JSON type."""
+    """Tell whether a member of a union is out of the question: another `type` of object, or another JSON type."""
     return list(error.relative_path) == ["type"] or (error.validator == "type" and not error.relative_path)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, ValidationError
 
-#: The specification's name -> the SDK's
+# The specification's name -> the SDK's
 _EVENT_NAMES = {
     "response.reasoning.delta": "response.reasoning_text.delta",
     "response.reasoning.done": "response.reasoning_text.done",
@@ -16,7 +16,7 @@ _EVENT_NAMES = {
 
 
 def sdk_errors(event: dict[str, Any]) -> list[str]:
-    """What the SDK's model has against an event, or against a response object (`object: "response"`). No coercion."""
+    """Return how an event or a response object (`object: "response"`) violates the SDK's model, without coercion."""
     kind = str(event.get("type", event.get("object")))
     kind = _EVENT_NAMES.get(kind, kind)
     model = _models().get(kind)
@@ -31,14 +31,14 @@ def sdk_errors(event: dict[str, Any]) -> list[str]:
 
 @cache
 def _models() -> dict[str, type[BaseModel]]:
-    """By event type; under `response` the model of a response object."""
+    """Return the models by event type; under `response` the model of a response object."""
     union = get_args(ResponseStreamEvent)[0]
     models = {get_args(model.model_fields["type"].annotation)[0]: model for model in get_args(union)}
     return {**models, "response": Response}
 
 
 def _causes(failure: ValidationError) -> list[str]:
-    """The errors without those of union members that have another `type`."""
+    """Return the errors without those of union members that have another `type`."""
     errors = failure.errors(include_url=False, include_input=False)
     others = {
         error["loc"][:-1]

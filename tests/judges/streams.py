@@ -8,7 +8,7 @@ from typing import Any
 Event = dict[str, Any]
 Item = dict[str, Any]
 
-#: The fields that every response must have.
+# The fields that every response must have.
 RESPONSE: dict[str, Any] = {
     "id": "resp_1", "object": "response", "created_at": 1700000000, "completed_at": None, "status": "in_progress",
     "incomplete_details": None, "model": "m", "previous_response_id": None, "instructions": None, "output": [],
@@ -54,7 +54,8 @@ class Script:
     def reasoning(self, *pieces: str, summary: bool = False, name: str = "reasoning_text", status: str = "completed") -> Script:
         text = "".join(pieces)
         item_id, place = self._add("rs", {"type": "reasoning", "summary": [], "content": []})
-        content, short = {**place, "content_index": 0}, {**place, "summary_index": 0}
+        content = {**place, "content_index": 0}
+        short = {**place, "summary_index": 0}
         self.say("content_part.added", **content, part={"type": "reasoning_text", "text": ""})
         if summary:
             self.say("reasoning_summary_part.added", **short, part={"type": "summary_text", "text": ""})
@@ -73,7 +74,7 @@ class Script:
         return self._finish(final)
 
     def message(self, *pieces: str, status: str = "completed", parts: int = 1) -> Script:
-        """A message of text; with several parts the same text stands in each."""
+        """Return the events of a message of text; with several parts each has the same text."""
         text = "".join(pieces)
         item_id, place = self._add("msg", {"type": "message", "role": "assistant", "content": []})
         part = {"type": "output_text", "annotations": [], "logprobs": []}
@@ -101,10 +102,14 @@ class Script:
         return self._finish(final)
 
     def call(self, *pieces: str, custom: bool = False, status: str = "completed", cut: bool = False) -> Script:
-        """A call with its arguments (custom: its input); `cut`: without its dones."""
-        kind, field, family = ("function_call", "arguments", "function_call_arguments")
+        """Return the events of a call with its arguments (custom: its input); `cut`: without its done events."""
+        kind = "function_call"
+        field = "arguments"
+        family = "function_call_arguments"
         if custom:
-            kind, field, family = ("custom_tool_call", "input", "custom_tool_call_input")
+            kind = "custom_tool_call"
+            field = "input"
+            family = "custom_tool_call_input"
         call_id = f"call_{len(self.output)}"
         head = {"type": kind, "call_id": call_id, "name": "weather"}
         item_id, place = self._add("fc", {**head, field: ""})
@@ -116,7 +121,7 @@ class Script:
         return self._finish({**head, "id": item_id, field: "".join(pieces), "status": status})
 
     def item(self, kind: str, **fields: Any) -> Script:
-        """An item without text of its own, added and done at once."""
+        """Return the events of an item without text of its own, added and done at once."""
         self._add("x", {"type": kind, **fields})
         return self._finish({"type": kind, **fields, "id": f"x_{len(self.output)}", "status": "completed"})
 
@@ -138,23 +143,23 @@ class Script:
 
 
 def good() -> list[Event]:
-    """One of each kind of item that a chat model makes, and a keep-alive in the middle."""
+    """Return a stream with one of each kind of item that a chat model makes, and a keep-alive in the middle."""
     script = Script().open().reasoning("think", " hard", summary=True).message("Hel", "lo")
     script.snapshot("in_progress")
     return script.call('{"city":', '"Paris"}').call("*** Begin", " Patch", custom=True).end()
 
 
 def encode(events: list[Event], *, done: bool = True) -> bytes:
-    """The body: `event:` equal to the type, one `data:` line, and `data: [DONE]`."""
+    """Return the body: `event:` equal to the type, one `data:` line, and `data: [DONE]`."""
     body = "".join(f"event: {event.get('type')}\ndata: {json.dumps(event)}\n\n" for event in events)
     return (body + "data: [DONE]\n\n" * done).encode()
 
 
 def renumber(events: list[Event]) -> list[Event]:
-    """The same events with sequence numbers from 0."""
+    """Return the same events with sequence numbers from 0."""
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
 def find(events: list[Event], kind: str, nth: int = 0) -> int:
-    """The position of the nth event of a type (without `response.`)."""
+    """Return the position of the nth event of a type (without `response.`)."""
     return [n for n, event in enumerate(events) if event["type"] == f"response.{kind}"][nth]

@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
-from tests.server.harness import Served, gateway
+from tests.server.running_gateway import Served, gateway
+from tests.waiting import PATIENCE
 
 Change = Callable[[dict[str, Any]], web.Response | None]
 
@@ -59,7 +60,7 @@ async def adapted(backend: SimulatedBackend, **settings: Any) -> AsyncIterator[S
 async def examined(served: Served) -> None:
     served.parts.autoconfiguration.begin()
     assert served.parts.autoconfiguration.task is not None
-    await asyncio.wait_for(asyncio.shield(served.parts.autoconfiguration.task), 30)
+    await asyncio.wait_for(asyncio.shield(served.parts.autoconfiguration.task), PATIENCE)
 
 
 def settings_of(lines: list[str]) -> dict[str, str]:

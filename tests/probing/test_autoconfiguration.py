@@ -17,7 +17,7 @@ from proxy.probing.recommend import recommended_settings, settings_to_apply
 from proxy.settings import Settings
 from proxy.simulator import PERSONALITIES, serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
-from tests.server.harness import gateway, post, run, until
+from tests.server.running_gateway import gateway, post, run, until
 
 WEATHER: Any = {
     "type": "function",

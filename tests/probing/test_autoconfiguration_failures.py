@@ -13,9 +13,10 @@ from aiohttp import web
 from proxy.probing import autoconfiguration
 from proxy.simulator import serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
-from tests.server.backends import Connection, backend
-from tests.server.harness import ask, gateway, post, run, until
-from tests.server.test_server_shutdown import program
+from tests.server.process.test_shutdown import program
+from tests.server.running_gateway import ask, gateway, post, run, until
+from tests.server.scripted_backend import Connection, backend
+from tests.waiting import PATIENCE
 
 
 def test_a_server_that_starts_later_is_waited_for_while_the_gateway_serves(
@@ -150,7 +151,7 @@ def test_serve_listens_at_once_and_logs_what_it_found() -> None:
             assert running.process.stderr is not None
             said = ""
             while "examined" not in said:
-                said += (await asyncio.wait_for(running.process.stderr.readline(), 30)).decode()
+                said += (await asyncio.wait_for(running.process.stderr.readline(), PATIENCE)).decode()
             assert "adapted to the backend setting=reasoning_field value=reasoning_content model=simulator" in said
 
     run(test())
@@ -163,7 +164,7 @@ def test_a_model_cannot_write_to_the_operators_terminal() -> None:
             assert running.process.stderr is not None
             said = b""
             while b"examined" not in said:
-                said += await asyncio.wait_for(running.process.stderr.readline(), 30)
+                said += await asyncio.wait_for(running.process.stderr.readline(), PATIENCE)
             assert b"\x1b" not in said
             assert rb'model="\u001b[31mred"' in said
 

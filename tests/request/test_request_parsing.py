@@ -170,8 +170,8 @@ def test_a_small_request_is_cheap() -> None:
     body = b'{"model": "m", "input": "hi", "stream": true}'
     best = math.inf
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(200):
             parse_request(body)
-        best = min(best, (time.perf_counter() - start) / 200)
+        best = min(best, (time.thread_time() - start) / 200)
     assert best < 100e-6

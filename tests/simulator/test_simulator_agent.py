@@ -14,6 +14,7 @@ import pytest
 from proxy.simulator.agent import agent, patch
 from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.script import CallTool, Say, Script, Think
+from tests.waiting import PATIENCE
 
 EXEC = ("exec_command", {"cmd": {"type": "string"}})
 PATCH = ("apply_patch", {"input": {"type": "string"}})
@@ -35,7 +36,7 @@ def only_call(script: Script) -> tuple[str, dict[str, Any]]:
 
 def run_bash(command: list[str] | str, folder: Path) -> str:
     argv = command if isinstance(command, list) else ["bash", "-c", command]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, timeout=10).stdout
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
 @pytest.mark.parametrize("tool", [BASH, ARGV], ids=["text", "argv"])

@@ -14,6 +14,7 @@ from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.simulator.faults import Faults, parse_faults
 from proxy.simulator.playback import Player
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
@@ -176,7 +177,7 @@ def test_a_client_that_leaves_frees_the_gpu(stream: bool) -> None:
         async with serving(create_app(SimulatorOptions(tokens_per_second=20))) as url, aiohttp.ClientSession() as session:
             body = {"model": "sim-long", "messages": [{"role": "user", "content": "go"}], "stream": stream}
             request = asyncio.create_task(_read_slowly(session, f"{url}/v1/chat/completions", body))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 while not (await _metrics(session, url))["vllm:num_requests_running"]:
                     pass
                 request.cancel()

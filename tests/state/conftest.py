@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.state import Database, Sqlite, Store
-from tests.state.servers import PostgresServer, RedisServer, postgres_running, redis_running
+from tests.state.database_servers import PostgresServer, RedisServer, postgres_running, redis_running
 
 
 class Clock:

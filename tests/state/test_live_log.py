@@ -16,8 +16,8 @@ from proxy.settings import Settings
 from proxy.simulator import COUNTERS, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
-from tests.server.harness import Served, ask, assert_error, events_of, gateway, post, run, until
-from tests.state.servers import RedisServer
+from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
+from tests.state.database_servers import RedisServer
 
 SLOW = "tokens: 120 tps: 60"
 ENDLESS = "scenario: long tokens: 5000 tps: 100"

@@ -13,10 +13,11 @@ import pytest
 
 from proxy.simulator import create_app, serving
 from proxy.state import Sqlite
-from tests.server.harness import Served, ask, assert_error, gateway, post, run
-from tests.server.test_server_websocket import connect
-from tests.state.servers import PostgresServer
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
+from tests.state.database_servers import PostgresServer
 from tests.state.test_live_log import assert_whole, ended, start, stream, written
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("quiet_store")
 
@@ -81,7 +82,7 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
             await asyncio.to_thread(own_postgres.stop)
             assert served.parts.background is not None
             (run_,) = served.parts.background.runs.values()
-            await asyncio.wait_for(run_._ending.wait(), 5)
+            await asyncio.wait_for(run_._ending.wait(), PATIENCE)
             await asyncio.to_thread(own_postgres.start)
             response = await ended(served, running)
             assert response["status"] == "completed"
@@ -148,7 +149,7 @@ def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: p
                 await written(served, name, 5)
                 other = sqlite3.connect(path, isolation_level=None)
                 other.execute("BEGIN EXCLUSIVE")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(PATIENCE):
                     await served.parts.in_flight.drain(asyncio.Event(), 0.05)
             other.close()
             async with gateway(url, store=str(path)) as served:

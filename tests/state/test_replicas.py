@@ -9,8 +9,8 @@ import pytest
 
 from proxy.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
-from tests.server.harness import Served, ask, gateway, post, run, until
-from tests.server.test_server_shutdown import program
+from tests.server.process.test_shutdown import program
+from tests.server.running_gateway import Served, ask, gateway, post, run, until
 from tests.state.test_live_log import written
 
 ENDLESS = "scenario: long tokens: 5000 tps: 100"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.stream.options import CODEX
-from tests.stream.play import Play, arguments, call, chunk, event, finish, play, text, think, tool
+from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, text, think, tool
 
 
 def call_ids(played: Play) -> list[str]:

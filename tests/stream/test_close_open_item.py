@@ -14,7 +14,7 @@ from proxy.stream.close_open_item import close_open_item
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.judges import judge_stream
-from tests.stream.play import DONE, arguments, call, chunk, events_of, new_translator, refuse, text, think
+from tests.stream.stream_player import DONE, arguments, call, chunk, events_of, new_translator, refuse, text, think
 from tests.stream.test_stream_properties import Delta, chunks, quick, scripts
 
 

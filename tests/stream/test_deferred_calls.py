@@ -11,7 +11,7 @@ from proxy.stream.options import CODEX
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar
-from tests.stream.play import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage
+from tests.stream.stream_player import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage
 
 GRAMMARS = {"patch": Grammar("regex", "[a-z]+")}
 BROKEN = server_error("The connection to the backend broke in the middle of the answer.")

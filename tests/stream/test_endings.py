@@ -13,7 +13,7 @@ from proxy.stream.lifecycle import Lifecycle, Row, Transition
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.sse import SSEDecoder
-from tests.stream.play import (
+from tests.stream.stream_player import (
     DONE,
     NOW,
     Play,

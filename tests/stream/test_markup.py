@@ -13,7 +13,7 @@ from proxy.stream.markup import Markup
 from proxy.stream.options import CODEX
 from proxy.wire.deltas import Delta, FinishReason
 from proxy.wire.errors import server_error
-from tests.stream.play import Play, arguments, call, chunk, finish, play, refuse, text, think, usage
+from tests.stream.stream_player import Play, arguments, call, chunk, finish, play, refuse, text, think, usage
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 SCHEMAS: dict[str, dict[str, Any]] = {"weather": CITY, "clock": {"type": "object", "properties": {}}}

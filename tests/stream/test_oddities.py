@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.stream.play import DONE, Play, call, event, finish, judged, new_translator, play, text, think, usage
+from tests.stream.stream_player import DONE, Play, call, event, finish, judged, new_translator, play, text, think, usage
 
 ANSWER = [think("hm"), text("Hi"), call(0, "a", "clock", "{}"), text("end"), finish()]
 

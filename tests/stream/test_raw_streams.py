@@ -18,7 +18,7 @@ import pytest
 from proxy import parsers as formats
 from proxy.stream.markup import Markup
 from proxy.stream.options import CODEX
-from tests.stream.play import Play, Said, play, substance, translate
+from tests.stream.stream_player import Play, Said, play, substance, translate
 from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"

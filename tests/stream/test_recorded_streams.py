@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from proxy.stream.options import CODEX
-from tests.stream.play import Play, Said, play, substance, translate
+from tests.stream.stream_player import Play, Said, play, substance, translate
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
 pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxy.conformance.checker import check_stream
 from proxy.stream.options import CODEX, STANDARD
 from proxy.wire.errors import server_error
-from tests.stream.play import (
+from tests.stream.stream_player import (
     DONE,
     Said,
     chunk,

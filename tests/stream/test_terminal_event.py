@@ -12,7 +12,7 @@ from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar
-from tests.stream.play import DONE, ECHO, NOW, call, chunk, events_of, finish, new_translator, options, text, think
+from tests.stream.stream_player import DONE, ECHO, NOW, call, chunk, events_of, finish, new_translator, options, text, think
 
 LOST = server_error("The connection broke.")
 

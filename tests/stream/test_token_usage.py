@@ -9,7 +9,7 @@ import pytest
 
 from proxy.stream.tokens.usage import TokenCounter
 from proxy.wire.deltas import Usage
-from tests.stream.play import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
+from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 
 
 class Words:

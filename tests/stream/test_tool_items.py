@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.stream.options import CODEX
 from proxy.wire.json_text import CustomInput, JsonScanner, StringDecoder
-from tests.stream.play import Play, arguments, call, finish, play, text
+from tests.stream.stream_player import Play, arguments, call, finish, play, text
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-print(\"old\")\n+print('\u00e9 \U0001f600 \\ / \t')\n*** End Patch\n"
 

@@ -14,7 +14,7 @@ from proxy.request import ChatRequest, Policy, translate
 from proxy.simulator.schema import example
 from proxy.stream.options import CODEX
 from proxy.wire.requests import parse_request
-from tests.stream.play import ECHO, call, finish, play
+from tests.stream.stream_player import ECHO, call, finish, play
 
 Item = dict[str, Any]
 

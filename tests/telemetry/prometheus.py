@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.waiting import PATIENCE
+
 PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 Sample = tuple[dict[str, str], float]
@@ -45,7 +47,7 @@ class Prometheus:
         found = await self.query(expression)
         return found[0][1] if found else None
 
-    async def wait_for(self, expression: str, seconds: float = 30.0) -> None:
+    async def wait_for(self, expression: str, seconds: float = PATIENCE) -> None:
         """Wait until a query has an answer."""
         async with asyncio.timeout(seconds):
             while not await self.query(expression):  # noqa: ASYNC110  (another process: there is no event to wait for)
@@ -80,7 +82,7 @@ async def prometheus(folder: Path, targets: Sequence[str], rules: Sequence[Path]
 
 
 async def _ready(session: aiohttp.ClientSession, address: str, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while process.returncode is None:
             try:
                 async with session.get(f"http://{address}/-/ready") as answer:

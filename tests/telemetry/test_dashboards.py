@@ -16,10 +16,11 @@ import pytest
 import yaml
 
 from proxy.telemetry.metrics import Metrics
-from tests.server.harness import run
-from tests.server.programs import program
+from tests.server.gateway_process import program
+from tests.server.running_gateway import run
 from tests.telemetry.prometheus import PROMETHEUS, PROMTOOL, Prometheus, prometheus
 from tests.telemetry.traffic import REQUESTS, busy_gateway, send_everything, send_requests
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
@@ -174,7 +175,7 @@ async def empty_rules(server: Prometheus) -> list[str]:
 
 async def eventually(missing: Callable[[], Awaitable[list[str]]]) -> None:
     """Wait until nothing is missing any more."""
-    deadline = asyncio.get_running_loop().time() + 30
+    deadline = asyncio.get_running_loop().time() + PATIENCE
     while found := await missing():
         assert asyncio.get_running_loop().time() < deadline, found
         await asyncio.sleep(0.1)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proxy.telemetry import logs
-from tests.server.backends import HEAD, Connection, backend, chat_stream, refusing, streaming, text_stream
-from tests.server.harness import RawClient, gateway, post, run, until
+from tests.server.running_gateway import RawClient, gateway, post, run, until
+from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming, text_stream
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 Line = dict[str, Any]

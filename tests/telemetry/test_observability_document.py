@@ -16,7 +16,7 @@ import pytest
 
 from proxy.settings.keys import hash_of
 from proxy.telemetry import logs
-from tests.server.harness import post, run, simulated
+from tests.server.running_gateway import post, run, simulated
 from tests.telemetry.traffic import busy_gateway, send_everything
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.telemetry.trace_context import trace_headers
-from tests.server.backends import Backend, backend, streaming, text_stream
-from tests.server.harness import gateway, post, run
+from tests.server.running_gateway import gateway, post, run
+from tests.server.scripted_backend import Backend, backend, streaming, text_stream
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

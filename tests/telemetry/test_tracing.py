@@ -16,8 +16,9 @@ import pytest
 
 from proxy.settings import SettingsError
 from proxy.settings.load import load
-from tests.server.backends import Backend, Connection, backend, chat_stream, refusing, streaming
-from tests.server.harness import RawClient, ask, gateway, post, run, until
+from tests.server.running_gateway import RawClient, ask, gateway, post, run, until
+from tests.server.scripted_backend import Backend, Connection, backend, chat_stream, refusing, streaming
+from tests.waiting import PATIENCE
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra `otel` is not installed")
 
@@ -246,7 +247,7 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
         "sys.exit(main(['serve', '--backend', 'http://127.0.0.1:9', '--port', '0', '--store', 'none',"
         " '--otel-endpoint', 'http://127.0.0.1:9']))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
     assert "pip install 'responses-proxy[otel]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -254,4 +255,4 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
 
 def test_nothing_of_opentelemetry_is_imported_for_those_who_do_not_want_it() -> None:
     script = "import sys, proxy.server; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=PATIENCE).returncode == 0

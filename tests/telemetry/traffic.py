@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.server.harness import RawClient, Served, post, simulated, until
-from tests.server.programs import Program
+from tests.server.gateway_process import Program
+from tests.server.running_gateway import RawClient, Served, post, simulated, until
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SEAL = {"type": "custom", "name": "seal", "format": {"type": "grammar", "syntax": "regex", "definition": ".*"}}

@@ -9,7 +9,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from proxy.backend.transport import aiohttp_internals as client_internals
 from proxy.server.http import aiohttp_internals as server_internals
-from tests.server.harness import RawClient, post, run, simulated
+from tests.server.running_gateway import RawClient, post, run, simulated
 
 
 def test_this_version_has_all_of_them() -> None:

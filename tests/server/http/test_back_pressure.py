@@ -6,8 +6,20 @@ import asyncio
 
 import pytest
 
-from tests.server.backends import HEAD, Backend, Connection, backend, chunk, chunked, text_stream
-from tests.server.harness import LOOPS, QUESTION, RawClient, Served, body_of, final_of, gateway, post, run, simulated, until
+from tests.server.running_gateway import (
+    LOOPS,
+    QUESTION,
+    RawClient,
+    Served,
+    body_of,
+    final_of,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
+from tests.server.scripted_backend import HEAD, Backend, Connection, backend, chunk, chunked, text_stream
 
 SMALL = 4096
 # Bytes that may wait between the backend and a client that does not read, in the buffers of the kernel and the gateway.
@@ -28,7 +40,7 @@ def buffered(served: Served) -> int:
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"], ids=["pushed", "read"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
-    pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(4000)))
+    pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(2500)))
 
     async def play(connection: Connection) -> None:
         connection.write(head)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.server.harness import RawClient, run
-from tests.server.programs import program
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, run
 
 POST = b"POST /v1/responses HTTP/1.1\r\nHost: a\r\n"
 # Request -> status and code.

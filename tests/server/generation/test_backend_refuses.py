@@ -1,0 +1,320 @@
+"""A backend that refuses, or that cannot be reached: what the client is told, in an HTTP error or in the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from proxy.simulator import SimulatorOptions
+from tests.server.running_gateway import LOOPS, Answer, assert_error, gateway, post, run, simulated, until
+from tests.server.scripted_backend import (
+    HEAD,
+    SECRET_HEADERS,
+    SECRETS,
+    TRACEBACK,
+    Connection,
+    Play,
+    answering,
+    backend,
+    refusing,
+    text_stream,
+)
+
+OVERFLOW = "context_length_exceeded"
+
+
+def say_nothing_secret(answer: Answer) -> None:
+    seen = answer.body + repr(answer.headers).encode()
+    assert [secret for secret in SECRETS if secret in seen] == []
+    assert not {"openai-model", "set-cookie", "x-secret", "x-models-etag"} & set(answer.headers)
+
+
+async def refusal_of(play: Play, **settings: Any) -> list[Answer]:
+    """Return the answers of a gateway in front of such a backend: to a streamed request, and to one that is not."""
+    async with backend(play) as behind, gateway(behind.url, **settings) as served:
+        answers = [await post(served), await post(served, stream=False)]
+    for answer in answers:
+        say_nothing_secret(answer)
+    return answers
+
+
+# ---- no answer at all -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_refused_connection_is_a_502(loop: str) -> None:
+    async def test() -> None:
+        with socket.socket() as taken:  # bound, but nobody listens
+            taken.bind(("127.0.0.1", 0))
+            async with gateway(f"http://127.0.0.1:{taken.getsockname()[1]}") as served:
+                for stream in (True, False):
+                    assert "cannot be reached" in assert_error(await post(served, stream=stream), 502, "server_error")
+
+    run(test(), loop)
+
+
+def test_a_name_that_does_not_resolve_is_a_502() -> None:
+    async def test() -> None:
+        async with gateway("http://backend.invalid") as served:
+            assert "cannot be reached" in assert_error(await post(served), 502, "server_error")
+
+    run(test())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("way", ["close", "reset"])
+def test_a_connection_that_ends_before_the_status_is_a_502(loop: str, way: str) -> None:
+    async def play(connection: Connection) -> None:
+        getattr(connection, way)()
+
+    async def test() -> None:
+        for answer in await refusal_of(play):
+            assert "without an answer" in assert_error(answer, 502, "server_error")
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Enco",
+        b"hello, this is no HTTP\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x-filler: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"".join(b"x-filler-%d: a\r\n" % number for number in range(10_000)) + b"\r\n",
+    ],
+    ids=["cut", "no HTTP", "a huge header", "too many headers"],
+)
+def test_a_head_that_is_none_is_a_502(head: bytes) -> None:
+    async def test() -> None:
+        for answer in await refusal_of(answering(head)):
+            assert_error(answer, 502, "server_error")
+
+    run(test())
+
+
+def test_headers_without_end_do_not_fill_the_memory() -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 200 OK\r\n")
+        while not connection.lost.done():
+            connection.write(b"x-filler: " + b"a" * 4000 + b"\r\n")
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+            assert_error(await post(served), 502, "server_error")
+            await until(behind.connections[0].lost.done)
+
+    run(test())
+
+
+# ---- refused with a status --------------------------------------------------------------------------------------------
+
+STATUSES = [
+    (400, 400, "invalid_prompt"),
+    (401, 401, "invalid_api_key"),
+    (403, 403, "permission_denied"),
+    (422, 400, "invalid_prompt"),
+    (429, 429, "rate_limit_exceeded"),
+    (500, 502, "server_error"),
+    (502, 502, "server_error"),
+    (503, 503, "server_error"),
+    (504, 504, "server_error"),
+]
+
+
+@pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
+def test_statuses_in_the_wording_of_each_server(make: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            for sent, status, code in STATUSES:
+                for stream in (True, False):
+                    answer = await post(served, model=f"sim-{make}+status={sent}", stream=stream)
+                    assert_error(answer, status, code)
+
+    run(test())
+
+
+def test_an_unknown_model_is_a_404_and_a_wrong_url_is_not() -> None:
+    async def test() -> None:
+        async with simulated(SimulatorOptions(strict_models=True)) as served:
+            message = assert_error(await post(served, model="nope"), 404, "model_not_found")
+            assert "nope" in message
+        for answer in await refusal_of(refusing(404, b'{"detail":"Not Found"}')):
+            assert "--backend" in assert_error(answer, 400, "invalid_prompt")
+
+    run(test())
+
+
+@pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
+def test_every_wording_of_a_context_overflow(make: str) -> None:
+    """Answer 400 with this code, which makes a client compact its history instead of trying again."""
+
+    async def test() -> None:
+        async with simulated() as served:
+            for stream in (True, False):
+                answer = await post(served, input=f"hi fault: overflow={make}", stream=stream)
+                assert "context" in assert_error(answer, 400, OVERFLOW)
+                assert answer.json["error"]["param"] == "input"
+
+    run(test())
+
+
+def in_a_minute() -> bytes:
+    """Return the date in a minute, as servers write it."""
+    return formatdate(time.time() + 60, usegmt=True).encode()
+
+
+def test_retry_after_is_passed_on() -> None:
+    async def test() -> None:
+        for status, body in [(429, b'{"error": "slow down"}'), (503, b"")]:
+            for answer in await refusal_of(refusing(status, body, headers=b"Retry-After: 17\r\n")):
+                assert_error(answer, status)
+                assert answer.headers["retry-after"] == "17"
+        for wait in (b"soon", b"\xc2\xb2", b"9" * 400, b"-3", b"nan"):
+            for answer in await refusal_of(refusing(429, b"", headers=b"Retry-After: %b\r\n" % wait)):
+                assert_error(answer, 429, "rate_limit_exceeded")
+                assert "retry-after" not in answer.headers
+        for date, least, most in ((in_a_minute(), 1, 60), (b"Wed, 21 Oct 2015 07:28:00 GMT", 0, 0), (b"1.5", 2, 2)):
+            for answer in await refusal_of(refusing(429, b"", headers=b"Retry-After: %b\r\n" % date)):
+                assert least <= int(answer.headers["retry-after"]) <= most
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", b"application/json"),
+        (b"<html><body><h1>502 Bad Gateway</h1></body></html>", b"text/html"),
+        (TRACEBACK.encode(), b"text/plain"),
+        (json.dumps({"error": {"message": "broken", "traceback": TRACEBACK}}).encode(), b"application/json"),
+        (b'{"error": {"message": 17, "code": 17, "type": null}}', b"application/json"),
+        (b'{"error": {"message": 17, "code": {}, "type": []}}', b"application/json"),
+        (b'{"error": null}', b"application/json"),
+        (b"[" * 100_000, b"application/json"),
+        (b"\xff\xfe\x00", b"application/json"),
+    ],
+    ids=["empty", "html", "traceback", "traceback in json", "numbers", "wrong types", "null", "nested", "no text"],
+)
+def test_error_bodies_of_any_kind(body: bytes, content_type: bytes) -> None:
+    async def test() -> None:
+        for sent, status in [(500, 502), (503, 503), (400, 400), (429, 429)]:
+            for answer in await refusal_of(refusing(sent, body, content_type)):
+                assert_error(answer, status)
+                assert b"<html>" not in answer.body
+
+    run(test())
+
+
+def test_an_error_body_without_end_is_not_read_to_it() -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 500 No\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not connection.lost.done():
+            connection.send(b"x" * 10_000)
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        for answer in await refusal_of(play):
+            assert_error(answer, 502, "server_error")
+            assert len(answer.body) < 1000
+
+    run(test())
+
+
+def test_an_error_whose_body_breaks_off_keeps_its_status() -> None:
+    head = b"HTTP/1.1 429 No\r\nContent-Type: application/json\r\nContent-Length: 1000\r\nRetry-After: 3\r\n\r\n{"
+
+    async def test() -> None:
+        for answer in await refusal_of(answering(head)):
+            assert_error(answer, 429, "rate_limit_exceeded")
+            assert answer.headers["retry-after"] == "3"
+
+    run(test())
+
+
+def test_an_error_whose_body_never_comes_ends_at_the_idle_limit() -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 500 No\r\nContent-Type: text/plain\r\nContent-Length: 10\r\n\r\n")
+        await connection.lost
+
+    async def test() -> None:
+        for answer in await refusal_of(play, idle_timeout=0.1):
+            assert_error(answer, 504)
+
+    run(test())
+
+
+@pytest.mark.parametrize("status", [301, 307, 204, 101])
+def test_other_statuses_are_a_502(status: int) -> None:
+    async def test() -> None:
+        for answer in await refusal_of(refusing(status, b"", headers=b"Location: http://127.0.0.1:1/v1\r\n")):
+            assert_error(answer, 502)
+
+    run(test())
+
+
+# ---- too late for a status --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_slow_headers_show_life_and_then_the_answer(loop: str) -> None:
+    async def test() -> None:
+        async with simulated(header_grace=0.02, keepalive_comment=0.02, keepalive_event=0.04) as served:
+            answer = await post(served, input="scenario: plain fault: slow-headers=0.2")
+            assert answer.final["status"] == "completed"
+            kinds = [event["type"] for event in answer.events]
+            assert kinds[:4] == ["response.created", *["response.in_progress"] * 3]
+            assert answer.events[3]["response"]["output"] == []
+            assert b"\n:" in answer.body or answer.body.startswith(b":")
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize(
+    ("play", "code"),
+    [
+        (refusing(429, b'{"error": "slow down"}'), "rate_limit_exceeded"),
+        (refusing(400, b'{"error": {"message": "This model\'s maximum context length is 5"}}'), OVERFLOW),
+        (refusing(400, b'{"error": {"message": "no"}}'), "invalid_prompt"),
+        (refusing(401, b""), "server_error"),
+        (refusing(404, b""), "invalid_prompt"),
+        (refusing(500, TRACEBACK.encode(), b"text/plain"), "server_error"),
+        (answering(b""), "server_error"),
+    ],
+    ids=["429", "overflow", "400", "401", "404", "500", "nothing"],
+)
+def test_a_refusal_after_the_grace_time_fails_the_stream(play: Play, code: str) -> None:
+    async def late(connection: Connection) -> None:
+        await asyncio.sleep(0.05)
+        await play(connection)
+
+    async def test() -> None:
+        async with backend(late) as behind, gateway(behind.url, header_grace=0) as served:
+            answer = await post(served)
+            say_nothing_secret(answer)
+            assert answer.status == 200
+            assert (answer.final["status"], answer.final["error"]["code"]) == ("failed", code)
+            assert [event["type"] for event in answer.events] == [
+                "response.created", "response.in_progress", "response.failed",
+            ]  # fmt: skip
+
+    run(test())
+
+
+def test_a_good_answer_carries_no_header_of_the_backend() -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD[:-2] + SECRET_HEADERS + b"\r\n")
+        connection.send(*text_stream("fine"))
+        connection.end()
+
+    async def test() -> None:
+        for answer in await refusal_of(play):
+            assert answer.status == 200
+
+    run(test())

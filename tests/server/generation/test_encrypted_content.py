@@ -1,0 +1,189 @@
+"""Compaction and sealed reasoning: what the client keeps for us, it can neither read nor change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.server.generation.encrypted_content import Encryption
+from proxy.simulator import RECEIVED, create_app, serving
+from proxy.wire.errors import ApiError
+from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
+
+KEY = {"Authorization": "Bearer key-a"}
+OTHER = {"Authorization": "Bearer key-b"}
+TRIGGER = {"type": "compaction_trigger"}
+SEALED = ["reasoning.encrypted_content"]
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": text}
+
+
+async def compact(served: Served, headers: dict[str, str] | None = None, **body: Any) -> Answer:
+    asked = {"model": "simulator", "input": [user("remember the number 7")], **body}
+    return await ask(served, "POST", "/v1/responses/compact", json=asked, headers=headers)
+
+
+async def compaction(served: Served, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return a compaction item."""
+    answer = await compact(served, headers)
+    assert answer.status == 200, answer.body
+    item: dict[str, Any] = answer.json["output"][0]
+    return item
+
+
+def changed(sealed: str) -> str:
+    at = len(sealed) // 2
+    return sealed[:at] + ("A" if sealed[at] != "A" else "B") + sealed[at + 1 :]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_trigger_brings_exactly_one_compaction_item(stream: bool) -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served:
+            tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}]
+            answer = await post(served, input=[user("scenario: reasoning"), TRIGGER], stream=stream, tools=tools)
+            response = answer.final if stream else answer.json
+            (item,) = response["output"]
+            assert set(item) == {"type", "id", "encrypted_content"}
+            assert (response["status"], item["type"], response["usage"]["output_tokens"] > 0) == (
+                "completed",
+                "compaction",
+                True,
+            )
+            chat = backend[RECEIVED][-1]["body"]
+            assert "tools" not in chat
+            assert "summary" in chat["messages"][-1]["content"]
+            if stream:
+                kinds = [event["type"].removeprefix("response.") for event in answer.events]
+                assert kinds == ["created", "in_progress", "output_item.added", "output_item.done", "completed"]
+
+    run(test())
+
+
+def test_the_model_reads_the_summary_instead_of_the_history() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served:
+            answer = await compact(served, instructions="Be brief.")
+            assert (answer.json["object"], len(answer.json["output"])) == ("response.compaction", 1)
+            assert answer.json["usage"]["total_tokens"] > 0
+            await post(served, input=[*answer.json["output"], user("scenario: plain")])
+            first, second = backend[RECEIVED][-1]["body"]["messages"]
+            assert "replaced by this summary" in first["content"]
+            assert second["content"] == "scenario: plain"
+
+    run(test())
+
+
+def test_a_chain_goes_on_from_its_compaction() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url, store="memory") as served:
+            first = await post(served, input="remember the number 7")
+            second = await post(served, input=[TRIGGER], previous_response_id=first.final["id"])
+            assert [item["type"] for item in second.final["output"]] == ["compaction"]
+            await post(served, input="scenario: plain", previous_response_id=second.final["id"])
+            messages = backend[RECEIVED][-1]["body"]["messages"]
+            assert len(messages) == 2
+            assert "replaced by this summary" in messages[0]["content"]
+
+    run(test())
+
+
+def test_what_was_changed_or_belongs_to_another_is_refused() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            item = await compaction(served, KEY)
+            tampered = {**item, "encrypted_content": changed(item["encrypted_content"])}
+            refused = await post(served, input=[user("x"), tampered], headers=KEY)
+            assert_error(refused, 400, "invalid_encrypted_content")
+            assert refused.json["error"]["param"] == "input[1].encrypted_content"
+            assert_error(await post(served, input=[item, user("x")], headers=OTHER), 400, "invalid_encrypted_content")
+            assert (await post(served, input=[item, user("x")], headers=KEY)).status == 200
+            foreign = {**item, "encrypted_content": "gAAAA-of-another-server"}
+            passed = await post(served, input=[foreign, user("x")], headers=KEY)
+            assert "compaction" in passed.headers["x-responses-proxy-losses"]
+
+    run(test())
+
+
+def test_no_character_of_a_sealed_text_can_be_changed() -> None:
+    seal = Encryption(b"key")
+    for text in ("a", "ab", "abc", "abcd"):  # all lengths of the padding
+        sealed = seal.encrypt("reasoning", "", "m", text)
+        assert seal.decrypt("reasoning", "", sealed, "input") == ("m", text)
+        body = sealed.rstrip("=")
+        for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/":
+            tampered = body[:-1] + other + sealed[len(body) :]
+            if tampered != sealed:
+                with pytest.raises(ApiError):
+                    seal.decrypt("reasoning", "", tampered, "input")
+
+
+@pytest.mark.parametrize("kind", ["compaction", "reasoning"])
+def test_what_is_sealed_is_a_text(kind: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            refused = await post(served, input=[user("x"), {"type": kind, "summary": [], "encrypted_content": ["x"]}])
+            assert_error(refused, 400, "invalid_type")
+            assert refused.json["error"]["param"] == "input[1].encrypted_content"
+
+    run(test())
+
+
+def test_what_cannot_be_compacted() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            assert_error(await compact(served, model=None), 400, "missing_required_parameter")
+            assert_error(await compact(served, previous_response_id="resp_x"), 400, "previous_response_not_found")
+            assert_error(await compact(served, model="sim-plain+status=429"), 429)
+            assert_error(await compact(served, model="sim-plain+drop=text"), 502)
+            assert_error(await ask(served, "GET", "/v1/responses/compact"), 405)
+
+    run(test())
+
+
+def test_the_key_is_kept_with_the_store_or_given(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url:
+            for settings in ({"store": str(tmp_path / "x.sqlite3")}, {"seal_key": "a secret"}):
+                async with gateway(url, **settings) as served:
+                    item = await compaction(served)
+                async with gateway(url, **settings) as served:
+                    answer = await post(served, input=[item, user("x")])
+                    assert "compaction" not in answer.headers.get("x-responses-proxy-losses", "")
+                async with gateway(url) as served:
+                    answer = await post(served, input=[item, user("x")])
+                    assert "compaction" in answer.headers["x-responses-proxy-losses"]
+
+    run(test())
+
+
+def test_sealed_reasoning_goes_back_to_the_model_that_thought_it() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served:
+            answer = await post(served, input="scenario: reasoning", include=SEALED)
+            thought, said = answer.final["output"]
+            text = thought["content"][0]["text"]
+            assert thought["encrypted_content"]
+            assert text not in thought["encrypted_content"]
+            bare = {"type": "reasoning", "id": thought["id"], "summary": [], "encrypted_content": thought["encrypted_content"]}
+            again = [user("scenario: reasoning"), bare, said, user("scenario: plain")]
+            await post(served, input=again)
+            assert backend[RECEIVED][-1]["body"]["messages"][1]["reasoning"] == text
+            await post(served, input=again, model="sim-other")
+            assert "reasoning" not in backend[RECEIVED][-1]["body"]["messages"][1]
+            for changed_item in (bare, thought):
+                tampered = {**changed_item, "encrypted_content": changed(thought["encrypted_content"])}
+                assert_error(await post(served, input=[tampered, said, user("x")]), 400, "invalid_encrypted_content")
+            without = await post(served, input="scenario: reasoning")
+            assert "encrypted_content" not in json.dumps(without.final)
+
+    run(test())

@@ -1,0 +1,181 @@
+"""The program itself, stopped by a signal while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.server.running_gateway import RawClient, body_of, final_of, run, until
+from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Program:
+    """A running `serve`; has what `RawClient` wants to know."""
+
+    process: asyncio.subprocess.Process
+    port: int
+
+    async def exit(self, within: float = PATIENCE) -> tuple[int, str]:
+        """Exit code, and what it still had to say."""
+        _, said = await asyncio.wait_for(self.process.communicate(), within)
+        assert self.process.returncode is not None
+        return self.process.returncode, said.decode()
+
+
+@asynccontextmanager
+async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_PROXY")}
+    backend = [] if backend_url is None else ["--backend", backend_url]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",
+        "-m", "proxy", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
+        cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        line = (await asyncio.wait_for(process.stderr.readline(), PATIENCE)).decode()
+        found = re.search(r"listening url=http://127\.0\.0\.1:(\d+)", line)
+        assert found, line
+        yield Program(process, int(found[1]))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+class Stream:
+    """A backend whose stream goes on when it is let."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(*chat_stream()[: PHASES["text"]])
+        await until(lambda: self.go_on.is_set() or connection.lost.done())
+        connection.send(*chat_stream()[PHASES["text"] :])
+        connection.end()
+
+
+async def streaming(running: Program) -> RawClient:
+    """A client whose stream has reached the text."""
+    client = await RawClient.connect(running)
+    await client.post()
+    await client.read_until(b"from here.")
+    return client
+
+
+async def ended(client: RawClient) -> str:
+    """How its stream ended."""
+    await client.read_all()
+    client.close()
+    return str(final_of(body_of(client.received))["status"])
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-uvloop",)], ids=["uvloop", "asyncio"])
+def test_streams_may_finish(flags: tuple[str, ...]) -> None:
+    async def test() -> None:
+        stream = Stream()
+        async with backend(stream) as behind, program(behind.url, *flags) as running:
+            client, other = await streaming(running), await RawClient.connect(running)
+            probe = await RawClient.connect(running)
+            for connected in (other, probe):
+                await connected.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                await connected.read_until(b'"ok"')
+            running.process.send_signal(signal.SIGTERM)
+            await refused(running)
+            await probe.send(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            await probe.read_all()
+            assert b"HTTP/1.1 503" in probe.received
+            assert b"draining" in probe.received
+            probe.close()
+            await other.post()
+            await other.read_all()
+            assert b"shutting down" in other.received
+            stream.go_on.set()
+            assert await ended(client) == "completed"
+            other.close()
+            code, said = await running.exit()
+            assert code == 0
+            assert "draining in_flight=1" in said
+            assert " stopped" in said
+            assert "Traceback" not in said
+
+    run(test())
+
+
+async def refused(running: Program) -> None:
+    """Wait until no new connection is taken."""
+    for _ in range(1000):
+        try:
+            (await RawClient.connect(running)).close()
+        except ConnectionRefusedError:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("still taking connections")
+
+
+def test_what_does_not_finish_in_time_fails() -> None:
+    async def test() -> None:
+        async with backend(Stream()) as behind, program(behind.url, "--drain-timeout", "0.1") as running:
+            client = await streaming(running)
+            running.process.send_signal(signal.SIGTERM)
+            assert await ended(client) == "failed"
+            assert b"shutting down" in client.received
+            assert await asyncio.wait_for(behind.connections[0].lost, PATIENCE)
+            assert (await running.exit())[0] == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
+    async def test() -> None:
+        async with backend(Stream()) as behind, program(behind.url, "--drain-timeout", "600") as running:
+            client = await streaming(running)
+            running.process.send_signal(number)
+            await refused(running)
+            running.process.send_signal(number)
+            assert await ended(client) == "failed"
+            assert (await running.exit())[0] == 0
+
+    run(test())
+
+
+def test_an_idle_program_ends_at_once() -> None:
+    async def test() -> None:
+        async with backend(Stream()) as behind, program(behind.url, "--log-format", "text") as running:
+            running.process.send_signal(signal.SIGUSR2)  # for several workers: it harms nobody
+            running.process.send_signal(signal.SIGTERM)
+            code, said = await running.exit()
+            assert code == 0
+            assert "a rolling restart needs several workers" in said
+            assert "draining in_flight=0" in said
+
+    run(test())
+
+
+def test_a_client_that_does_not_read_does_not_hold_it_up() -> None:
+    async def test() -> None:
+        async with backend(Stream()) as behind, program(behind.url, "--drain-timeout", "0.1") as running:
+            client = await RawClient.connect(running, receive_buffer=4096)
+            await client.post(instructions="x" * 3_000_000)
+            await until(lambda: behind.requests)
+            running.process.send_signal(signal.SIGTERM)
+            assert (await running.exit(12))[0] == 0
+            client.close()
+
+    run(test())

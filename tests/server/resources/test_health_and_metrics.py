@@ -1,0 +1,306 @@
+"""What operators see: health, readiness, metrics and logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.server.generation.in_flight import State
+from proxy.simulator import create_app, serving
+from proxy.telemetry import logs
+from tests.server.running_gateway import RawClient, Served, ask, gateway, post, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming
+
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+PREFIX = "responses_proxy_"
+
+
+async def scraped(served: Served) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Sample name without prefix -> labels -> value."""
+    text = (await ask(served, "GET", "/metrics")).body.decode()
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name.removeprefix(PREFIX), {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+# ---- health -----------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_ours_and_ready_is_the_backends() -> None:
+    async def test() -> None:
+        async with gateway("http://127.0.0.1:9") as served:
+            assert (await ask(served, "GET", "/health")).json == {"status": "ok"}
+            answer = await ask(served, "GET", "/ready")
+            assert (answer.status, answer.json["status"]) == (503, "backend unreachable")
+        async with serving(create_app()) as url, gateway(url) as served:
+            assert (await ask(served, "GET", "/ready")).json == {"status": "ok"}
+        async with backend(refusing(500, b"")) as behind, gateway(behind.url) as served:
+            assert (await ask(served, "GET", "/ready")).status == 503
+        async with backend(refusing(401, b"")) as behind, gateway(behind.url) as served:
+            assert (await ask(served, "GET", "/ready")).status == 200
+
+    run(test())
+
+
+def test_ready_does_not_wait_for_ever() -> None:
+    async def play(connection: Connection) -> None:
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, connect_timeout=0.1) as served:
+            assert (await ask(served, "GET", "/ready")).status == 503
+
+    run(test())
+
+
+def test_a_draining_gateway_is_not_ready_and_takes_no_requests() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            served.parts.in_flight.enter(State.DRAINING)
+            assert (await ask(served, "GET", "/ready")).status == 503
+            assert (await ask(served, "GET", "/health")).status == 200
+            answer = await post(served)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+    run(test())
+
+
+# ---- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_can_be_switched_off() -> None:
+    async def test() -> None:
+        async with simulated(metrics=False) as served:
+            assert (await ask(served, "GET", "/metrics")).status == 404
+
+    run(test())
+
+
+def test_the_books_of_one_good_stream() -> None:
+    async def test() -> None:
+        async with backend(streaming(*chat_stream())) as behind, gateway(behind.url, invariant_sampling=1.0) as served:
+            await post(served, model="m", tools=[WEATHER])
+            await until(lambda: served.metric("sampled_streams_total") == 1)
+            seen = await scraped(served)
+            assert seen["requests_total"] == {(("model", "m"), ("outcome", "completed"), ("stream", "true")): 1}
+            assert seen["requests_in_flight"] == {(): 0}
+            assert seen["terminal_events_total"] == {(("reason", "none"), ("status", "completed")): 1}
+            assert seen["tokens_total"] == {
+                (("kind", "input"), ("model", "m")): 9,
+                (("kind", "cached"), ("model", "m")): 4,
+                (("kind", "output"), ("model", "m")): 7,
+                # The backend tells the sum alone: it is shared out by length.
+                (("kind", "reasoning"), ("model", "m")): 2,
+                (("kind", "text"), ("model", "m")): 2,
+                (("kind", "tool_arguments"), ("model", "m")): 3,
+            }
+            assert {dict(labels)["type"]: value for labels, value in seen["output_items_total"].items()} == {
+                "reasoning": 1, "message": 1, "function_call": 1,
+            }  # fmt: skip
+            deltas = {dict(labels)["type"]: value for labels, value in seen["events_total"].items()}
+            assert deltas["response.reasoning_text.delta"] == 2
+            assert deltas["response.output_text.delta"] == 2
+            assert deltas["response.function_call_arguments.delta"] == 2
+            for histogram in ("time_to_first_token_seconds", "time_to_first_visible_token_seconds", "request_duration_seconds"):
+                assert seen[f"{histogram}_count"] == {(("model", "m"),): 1}
+                assert 0 < seen[f"{histogram}_sum"][("model", "m"),] < 5
+            assert seen["malformed_chunks_total"] == {(): 0}
+            assert seen["defects_total"] == {(): 0}
+            for absent in ("invariant_violations_total", "backend_errors_total", "client_disconnects_total", "repairs_total"):
+                assert absent not in seen
+
+    run(test())
+
+
+def test_the_books_of_what_goes_wrong() -> None:
+    async def test() -> None:
+        async with simulated(keepalive_comment=0.02, keepalive_event=0.05) as served:
+            await post(served, model="sim-long+tokens=400+tps=20000")
+            await post(served, input="fault: malformed")
+            await post(served, input="fault: error")
+            await post(served, input="fault: status=429", stream=False)
+            await post(served, input="scenario: plain fault: length=3")
+            await post(served, input="scenario: plain fault: slow-headers=0.01,delay=0.2")
+            await post(served, input="hi", temperature=9)
+            await post(served, input="hi", prompt_cache_key="k", service_tier="flex")
+            client = await RawClient.connect(served)
+            await client.post(input="tokens: 3000 tps: 100")
+            await client.read_until(b"output_text.delta")
+            client.close()
+            await until(lambda: not served.parts.in_flight.activities)
+            seen = await scraped(served)
+            outcomes: dict[str, float] = {}
+            for labels, value in seen["requests_total"].items():
+                outcomes[dict(labels)["outcome"]] = outcomes.get(dict(labels)["outcome"], 0) + value
+            assert outcomes == {"completed": 3, "failed": 2, "rejected": 2, "incomplete": 1, "client_disconnected": 1}
+            assert seen["malformed_chunks_total"] == {(): 1}
+            errors = {dict(labels)["kind"]: value for labels, value in seen["backend_errors_total"].items()}
+            assert errors == {"server_error": 2, "rate_limit_exceeded": 1}
+            assert seen["client_disconnects_total"] == {(("phase", "stream"),): 1}
+            kept = {dict(labels)["kind"]: value for labels, value in seen["keep_alives_total"].items()}
+            assert kept["comment"] >= 3
+            assert kept["event"] >= 2
+            assert any(dict(labels)["name"] == "service_tier" for labels in seen["losses_total"])
+            assert seen["inter_token_latency_seconds_count"][("model", "sim-long+tokens=400+tps=20000"),] > 0
+            reasons = {dict(labels)["reason"] for labels in seen["terminal_events_total"]}
+            assert reasons == {"none", "max_output_tokens", "server_error", "rate_limit_exceeded"}
+
+    run(test())
+
+
+def test_made_up_names_do_not_make_time_series() -> None:
+    async def test() -> None:
+        hostile = ['m"} 1\n', "a\\", "ü\n", "x" * 10_000]
+        async with simulated() as served:
+            for number in range(300):
+                assert (await post(served, model=f"name-{number}", input="scenario: empty", stream=False)).status == 200
+            for name in hostile:
+                assert (await post(served, model=name, stream=False)).status == 200
+            seen = await scraped(served)
+            models = {dict(labels)["model"] for labels in seen["requests_total"]}
+            assert len(models) == 101
+            assert "other" in models
+        async with gateway("http://127.0.0.1:9") as served:
+            for number in range(50):
+                await post(served, model=f"name-{number}", stream=False)
+            seen = await scraped(served)
+            assert {dict(labels)["model"] for labels in seen["requests_total"]} == {"unknown"}
+
+    run(test())
+
+
+def test_a_name_of_great_length_is_no_label() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            for name in ("x" * 100_000, "x" * 200):
+                assert (await post(served, model=name, stream=False)).status == 200
+            seen = await scraped(served)
+            assert {dict(labels)["model"] for labels in seen["requests_total"]} == {"other", "x" * 200}
+
+    run(test())
+
+
+def test_hostile_parameters_do_not_make_time_series() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            for number in range(50):
+                tools = [{"type": f"tool_{number}"}]
+                await post(served, {f"parameter_{number}": 1, "tools": tools}, stream=False)
+                await post(served, input=[{"type": f"item_{number}"}, {"role": "user", "content": "hi"}], stream=False)
+            seen = await scraped(served)
+            assert len(seen.get("losses_total", {})) < 20
+
+    run(test())
+
+
+# ---- logs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """Return what was written to standard error, where the logs go, since the last call."""
+    watched = [logs.logger(), logging.getLogger("aiohttp.server")]
+    before = [(logger.level, logger.handlers, logger.propagate) for logger in watched]
+    yield lambda: capsys.readouterr().err
+    for logger, (level, handlers, propagate) in zip(watched, before, strict=True):
+        logger.level = level
+        logger.handlers = handlers
+        logger.propagate = propagate
+
+
+SECRET_WORDS = ("tell nobody", "sk-client-key", "x-private", "Grüße")
+
+
+async def some_requests() -> None:
+    headers = {"Authorization": "Bearer sk-client-key", "X-Private": "x-private", "X-Request-Id": "my-id"}
+    async with backend(streaming(*chat_stream())) as behind, gateway(behind.url, access_log=True) as served:
+        await post(served, model="m", input="tell nobody", headers=headers)
+        await post(served, {"temperature": "tell nobody"}, headers=headers)
+    quoting = b'{"error": {"message": "what do you mean by tell nobody", "code": 400}}'
+    async with backend(refusing(400, quoting)) as behind, gateway(behind.url, access_log=True) as served:
+        await post(served, model="m", input="tell nobody", headers=headers)
+    async with gateway("http://127.0.0.1:9", access_log=True) as served:
+        await post(served, model="m", input="tell nobody", headers=headers)
+
+
+def test_json_lines(written: Callable[[], str]) -> None:
+    logs.configure("json", "debug")
+    run(some_requests())
+    text = written()
+    lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    done = [line for line in lines if line["message"] == "response"]
+    assert [line["outcome"] for line in done] == ["completed", "rejected", "rejected", "failed"]
+    assert all(line["request_id"] == "my-id" for line in done)
+    good = done[0]
+    assert good["response_id"].startswith("resp_")
+    assert (good["model"], good["stream"], good["level"]) == ("m", True, "info")
+    assert (good["input_tokens"], good["output_tokens"]) == (9, 7)
+    assert 0 <= good["first_token"] <= good["seconds"] < 5
+    assert (done[1]["status"], done[1]["param"]) == (400, "temperature")
+    assert (done[2]["status"], done[2]["code"]) == (400, "invalid_prompt")
+    assert (done[3]["status"], done[3]["level"]) == (502, "warning")
+    assert "cannot be reached" in done[3]["error"]
+    assert [word for word in SECRET_WORDS if word in text] == []
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_the_words_of_a_failing_backend_are_logged_if_asked_for(written: Callable[[], str], asked_for: bool) -> None:
+    async def test() -> None:
+        settings: dict[str, Any] = {"access_log": True, "log_backend_errors": asked_for}
+        words = b'{"error": {"message": "out of memory at: tell nobody"}}'
+        async with backend(refusing(503, words)) as behind, gateway(behind.url, **settings) as served:
+            assert b"out of memory" in (await post(served, input="tell nobody")).body
+
+    logs.configure("json", "debug")
+    run(test())
+    said = written()
+    assert ("out of memory" in said) == asked_for
+    assert '"code": "server_error"' in said
+
+
+def test_text_lines(written: Callable[[], str]) -> None:
+    logs.configure("text", "info")
+    run(some_requests())
+    text = written()
+    lines = text.splitlines()
+    assert len(lines) == 4
+    for part in (" info ", " response ", "request_id=my-id", "model=m", "outcome=completed", "output_tokens=7", "seconds="):
+        assert part in lines[0]
+    assert [word for word in SECRET_WORDS if word in text] == []
+
+
+def test_no_line_can_be_forged(written: Callable[[], str]) -> None:
+    logs.configure("text", "info")
+
+    async def test() -> None:
+        async with simulated(access_log=True) as served:
+            await post(served, model="m\n2026-01-01 error forged\r\x1b[2J\u2028")
+
+    run(test())
+    text = written()
+    assert len(text.splitlines()) == 1
+    assert "\x1b" not in text
+
+
+def test_broken_http_is_no_line(written: Callable[[], str]) -> None:
+    """Hostile HTTP is answered, and leaves neither a traceback nor its bytes in the log."""
+    logs.configure("text", "info")
+
+    async def test() -> None:
+        async with backend(streaming(HEAD)) as behind, gateway(behind.url) as served:
+            client = await RawClient.connect(served)
+            await client.send(b"GET / HTTP/1.1\r\nAuthorization: sk-client-key" + b"x" * 100_000 + b"\r\n\r\n")
+            with suppress(ConnectionError):
+                await client.read_all()
+            client.close()
+
+    run(test())
+    assert written() == ""
