@@ -47,6 +47,7 @@ types: $(VENV)/.stamp ## static types
 docs: $(VENV)/.stamp ## write the generated parts of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/lifecycle_diagram.py --write
+	$(BIN)/python scripts/request_path.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
 
 bench: $(VENV)/.stamp ## the cost per chunk beside a plain relay, measured here

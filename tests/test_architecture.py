@@ -107,7 +107,7 @@ SERVER: list[dict[str, set[str]]] = [
     {"generation": {"recording", "custom_tools", "setup"}, "access": {"http"}},
     {
         "lifespan": {"generation", "recording", "custom_tools", "setup"},
-        "resources": {"generation", "access", "http", "setup", "recording"},
+        "resources": {"generation", "access", "http", "setup"},
     },
     {"app": {"lifespan", "generation", "resources", "access", "http"}},
     {
