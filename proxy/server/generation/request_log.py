@@ -243,13 +243,13 @@ class RequestLog:
             asyncio.get_running_loop().run_in_executor(None, self._check, b"".join([*self._sample, translator.terminal()]))
 
     def _check(self, stream: bytes) -> None:
-        self._metrics.sampled.inc()
         for violation in check_stream(stream, unfinished_allowed=True):
             self._metrics.child(self._metrics.violations, violation.rule).inc()  # in a thread: at once
             logs.logger().error(
                 "invariant violated",
                 extra=logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail),
             )
+        self._metrics.sampled.inc()
 
     def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
         """Return the fields of the log line, None for absent ones; docs/observability.md explains each of them."""

@@ -67,6 +67,22 @@ async def begun(served: Any, name: str) -> str:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_a_sampled_stream_that_runs_on_its_own_is_judged_from_its_first_event(background: bool) -> None:
+    """The metrics have no violation, and neither has the log, which the gateway of a test looks at."""
+
+    async def test() -> None:
+        async with simulated(store="memory", invariant_sampling=1.0, on_disconnect="continue") as served:
+            if background:
+                await ended(served, (await start(served, "scenario: demo"))["id"])
+            else:
+                await post(served, input="scenario: demo")
+            await until(lambda: served.metric("sampled_streams_total") == 1)
+            assert b"invariant_violations_total{" not in (await ask(served, "GET", "/metrics")).body
+
+    run(test())
+
+
 def test_it_answers_at_once_and_ends_by_itself() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:
