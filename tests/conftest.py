@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ TRANSLATION = [Path(__file__).parent / room for room in ("request", "stream", "p
 
 # Its asserts are read by tests in several folders: they should explain themselves there too.
 pytest.register_assert_rewrite("tests.server.running_gateway")
+
+
+def pytest_configure() -> None:
+    """Let programs under test be ended by SIGHUP as usual, also where pytest itself was started with nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -92,11 +92,15 @@ def test_what_a_killed_worker_had_running_is_given_back() -> None:
 
 def test_what_a_backend_gets_at_once_is_shared_out() -> None:
     most = now = 0
+    both = asyncio.Event()  # set when more ask than one worker may
 
     async def chat(request: web.Request) -> web.Response:
         nonlocal most, now
         now += 1
         most = max(most, now)
+        if most > 2:
+            both.set()
+        await asyncio.wait_for(both.wait(), PATIENCE)
         await asyncio.sleep(0.02)
         now -= 1
         chunk = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}]}
