@@ -1,6 +1,7 @@
 ARG PYTHON=3.11
 
-# The lock's packages (the gateway's, and those of its small extras) in a virtual environment, and our own code, compiled. Nothing to build with goes further than here.
+# Install the locked packages of the gateway and its small extras into a virtual environment, and compile our code. Build tools stay
+# in this stage.
 FROM python:${PYTHON}-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
@@ -8,7 +9,7 @@ RUN python -m venv --without-pip /opt/venv
 COPY requirements-image.lock /build/
 RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements-image.lock
 COPY proxy /app/proxy
-# What `--version` names: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
+# The commit shown by `--version`: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
 ARG COMMIT=
 RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > /app/proxy/commit.txt; fi \
     && /opt/venv/bin/python -m compileall -q /app/proxy
@@ -28,7 +29,7 @@ ENV PATH=/opt/venv/bin:$PATH \
 VOLUME /data
 USER 10001
 EXPOSE 9000
-# http.client and not urllib: it goes past a proxy that the environment may name. Port and TLS are those of the environment.
+# http.client instead of urllib, because it ignores proxy variables of the environment. Port and TLS come from the environment.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", "\
 import functools, http.client, os, ssl\n\
 secure = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context())\n\

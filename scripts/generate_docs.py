@@ -1,6 +1,6 @@
-"""Write what would go stale in docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
+"""Write the generated parts of docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
 the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
-New settings are added to the list of all released ones."""
+Also add new settings to the list of released ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
 TRANSLATION = Path(__file__).parents[1] / "docs" / "translation.md"
 
-# How the arguments of a call are written.
+# Names of the notations for the arguments of a call.
 _NOTATIONS: dict[type, str] = {
     JsonArguments: "JSON",
     JsonEnvelope: "JSON",
@@ -102,14 +102,14 @@ def with_new_settings(released: str) -> str:
 
 
 def with_names(document: str) -> str:
-    """Return `docs/parsers.md` with its table of names up to date. Raises `ValueError` where a marker comment is missing."""
+    """Return `docs/parsers.md` with its table of names up to date. Raises `ValueError` if a marker comment is missing."""
     before, rest = document.split(BEGIN)
     _, after = rest.split(END)
     return before + "\n".join([BEGIN, "", *_names(), "", END]) + after
 
 
 def with_metrics(document: str) -> str:
-    """`docs/observability.md` with the table of metrics as it should be. Raises `ValueError` where a marker is missing."""
+    """Return `docs/observability.md` with its table of metrics up to date. Raises `ValueError` if a marker is missing."""
     before, rest = document.split(METRICS_BEGIN)
     _, after = rest.split(METRICS_END)
     return before + "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]) + after
@@ -195,7 +195,7 @@ _HEADINGS = {
     "tool": "Tools",
     "content": "Content parts, and other parts of items",
 }
-# In the gateway sends.
+# In the order of a stream.
 _WHEN = {
     "response.created": "first, as soon as the server has begun to answer",
     "response.queued": "then, for a background response",

@@ -1,6 +1,6 @@
-"""The state machine of a response, drawn from its table: a part of `docs/ARCHITECTURE.md`.
+"""Write the diagram of a response's state machine in `docs/ARCHITECTURE.md` from its transition table.
 
-Without arguments: exit code 1 if the document is behind the table. With `--write`: bring it up to date.
+Without arguments: exit with 1 if the document is out of date. With `--write`: update it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def section() -> str:
 
 
 def updated(document: str) -> str:
-    """Return the document with the section as it should be. Raises `ValueError` where a marker is missing."""
+    """Return the document with the section up to date. Raises `ValueError` if a marker comment is missing."""
     before, rest = document.split(BEGIN)
     _, after = rest.split(END)
     return before + section() + after

@@ -1,9 +1,9 @@
-"""The Grafana dashboards in `deploy/grafana/`, written from `scripts/dashboards/pages.py`, and the Helm chart's copies.
+"""Write the Grafana dashboards in `deploy/grafana/` from `scripts/dashboards/pages.py`, and the copies in the Helm chart.
 
-The chart has copies of the dashboards and of the rules in `deploy/prometheus/`: Helm reads nothing outside a chart, and what
-carries a checkout may lose links.
+The chart contains copies of the dashboards and of the rules in `deploy/prometheus/`, because Helm reads no files outside of a
+chart, and symbolic links may get lost when a checkout is copied.
 
-Without arguments: exit code 1 if the files are behind. With `--write`: bring them up to date (`make docs`).
+Without arguments: exit with 1 if the files are out of date. With `--write`: update them (`make docs`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ CHART = DEPLOY / "helm" / "responses-proxy"
 
 
 def files() -> dict[Path, str]:
-    """All files and what belongs in them."""
+    """Return the path and the contents of each file."""
     wanted = {}
     for name, dashboard in DASHBOARDS.items():
-        wanted[DEPLOY / "grafana" / name] = wanted[CHART / "dashboards" / name] = render(dashboard)
+        text = render(dashboard)
+        wanted[DEPLOY / "grafana" / name] = text
+        wanted[CHART / "dashboards" / name] = text
     for rules in (DEPLOY / "prometheus").glob("*.yml"):
         wanted[CHART / "rules" / rules.name] = rules.read_text(encoding="utf-8")
     return wanted
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Check or write the files; return the exit code."""
     wanted = files()
     if "--write" in arguments:
         for path, text in wanted.items():

@@ -1,1 +1,1 @@
-"""The Grafana dashboards: what they show (`pages`), in what words (`panels`, `queries`), and as Grafana's JSON (`grafana`)."""
+"""The Grafana dashboards: contents (`pages`), the types used there (`panels`, `queries`), and Grafana's JSON (`grafana`)."""

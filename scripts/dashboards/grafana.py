@@ -1,4 +1,4 @@
-"""Dashboards as the JSON that Grafana imports."""
+"""Render dashboards as the JSON that Grafana imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboards.queries import GATEWAYS, PREFIX
 Object = dict[str, Any]
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-SCHEMA = 39  # of Grafana 10 to 12
+SCHEMA = 39  # for Grafana 10 to 12
 COLOURS = {
     "completed": "green", "incomplete": "yellow", "rejected": "orange", "failed": "red", "client_disconnected": "purple",
     "p50": "green", "p95": "orange", "p99": "red",
@@ -19,23 +19,26 @@ COLOURS = {
 
 
 def page(dashboard: Dashboard) -> Object:
-    """A dashboard as Grafana imports it."""
+    """Return a dashboard in Grafana's format."""
     panels: list[Object] = []
     top = 0
     for row in dashboard.rows:
         panels.append(_heading(row.title, top, len(panels) + 1))
         top += 1
-        left = height = 0
+        left = 0
+        height = 0
         for panel in row.panels:
             if left + panel.width > 24:
-                left, top = 0, top + height
-            panels.append(_picture(panel, {"x": left, "y": top, "w": panel.width, "h": panel.height}, len(panels) + 1))
-            left, height = left + panel.width, panel.height
+                left = 0
+                top += height
+            panels.append(_panel(panel, {"x": left, "y": top, "w": panel.width, "h": panel.height}, len(panels) + 1))
+            left += panel.width
+            height = panel.height
         top += height
     return {
         "uid": dashboard.uid,
         "title": dashboard.title,
-        "description": dashboard.says,
+        "description": dashboard.description,
         "tags": ["responses-proxy"],
         "schemaVersion": SCHEMA,
         "editable": True,
@@ -55,12 +58,12 @@ def _heading(title: str, top: int, number: int) -> Object:
     return {"id": number, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
 
 
-def _picture(panel: Panel, place: Object, number: int) -> Object:
+def _panel(panel: Panel, place: Object, number: int) -> Object:
     return {
         "id": number,
         "type": panel.kind,
         "title": panel.title,
-        "description": panel.says,
+        "description": panel.description,
         "datasource": SOURCE,
         "gridPos": place,
         "targets": [_target(panel, *query, chr(ord("A") + index)) for index, query in enumerate(panel.queries.items())],
@@ -99,17 +102,17 @@ def _field(panel: Panel) -> Object:
 
 
 def _steps(panel: Panel) -> list[Object]:
-    marks = [(value, colour) for value, colour in ((panel.warn, "orange"), (panel.bad, "red")) if value is not None]
+    thresholds = [(value, colour) for value, colour in ((panel.warn, "orange"), (panel.bad, "red")) if value is not None]
     if not panel.low_is_bad:
-        return [{"color": "green", "value": None}, *({"color": colour, "value": value} for value, colour in marks)]
-    # Read from below: worse than `bad` is red, and each mark is where the next better colour begins.
-    colours = [colour for _, colour in reversed(marks)] + ["green"]
-    values = [None, *(value for value, _ in reversed(marks))]
+        return [{"color": "green", "value": None}, *({"color": colour, "value": value} for value, colour in thresholds)]
+    # In ascending order: values below `bad` are red, and the next better colour begins at each threshold.
+    colours = [colour for _, colour in reversed(thresholds)] + ["green"]
+    values = [None, *(value for value, _ in reversed(thresholds))]
     return [{"color": colour, "value": value} for colour, value in zip(colours, values, strict=True)]
 
 
 def _overrides(panel: Panel) -> list[Object]:
-    """The same colour for the same thing everywhere."""
+    """Return overrides that give each outcome and percentile the same colour in all panels."""
     fixed = [
         {
             "matcher": {"id": "byName", "options": name},
@@ -192,11 +195,11 @@ def _restarts() -> Object:
         "enable": True,
         "datasource": SOURCE,
         "expr": f"changes(process_start_time_seconds{{{GATEWAYS}}}[1m]) > 0",
-        "titleFormat": "{{instance}} was started",
+        "titleFormat": "{{instance}} started",
         "iconColor": "blue",
     }
 
 
 def render(dashboard: Dashboard) -> str:
-    """The text of a file."""
+    """Return a dashboard as the text of a JSON file."""
     return json.dumps(page(dashboard), indent=1, ensure_ascii=False) + "\n"

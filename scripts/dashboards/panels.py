@@ -1,4 +1,4 @@
-"""A dashboard as data: rows of panels, each with what it shows, what it says about it, and in which unit."""
+"""A dashboard as data: rows of panels, each with a title, a description, a unit and queries."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-REQUESTS, SECONDS, SHARE, NUMBER, BYTES = "reqps", "s", "percentunit", "short", "bytes"
-TOKENS, PER_SECOND = "suffix: tok/s", "suffix: /s"
+# Units, as Grafana names them.
+REQUESTS = "reqps"
+SECONDS = "s"
+SHARE = "percentunit"
+NUMBER = "short"
+BYTES = "bytes"
+TOKENS = "suffix: tok/s"
+PER_SECOND = "suffix: /s"
 
 Kind = Literal["timeseries", "stat", "heatmap", "bargauge", "table"]
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture. `queries` maps an expression to the name of its lines; `warn` and `bad` are thresholds of the value."""
+    """A panel. `queries` maps each expression to the legend of its series; `warn` and `bad` are thresholds of the value."""
 
     title: str
-    says: str
+    description: str
     unit: str
     queries: Mapping[str, str]
     kind: Kind = "timeseries"
@@ -32,7 +38,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """Panels under a heading, side by side as far as they fit (24 wide)."""
+    """Panels under a heading, side by side up to a total width of 24."""
 
     title: str
     panels: Sequence[Panel]
@@ -40,10 +46,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A page. `models`: it has a variable for the model."""
+    """A page. `models`: whether it has a variable for the model."""
 
     uid: str
     title: str
-    says: str
+    description: str
     rows: Sequence[Row]
     models: bool = True
