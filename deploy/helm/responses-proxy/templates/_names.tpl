@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.settings.tls_cert }}HTTPS{{ else }}HTTP{{ end -}}
 {{- end -}}
 
-{{/* What no replica may be given, since it would seem to work. */}}
+{{/* Reject settings that do not work with several replicas. */}}
 {{- define "responses-proxy.check" -}}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
 {{- $store := .Values.settings.store | default "auto" -}}
