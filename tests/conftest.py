@@ -6,12 +6,17 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from proxy.backend.transport import aiohttp_internals as client_internals
 from proxy.server.http import aiohttp_internals as server_internals
 
 # The tests of the translation. They alone count for its coverage: tracing all others would take minutes.
 TRANSLATION = [Path(__file__).parent / room for room in ("request", "stream", "parsers", "wire", "conformance")]
+
+# No example is wrong for taking long: that depends on the machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # Its asserts are read by tests in several folders: they should explain themselves there too.
 pytest.register_assert_rewrite("tests.server.running_gateway")
