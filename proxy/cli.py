@@ -2,8 +2,7 @@
 
 Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the module of
 the given command is imported, so that `--help` and `--version` are fast. A command that runs another program also has
-`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`.
-"""
+`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`."""
 
 from __future__ import annotations
 

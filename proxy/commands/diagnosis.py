@@ -51,8 +51,7 @@ class Finding(NamedTuple):
     """One thing to know about a backend.
 
     `error`: something does not work, whatever the settings; `warning`: it works with the recommended settings, or with a loss;
-    `note`: good to know. `advice` says what to do, and may be empty.
-    """
+    `note`: good to know. `advice` says what to do, and may be empty."""
 
     level: Level
     text: str

@@ -54,8 +54,7 @@ class Checker:
     Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
     `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
     (Codex): the last call of a response that is incomplete or failed, and the last item of one that will be tried again
-    (failed, or stopped by a content filter), may lack its done, and is then left out of the output.
-    """
+    (failed, or stopped by a content filter), may lack its done, and is then left out of the output."""
 
     def __init__(self, *, unfinished_allowed: bool = False) -> None:
         self._unfinished_allowed = unfinished_allowed
@@ -74,8 +73,7 @@ class Checker:
     def feed(self, event_name: str | None, event: object) -> list[Violation]:
         """Check one event: the name on its `event:` line (None: it had none) and its decoded JSON.
 
-        Transports without event names (WebSocket) pass the event's own type.
-        """
+        Transports without event names (WebSocket) pass the event's own type."""
         self._found = []
         self._event += 1
         if isinstance(event, dict) and isinstance(event.get("type"), str):

@@ -1,7 +1,6 @@
 """The rules of a Responses stream: their names, the shapes of events, and the checks of a single response object or item.
 
-`checker.py` applies them to a whole stream.
-"""
+`checker.py` applies them to a whole stream."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 For servers that run without parsers of their own. `parser` makes a `MarkupParser` for two names, which are those of vLLM's
 `--reasoning-parser` and `--tool-call-parser`; `detect` finds the names for a model; `markers` lists the markers of a format,
-so that a caller can look up which of them are single tokens.
-"""
+so that a caller can look up which of them are single tokens."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def parser(
     `marker_ids`: those of `markers(...)` that are single tokens of the model, with their ids. If `feed` is then given token
     ids, these markers count only where their token stands.
 
-    Raises `ValueError` for an unknown name.
-    """
+    Raises `ValueError` for an unknown name."""
     form = format_of(reasoning, tools)
     return MarkupParser(form, schemas=schemas, thinking_open=thinking_open, marker_ids=marker_ids)
 

@@ -1,7 +1,6 @@
 """Parse a call, or a block of calls, from its opening to its end.
 
-Text that begins like a call is given out as one only if it is one; until that is known its raw text is kept.
-"""
+Text that begins like a call is given out as one only if it is one; until that is known its raw text is kept."""
 
 from __future__ import annotations
 

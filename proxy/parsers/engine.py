@@ -4,8 +4,7 @@
     ANSWER, REASONING --opening of a channel--> channel header --> ANSWER, REASONING or arguments
 
 Two rules hold everywhere. Text that begins like a call is given out as a call only if it is one, and as text otherwise. And
-every character is looked at a bounded number of times, however the text is cut.
-"""
+every character is looked at a bounded number of times, however the text is cut."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ class MarkupParser:
 
     `feed` takes a piece of the text and, where the server sends them, the ids of its tokens; `finish` is called once, at the
     end. Both return `Reasoning`, `Text`, `ToolCall` and `ToolArguments`, nothing else. `repairs` counts what had to be
-    mended, by the kinds of `REPAIRS`. A call whose arguments are not complete JSON at the end was cut.
-    """
+    mended, by the kinds of `REPAIRS`. A call whose arguments are not complete JSON at the end was cut."""
 
     def __init__(
         self,
@@ -155,8 +153,7 @@ class MarkupParser:
         """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`.
 
         True if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to
-        be fed.
-        """
+        be fed."""
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text

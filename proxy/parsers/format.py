@@ -4,8 +4,7 @@ A format has a reasoning part and a tool part, each chosen by a name, as in vLLM
 
     [block opens]  call opens  header  arguments  call closes  [block closes]
 
-where the header carries the name (or the arguments do, in the JSON and Python families).
-"""
+where the header carries the name (or the arguments do, in the JSON and Python families)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ class JsonEnvelope:
     """One object that carries name and arguments, or an array of such objects.
 
     `strict`: an object without a marker before it is a call only if it has no other keys than these, and has arguments.
-    `name_is_key`: the object is `{"NAME": {arguments}}`.
-    """
+    `name_is_key`: the object is `{"NAME": {arguments}}`."""
 
     names: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
@@ -41,8 +39,7 @@ class TaggedParameters:
     `header` is a regular expression with the group `key`. It may have the groups `text` and `json`: the one that matches says
     how to read the value. `values` is a second marker before the value, where key and value have tags of their own. `trim`:
     one newline on each side of a value belongs to the markup. `wrappers`: a lone parameter of such a name holds all arguments
-    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`.
-    """
+    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`."""
 
     opens: tuple[str, ...]
     heads: tuple[str, ...]
@@ -83,8 +80,7 @@ class CallHeader:
 
     `ends` are consumed, `stops` are left to the arguments. `pattern` must match the whole header; its groups are `name` and,
     where the family has call ids of its own, `id`. `partial` must match whatever has arrived of it, so that prose that
-    only mentions a marker is released at once.
-    """
+    only mentions a marker is released at once."""
 
     pattern: str = r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*"""
     ends: tuple[str, ...] = ()
@@ -96,8 +92,7 @@ class CallHeader:
 class CallFormat:
     """One call. `first`: a regular expression for the first visible character after the opening.
 
-    `declared_only`: a call of a tool that was not offered is text. `fillers` may stand between the arguments and the end.
-    """
+    `declared_only`: a call of a tool that was not offered is text. `fillers` may stand between the arguments and the end."""
 
     opens: tuple[str, ...]
     arguments: ArgumentsFormat
@@ -122,8 +117,7 @@ class CallBlock:
 class ChannelFormat:
     """Messages with a header (harmony): `opens` header `message` body `ends`. The channel decides what the body is.
 
-    `header` must match whatever has arrived of a header, so that prose that only mentions a marker is released at once.
-    """
+    `header` must match whatever has arrived of a header, so that prose that only mentions a marker is released at once."""
 
     opens: tuple[str, ...]
     message: str
@@ -139,8 +133,7 @@ class ReasoningFormat:
     """How a model marks its reasoning.
 
     `implicit`: generation starts inside reasoning unless the prompt says otherwise. `at_start`: reasoning opens only at the
-    beginning of the output (families that mark it with prose). `wrappers`: pairs of markers around the answer.
-    """
+    beginning of the output (families that mark it with prose). `wrappers`: pairs of markers around the answer."""
 
     opens: tuple[str, ...] = ()
     closes: tuple[str, ...] = ()
@@ -232,8 +225,7 @@ class Family:
 
     `reasoning`, `tools`: names as in vLLM's `--reasoning-parser` and `--tool-call-parser`. Of the signs found for a model the
     one with the highest priority counts, then the longest. `think_tags`: for a tool parser, the reasoning parser of models
-    whose template shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original.
-    """
+    whose template shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original."""
 
     reasoning: Mapping[str, ReasoningFormat] = field(default_factory=dict)
     tools: Mapping[str, ToolFormat] = field(default_factory=dict)

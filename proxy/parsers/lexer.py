@@ -6,8 +6,7 @@ it holds text back only while its tail is the beginning of a marker.
 `TokenGate` uses token ids: a marker that is one token of the model's vocabulary counts as a marker only where that token
 stands. The same characters spelled with ordinary tokens are text.
 
-`SourceText` is the text that has arrived and has not been consumed yet.
-"""
+`SourceText` is the text that has arrived and has not been consumed yet."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ class TokenGate:
     """Tells by the token ids which markers in the text are markers.
 
     `marker_ids` names the markers that are single tokens. Without ids, or without these names, every marker is admitted by
-    its text. Ids may run ahead of the text (a server holds text back for stop strings), so they wait here in order.
-    """
+    its text. Ids may run ahead of the text (a server holds text back for stop strings), so they wait here in order."""
 
     def __init__(self, marker_ids: Mapping[str, int] | None) -> None:
         self._marker_of = {token: marker for marker, token in (marker_ids or {}).items()}

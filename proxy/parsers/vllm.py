@@ -6,8 +6,7 @@
     deltas = parser.finish("stop")
 
 They are fed one token at a time: their result for a piece with several tokens depends on where it was cut, and lists
-reasoning, text and calls without an order.
-"""
+reasoning, text and calls without an order."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def load(reasoning: str | None, tools: str | None, tokenizer: str | Tokenizer) -
     A family with one parser for both is named twice. `tokenizer` is a `transformers` tokenizer,
     or the folder or name of a model. Blocks for many seconds the first time: do not call it on an event loop.
 
-    Raises `VllmMissing`, and `ValueError` for a name that vLLM does not know or a tokenizer that does not fit.
-    """
+    Raises `VllmMissing`, and `ValueError` for a name that vLLM does not know or a tokenizer that does not fit."""
     names = [_bare_name(name) for name in (reasoning, tools)]
     if names == [None, None]:
         raise ValueError(f"no parser is named: give at least one {PREFIX}NAME")
@@ -109,8 +107,7 @@ class VllmParsers:
 
         `schemas`, `thinking_open`: as for `proxy.parsers.parser`. `prompt_ids`: the token ids of the prompt; the better way
         to tell whether it ends inside reasoning. `template_kwargs`: the request's `chat_template_kwargs`, by which some
-        families know whether the model thinks.
-        """
+        families know whether the model thinks."""
         thinking = _THINKING if thinking_open else {}
         machine, request = self.compose(schemas, {**thinking, **(template_kwargs or {})})
         if prompt_ids is None:
@@ -137,8 +134,7 @@ class VllmParsers:
 class VllmParser:
     """Gives a parser of vLLM's the interface of `MarkupParser`. vLLM may raise any exception.
 
-    Without token ids, `feed` makes them from the text: this is right as long as its pieces are those of the server.
-    """
+    Without token ids, `feed` makes them from the text: this is right as long as its pieces are those of the server."""
 
     def __init__(self, machine: Any, request: Any, tokenizer: Tokenizer, prompt_ids: Sequence[int] | None) -> None:
         self._machine = machine
@@ -215,8 +211,7 @@ class VllmParser:
 def _token_by_token(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
     """Yield the text of each token; of several together if they make one character, of all if they do not spell the text.
 
-    Ids behind the text come with an empty text: an end token, or a token whose text the server still holds back.
-    """
+    Ids behind the text come with an empty text: an end token, or a token whose text the server still holds back."""
     pieces: list[tuple[str, list[int]]] = []
     group: list[int] = []
     at = 0

@@ -37,8 +37,7 @@ class Policy:
     `url_inputs`: which URLs of images and files are sent: all ("pass"), those that do not obviously lead to a private
     address ("public"), or none but `data:` ("refuse").
     `max_input_items`, `max_tools`: the most items (history included) and tools that a request may have.
-    `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it.
-    """
+    `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
     system_messages: Literal["merge", "keep"] = "merge"
     late_developer: Literal["user", "system", "merge"] = "user"

@@ -1,7 +1,6 @@
 """The possible outcomes of every part of a request, as data.
 
-The table in the documentation is generated from it, and tests compare every loss report with it.
-"""
+The table in the documentation is generated from it, and tests compare every loss report with it."""
 
 from __future__ import annotations
 

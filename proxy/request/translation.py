@@ -50,8 +50,7 @@ class ChatRequest:
     `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
     `encrypted_reasoning`: the reasoning is to be returned encrypted.
     `call_ids`: every call id in the input; new ones must differ.
-    `losses`: the outcome of each parameter, item, tool and content part.
-    """
+    `losses`: the outcome of each parameter, item, tool and content part."""
 
     body: dict[str, Any]
     tools: ToolTable
@@ -80,8 +79,7 @@ def translate(
     `history` are the items of the stored response or conversation that the request continues; they precede its input.
     `resolve_item` returns the stored item with an id (for `item_reference`), or None. `replaced` are the positions of those
     items of the input that a later compaction item replaces. Raises `ApiError` 400 naming the field that is wrong, or that
-    cannot be honoured.
-    """
+    cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
     report = LossReport(policy.strict)
@@ -130,8 +128,7 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
     """Check items that are to be added to a conversation, given at `path` of a body, as a later request will read them.
 
     Otherwise every later request would be refused. Calls and their outputs may be added at different times. Raises `ApiError`
-    400.
-    """
+    400."""
     found = entries_at(object_list(items, path), path)
     report = LossReport()
     for entry in found:

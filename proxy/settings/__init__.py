@@ -2,8 +2,7 @@
 
 A value comes from the first of these that names it: a flag of `responses-proxy serve`, an environment variable
 `RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default of the field.
-`--help` and `docs/configuration.md` are generated from the fields.
-"""
+`--help` and `docs/configuration.md` are generated from the fields."""
 
 from __future__ import annotations
 

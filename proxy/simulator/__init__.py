@@ -1,8 +1,7 @@
 """An embedded Chat Completions server that behaves like vLLM 0.32, without a GPU: for demos, tests and load.
 
 The last user message, the model name or headers choose what it answers (see `directives.py`); its personality determines the
-wording; faults determine what goes wrong.
-"""
+wording; faults determine what goes wrong."""
 
 from proxy.simulator.app import create_app, serving
 from proxy.simulator.personality import PERSONALITIES, Personality

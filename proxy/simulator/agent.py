@@ -2,8 +2,7 @@
 
 The next step follows from the request (the number of tool results since the last user message), so a scenario needs no memory.
 The tools of the Codex CLI are known (`exec_command`, the freeform `apply_patch`, the JavaScript `exec` of its code mode); any
-other tool that takes a command will do.
-"""
+other tool that takes a command will do."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ class AnswerPlan:
 def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Application) -> AnswerPlan:
     """Plan the answer to a chat request.
 
-    Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid directives.
-    """
+    Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid directives."""
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)

@@ -1,8 +1,7 @@
 """Render tokens as the chunks of a chat stream, as far as they do not depend on the request.
 
 Rendering is slow, and sending must be fast. So chunks are rendered once per script and style, cached, and shared by all
-streams of the same script: a chunk that is sent consists of the stream's own head (id, time, model) and these bytes.
-"""
+streams of the same script: a chunk that is sent consists of the stream's own head (id, time, model) and these bytes."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ class Style:
 class Rendered:
     """The chunks of an answer from the first token to the finish reason, with totals.
 
-    `closing` ends the bytes of every chunk: `usage` may be inserted before it.
-    """
+    `closing` ends the bytes of every chunk: `usage` may be inserted before it."""
 
     chunks: tuple[RenderedChunk, ...]
     # the bytes and token counts of the chunks, as streams use them

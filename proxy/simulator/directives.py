@@ -2,8 +2,7 @@
 
 In the last user message: `scenario: NAME`, `fault: SPEC`, `personality: NAME`, `tps: N` (tokens per second), `tokens: N`
 (a long answer). In the model name the same without the words in front, joined by `+`: `sim-agent`, `sim-long+tps=20`,
-`sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the directives that a message could contain.
-"""
+`sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the directives that a message could contain."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class Directives:
 def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
     """Read the directives; headers take precedence over the message, the message over the model name.
 
-    Raises `ValueError` for an unknown name.
-    """
+    Raises `ValueError` for an unknown name."""
     found = _from_model(model)
     if not is_title_request(request):  # a title request quotes the user's first message, directives included
         found |= _from_text(request.question)

@@ -30,8 +30,7 @@ _MALFORMED = CompleteFrame(b'data: {"id":"chatcmpl-broken","object":"chat.comple
 class Frames:
     """What to send: `frames[i]` when `counts[i]` tokens are generated, after `pauses[i]` seconds, if any.
 
-    `cut`: the connection is cut after the last frame, and the body does not end.
-    """
+    `cut`: the connection is cut after the last frame, and the body does not end."""
 
     head: bytes
     frames: list[bytes]

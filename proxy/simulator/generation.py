@@ -1,8 +1,7 @@
 """Generate the tokens of a script.
 
 Each token has two forms: the raw text, with markup, that a server without parsers passes on, and the field in which a server
-with parsers puts it. The markup is that of Qwen3 (`<think>`, `<tool_call>`), in its two notations for calls.
-"""
+with parsers puts it. The markup is that of Qwen3 (`<think>`, `<tool_call>`), in its two notations for calls."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ def generate(script: Script, notation: Notation = "hermes", separators: bool = T
     """Generate all tokens of a script except the end token.
 
     `separators`: white space between parts gets into the parsed fields, as it does with vLLM's parsers; `interleave`: the
-    tokens of adjacent calls alternate.
-    """
+    tokens of adjacent calls alternate."""
     tokens: list[Token] = []
     calls: list[list[Token]] = []
     number = 0

@@ -1,7 +1,6 @@
 """Personalities: how a server words its streams (names of fields, shape of a chunk, usage, chunking).
 
-`vllm` follows recordings of vLLM 0.32; the others are close enough to the real servers to test the tolerance of a gateway.
-"""
+`vllm` follows recordings of vLLM 0.32; the others are close enough to the real servers to test the tolerance of a gateway."""
 
 from __future__ import annotations
 

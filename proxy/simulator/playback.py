@@ -1,8 +1,7 @@
 """Send the frames of a stream at the pace of a GPU.
 
 There is one timer per stream and no task switch per chunk, so that one process can play a thousand streams. A stream that falls
-behind sends several chunks in one write, as a busy server does.
-"""
+behind sends several chunks in one write, as a busy server does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The scenarios by name: each turns a request into the script of its answer.
 
 A scenario is a function of the request alone, so that a client may retry, resume or fork as it likes. To add one, write a
-function and give it a name in `SCENARIOS`.
-"""
+function and give it a name in `SCENARIOS`."""
 
 from __future__ import annotations
 

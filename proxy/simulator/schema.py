@@ -43,8 +43,7 @@ def example(schema: Any, name: str = "", root: Any = None, depth: int = 0) -> An
 
     Required properties are always there, optional ones only near the root. Supports type, enum, const, default, properties,
     items, anyOf/oneOf/allOf, `$ref` inside the document, and the limits of strings, numbers and arrays, but not patterns.
-    Raises `ValueError` if the properties of a schema are invalid.
-    """
+    Raises `ValueError` if the properties of a schema are invalid."""
     root = schema if root is None else root
     schema = _resolved(schema, root)
     for key in ("const", "default"):

@@ -1,8 +1,7 @@
 """A tokenizer without a vocabulary file: deterministic, reversible, with tokens about as long as real ones.
 
 A token is at most six bytes of UTF-8 (whole characters), and its id is the number of a leading 1 and those bytes, so that
-any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256.
-"""
+any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A history is identified by its last node and read by following the parents. A request that continues a history adds what is new
 and shares the rest, whether it names the previous response or repeats the whole conversation: a conversation of n turns takes
-space for n turns, not for n². `prune` deletes what is no longer referred to, from the leaves inward.
-"""
+space for n turns, not for n². `prune` deletes what is no longer referred to, from the leaves inward."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What the store is built on: a database, and optionally a log of running responses beside it.
 
 A transaction is an ordinary function that runs in a thread. So the event loop never waits for a disk, and a request that is
-cancelled never leaves a transaction half done: the function runs to its end even if nobody waits for the result any more.
-"""
+cancelled never leaves a transaction half done: the function runs to its end even if nobody waits for the result any more."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Database(Protocol):
     async def run(self, work: Callable[[Sql], T]) -> T:
         """Run `work` as one transaction; repeat it after a conflict with another one.
 
-        Raises `StoreUnavailable`, and whatever `work` raises; then nothing was written.
-        """
+        Raises `StoreUnavailable`, and whatever `work` raises; then nothing was written."""
 
 
 class LiveLog(Protocol):
@@ -60,8 +58,7 @@ class LiveLog(Protocol):
 
     When a response ends, the database gets its whole log together with the response. So this log may lose everything at any
     moment: the process that runs the response writes it again. Every method but `close` and `written` raises
-    `EventsUnavailable`.
-    """
+    `EventsUnavailable`."""
 
     async def open(self) -> None:
         """Connect."""
@@ -78,14 +75,12 @@ class LiveLog(Protocol):
     async def end(self, response_id: str, last: EventRow | None) -> None:
         """End a stream with `last`, after all of it was written to the database; with None delete it at once.
 
-        Nothing can be appended after that.
-        """
+        Nothing can be appended after that."""
 
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
         """Return the next pieces that have events with numbers above `after`, without a gap.
 
-        If there are none, wait up to `within` seconds for some.
-        """
+        If there are none, wait up to `within` seconds for some."""
 
     async def cancel(self, response_id: str) -> None:
         """Tell the process that runs the response to end it."""

@@ -1,7 +1,6 @@
 """PostgreSQL, for replicas on several machines. Needs `pip install 'responses-proxy[postgres]'`.
 
-Transactions are serializable, as SQLite's always are; after a conflict they are repeated.
-"""
+Transactions are serializable, as SQLite's always are; after a conflict they are repeated."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class Postgres:
     def __init__(self, url: str) -> None:
         """Read `url` as libpq does (`postgresql://user@host/name`); `PGPASSWORD` and the like supply what it leaves out.
 
-        Raises `StoreUnavailable` for an invalid URL.
-        """
+        Raises `StoreUnavailable` for an invalid URL."""
         self._target: dict[str, Any] = {**_TIMEOUTS, **_parsed(url)}
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
         self._of_thread = threading.local()

@@ -23,8 +23,7 @@ class Record:
     `head` and `tail` are the JSON of the response before and after the items of its `output`.
     `background`: the client asked for it to run in the background. `detached`: it runs in the background, asked for or not.
     `context`: the place in the history that the request continues; `input` are the items that it adds. `history` are the items
-    up to `context`, in case `context` is deleted while the response runs.
-    """
+    up to `context`, in case `context` is deleted while the response runs."""
 
     id: str
     tenant: str
@@ -54,8 +53,7 @@ class Stored:
     """A response as it was stored.
 
     `json` is the whole response object; `end` the place of its last output item. The items of the request are those after
-    `input_begin`, up to `input_end`.
-    """
+    `input_begin`, up to `input_end`."""
 
     id: str
     status: str

@@ -2,8 +2,7 @@
 
 Needs `pip install 'responses-proxy[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of the
 event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
-writes the log again from memory.
-"""
+writes the log again from memory."""
 
 from __future__ import annotations
 

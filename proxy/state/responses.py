@@ -117,8 +117,7 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
 def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
     """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on.
 
-    Returns those that it should go on with.
-    """
+    Returns those that it should go on with."""
     statement = (
         "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled, status, head"
     )
@@ -169,8 +168,7 @@ def fail_abandoned(
 ) -> EventRow | None:
     """End an abandoned response as failed, or as cancelled if that was requested.
 
-    `live` is its log if the database does not have it. Returns the last events; None if the response has ended otherwise.
-    """
+    `live` is its log if the database does not have it. Returns the last events; None if the response has ended otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
         (response_id, now, now + _AHEAD),

@@ -1,7 +1,6 @@
 """SQLite: one file, or memory. Several processes of one machine may have the same file open (WAL).
 
-Work that arrives while the file is busy is done together, with one commit.
-"""
+Work that arrives while the file is busy is done together, with one commit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The store: an asynchronous interface to the tables; every call is one transaction.
 
 `tenant` is the owner; what belongs to another tenant does not exist. Every method raises `StoreUnavailable` if the database
-cannot be read or written.
-"""
+cannot be read or written."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class Store:
         """Build the store on `database`.
 
         `retention`: how long a response is kept, in seconds. `live`: where the events of running responses are kept, if not in
-        the database. `steady`: a monotonic clock, to notice that `clock` was set.
-        """
+        the database. `steady`: a monotonic clock, to notice that `clock` was set."""
         self._database = database
         self._retention = retention
         self._clock = clock
@@ -146,8 +144,7 @@ class Store:
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended.
 
-        If there are none, wait about `within` seconds for some.
-        """
+        If there are none, wait about `within` seconds for some."""
         if self._live is None:
             rows = await self._run(lambda sql: responses.events(sql, response_id, after))
             if not rows and within > 0:
@@ -179,8 +176,7 @@ class Store:
     async def watch(self, cancelled: Callable[[str], None]) -> None:
         """Call `cancelled` with ids of responses that should end, sooner than `still_alive` tells, until the task is cancelled.
 
-        Returns at once if there is no quicker way.
-        """
+        Returns at once if there is no quicker way."""
         if self._live is not None:
             await self._live.watch(cancelled)
 

@@ -7,8 +7,7 @@
 
 Such a call is added to the stream at once, but its input is held until the answer is complete, and with it all that comes
 behind the call. Who judges, and how, is not known here. If the stream fails meanwhile, the input goes out as the model wrote
-it.
-"""
+it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Such chunks differ in their text alone. So what stands around it is learned from one of them (`ChunkPattern`), and those
 that follow are recognised by comparing bytes: nothing of them is decoded but the text, and that only once for all the chunks
-that one read brought. A chunk that looks different in any way goes the ordinary way.
-"""
+that one read brought. A chunk that looks different in any way goes the ordinary way."""
 
 from __future__ import annotations
 

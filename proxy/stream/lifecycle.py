@@ -6,8 +6,7 @@ what comes too early for it is held.
 
 White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows; beside
 reasoning and calls it is a separator of the model's template and is dropped. So the result does not depend on where the
-backend cut its deltas.
-"""
+backend cut its deltas."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ class Lifecycle:
     def open_text(self) -> ReasoningItem | MessageItem | None:
         """The item to which more of its text may be appended directly, once it is `trimmed`.
 
-        This is the table's most frequent row, looked up once for many deltas. None where the table has to decide.
-        """
+        This is the table's most frequent row, looked up once for many deltas. None where the table has to decide."""
         return None if self._space_logprobs or self.state == "refusal" else self._item
 
     def trimmed(self, text: str) -> str:

@@ -1,8 +1,7 @@
 """A markup parser between reader and lifecycle: the model's text goes in, deltas come out, in order among the others.
 
 For a backend that sends raw text, the parser reads all of it. For a backend that parses by itself, it can read what leaked
-through (`rescue`); every item that comes of it is counted then.
-"""
+through (`rescue`); every item that comes of it is counted then."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class Markup:
         """Begin a stream. `thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what
         it missed.
 
-        Where the backend itself announces an item, the text behind it is read by a new parser, from outside of reasoning.
-        """
+        Where the backend itself announces an item, the text behind it is read by a new parser, from outside of reasoning."""
         self._new_parser = new_parser
         self._rescue = rescue
         self._parser = new_parser(thinking_open=thinking_open)
@@ -152,8 +150,7 @@ class _Logprobs:
     """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place.
 
     A piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of
-    whole tokens, its log probabilities are dropped, and counted.
-    """
+    whole tokens, its log probabilities are dropped, and counted."""
 
     def __init__(self) -> None:
         self.dropped = 0  # texts that lost theirs

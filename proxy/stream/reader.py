@@ -1,8 +1,7 @@
 """Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary of `wire/deltas.py`.
 
 Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Servers number parallel calls in different ways
-(by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0.
-"""
+(by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0."""
 
 from __future__ import annotations
 

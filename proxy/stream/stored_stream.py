@@ -1,8 +1,7 @@
 """A finished response as a stream again: its items in order, every text as one delta.
 
 The numbers are those of this stream, not of the one in which the response was made. So a client that asks for the events behind
-a certain number gets the terminal event alone, which holds everything.
-"""
+a certain number gets the terminal event alone, which holds everything."""
 
 from __future__ import annotations
 

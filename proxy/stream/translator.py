@@ -8,8 +8,7 @@
 
 Whatever happens, the response ends with one terminal event: `finish` without a finish_reason, an error chunk, a malformed chunk
 and a defect of our own all end in `response.failed`. That event is asked for by itself, so that the response can be stored
-before its client is told; behind the end every other method returns no bytes.
-"""
+before its client is told; behind the end every other method returns no bytes."""
 
 from __future__ import annotations
 
@@ -185,8 +184,7 @@ class Translator:
         """Return the events for the next piece of the backend's body, cut anywhere.
 
         Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
-        more events than it can take.
-        """
+        more events than it can take."""
         events: bytes | None = None
         try:
             fast_path = self._fast_path
@@ -226,8 +224,7 @@ class Translator:
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
 
-        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it.
-        """
+        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
         if self.lifecycle.finish_reason is not None:
             self._finish()
         elif not self.ended:

@@ -1,8 +1,7 @@
 """Plain values become the text of Responses events and of the response object: no decisions are made here.
 
 An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and a blank line (Open Responses: "event" equals
-"type"; every `data` is one JSON object). What repeats from delta to delta of one item is built once, by `delta_head`.
-"""
+"type"; every `data` is one JSON object). What repeats from delta to delta of one item is built once, by `delta_head`."""
 
 from __future__ import annotations
 

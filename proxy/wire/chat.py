@@ -3,8 +3,7 @@
 The structs have the field names of all servers (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
 and llama.cpp, `thinking` of Ollama); the decoder skips all other fields without building them. A body that is a whole
 `chat.completion` can be decoded too: its `message` has the shape of a delta. See `chat_types.py` for servers that use
-other types.
-"""
+other types."""
 
 from __future__ import annotations
 
@@ -163,8 +162,7 @@ def decode_chunk(payload: bytes) -> Chunk:
 
     Servers that escape non-ASCII text may split a surrogate pair between two chunks. Strict decoders refuse the halves, so a
     refused payload is decoded again by the standard library, which keeps them (the reader joins them). Bytes that are not
-    UTF-8 become U+FFFD. Fields of other types are converted.
-    """
+    UTF-8 become U+FFFD. Fields of other types are converted."""
     try:
         return _decoder.decode(payload)
     except RecursionError as error:

@@ -3,8 +3,7 @@
 Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
 the same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI),
 `{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
-Only the message is passed to the client, not the headers or anything else.
-"""
+Only the message is passed to the client, not the headers or anything else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Convert chat chunks whose fields have other types than OpenAI's.
 
 `tool_calls` as one object (TGI), reasoning as an object or a list, null for an index, 12.0 for a number of tokens, log
-probabilities of another shape: the meaning is clear, and no reason to fail a response.
-"""
+probabilities of another shape: the meaning is clear, and no reason to fail a response."""
 
 from __future__ import annotations
 

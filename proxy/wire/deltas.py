@@ -1,8 +1,7 @@
 """The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
 Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these seven deltas, in the order in which
-the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known.
-"""
+the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known."""
 
 from __future__ import annotations
 

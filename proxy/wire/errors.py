@@ -9,8 +9,7 @@ class ApiError(Exception):
     """An error as the client will see it: HTTP status and the four fields of OpenAI's error object.
 
     `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and
-    `param` come from a backend and may repeat parts of the request.
-    """
+    `param` come from a backend and may repeat parts of the request."""
 
     def __init__(
         self,

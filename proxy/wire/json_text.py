@@ -61,8 +61,7 @@ class StringDecoder:
 
     An escape cut by the end of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw
     control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash
-    of an unknown escape is kept, and a lone surrogate is replaced by U+FFFD.
-    """
+    of an unknown escape is kept, and a lone surrogate is replaced by U+FFFD."""
 
     __slots__ = ("_rest", "closed", "unread")
 
@@ -129,8 +128,7 @@ class CustomInput:
     """Takes the freeform text of a custom tool out of the arguments of the function that stands for it.
 
     Expected is `{"input": "..."}`, decoded as it arrives. A model may write something else: then all is kept, and
-    `finish` takes the one string of the object, else the arguments as they stand.
-    """
+    `finish` takes the one string of the object, else the arguments as they stand."""
 
     __slots__ = ("_buffer", "_decoder", "_undecided")
 

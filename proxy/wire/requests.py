@@ -2,8 +2,7 @@
 
 Parameters are typed here; items, tools and the like stay plain dicts and are checked when they are translated
 (`proxy/request/`), so that a request with a hundred items does not build a hundred models. Limits follow the Open Responses
-schema where a client could rely on them, and are wider where real clients send more.
-"""
+schema where a client could rely on them, and are wider where real clients send more."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ class TextConfig(BaseModel):
 class ResponsesRequest(BaseModel):
     """Every create parameter of the Responses API. None means absent or null, which are equivalent.
 
-    Other fields are kept in `model_extra`: sampling parameters of chat servers, and anything else.
-    """
+    Other fields are kept in `model_extra`: sampling parameters of chat servers, and anything else."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -120,8 +118,7 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body.
 
     Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result shares nothing with a mapping
-    that was passed in.
-    """
+    that was passed in."""
     raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
     fields = _decode(raw)
     if fields.get("model") is None:

@@ -1,8 +1,7 @@
 """Map the function names offered to the model to the client's tools.
 
 Chat Completions has only functions. Each tool of a Responses request is offered under one chat name (1-64 characters of
-`[a-zA-Z0-9_-]`, unique in the request); the table restores the tool from it.
-"""
+`[a-zA-Z0-9_-]`, unique in the request); the table restores the tool from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read parameters that are elements named after them, nested for objects and arrays.
 
 Every tag has a prefix that text never has, so a value can hold any other tag. A parameter that can only be a string
-is given out as it arrives; any other when its element is closed.
-"""
+is given out as it arrives; any other when its element is closed."""
 
 from __future__ import annotations
 

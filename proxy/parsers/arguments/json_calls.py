@@ -1,7 +1,6 @@
 """Read calls whose name is in the JSON, `{"name": N, "arguments": {...}}`, alone or in an array; and plain JSON arguments.
 
-The arguments are given out as they arrive once the name is known. An object that has no name is no call.
-"""
+The arguments are given out as they arrive once the name is known. An object that has no name is no call."""
 
 from __future__ import annotations
 

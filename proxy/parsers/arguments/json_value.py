@@ -1,8 +1,7 @@
 """Read JSON that arrives in pieces: the end of a value, and the arguments of a call.
 
 The text is passed on as the model wrote it. Only what would not be JSON is mended: raw control characters and invalid
-escapes inside strings, and brackets left open where the model itself ended the call.
-"""
+escapes inside strings, and brackets left open where the model itself ended the call."""
 
 from __future__ import annotations
 

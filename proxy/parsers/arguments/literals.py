@@ -1,8 +1,7 @@
 """Turn arguments that are not JSON into JSON as they arrive: Python literals, and models' own notations.
 
 Both are nested brackets with keys, strings and bare words; they differ in quotes, escapes and where a call's name stands.
-Strings are given out piece by piece. A bare word without a meaning becomes a string.
-"""
+Strings are given out piece by piece. A bare word without a meaning becomes a string."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class LiteralReader:
     """Reads one bracketed group of named values as a JSON object.
 
     `quotes` are the model's own string marks: text between them has no escapes, and plain double quotes are accepted too.
-    None means Python strings.
-    """
+    None means Python strings."""
 
     def __init__(self, emit: Callable[[str], None], deltas: DeltaBuffer, stops: Lexer, quotes: Lexer | None) -> None:
         self.done = False

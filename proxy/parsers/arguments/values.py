@@ -1,8 +1,7 @@
 """Type parameter values that models write as plain text, by the JSON schema of the tool.
 
 The order of attempts is that of vLLM: null, integer, number, boolean, object or array, string. A value that fits none of
-the types of its schema stays a string.
-"""
+the types of its schema stays a string."""
 
 from __future__ import annotations
 

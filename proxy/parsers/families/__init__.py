@@ -1,4 +1,3 @@
 """Model families, one file each: its formats, their names, and the signs by which it is detected.
 
-The registry reads `FAMILY` of every file here.
-"""
+The registry reads `FAMILY` of every file here."""

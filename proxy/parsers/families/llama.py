@@ -1,7 +1,6 @@
 """Llama 3 and 4: calls as JSON objects or as a Python list, which may be the whole answer.
 
-A list without a marker is a call only if it names offered tools: lists and links in prose begin in the same way.
-"""
+A list without a marker is a call only if it names offered tools: lists and links in prose begin in the same way."""
 
 from proxy.parsers.format import CallFormat, Family, JsonEnvelope, NameSign, PythonCalls, TemplateSign, ToolFormat
 

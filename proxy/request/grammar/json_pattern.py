@@ -64,8 +64,7 @@ class _Token(NamedTuple):
 def pattern_of(regex: str, reading: Reading) -> str | None:
     """Convert a regular expression to an anchored pattern for a backend with this reading; None if that is impossible.
 
-    `regex` has RE2's syntax, without dots (see `regex.plain_regex`).
-    """
+    `regex` has RE2's syntax, without dots (see `regex.plain_regex`)."""
     try:
         tokens = _tokens(regex)
         if reading != "json":

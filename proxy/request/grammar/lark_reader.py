@@ -1,8 +1,7 @@
 """Read grammars in the syntax of Lark: text in, syntax trees of rules and terminals out.
 
 Supported is the part of Lark's syntax that custom tools use: rules, terminals, strings, regular expressions, repetition,
-`%import common.X` and `%ignore`. Templates and other directives are refused.
-"""
+`%import common.X` and `%ignore`. Templates and other directives are refused."""
 
 from __future__ import annotations
 

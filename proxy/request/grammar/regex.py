@@ -2,8 +2,7 @@
 
 A grammar in Lark's syntax without recursion describes a regular language and becomes one regular expression in RE2's syntax,
 to be matched with the whole text. The grammars that clients send are of this kind: patches, scripts with a header line,
-queries. The expression is slightly more permissive than Lark, whose terminals are greedy without backtracking.
-"""
+queries. The expression is slightly more permissive than Lark, whose terminals are greedy without backtracking."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ def regex_of(grammar: Grammar) -> str:
     """Return the regular expression, in RE2's syntax, that the whole input of a tool must match.
 
     Raises `UnknownGrammar` if the grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the regular
-    expression of a terminal is not checked here.
-    """
+    expression of a terminal is not checked here."""
     if len(grammar.definition) > LONGEST_DEFINITION:
         raise UnknownGrammar("it is too long")
     if grammar.syntax == "regex":
@@ -195,8 +193,7 @@ def quoted(character: str) -> str:
 def plain_regex(source: str, *, dot_all: bool = False) -> str:
     """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line.
 
-    Raises `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression.
-    """
+    Raises `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression."""
     out: list[str] = []
     depth = 0
     at = 0

@@ -36,8 +36,7 @@ class MatchedCalls(NamedTuple):
     """The calls of an input.
 
     `by_path` has the call of each call item and of each output item, by the path of the item. `ids` are all call ids of the
-    request, the client's and the generated ones.
-    """
+    request, the client's and the generated ones."""
 
     by_path: Mapping[str, MatchedCall]
     ids: frozenset[str]
@@ -49,8 +48,7 @@ NO_CALLS = MatchedCalls({}, frozenset())
 def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossReport) -> MatchedCalls:
     """Match all calls with their outputs by call id, in order.
 
-    Raises `ApiError` 400 for a malformed item, and for an output without a call before it.
-    """
+    Raises `ApiError` 400 for a malformed item, and for an output without a call before it."""
     matcher = _Matcher(reader, report)
     for entry in entries:
         if entry.kind in CALL_TYPES:

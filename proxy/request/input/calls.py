@@ -19,8 +19,7 @@ from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 class InputCall(NamedTuple):
     """A call as the model made it: `arguments` is the text of a JSON object.
 
-    `output` is set for tools that ran elsewhere and report call and result in one item.
-    """
+    `output` is set for tools that ran elsewhere and report call and result in one item."""
 
     call_id: str
     name: str

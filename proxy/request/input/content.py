@@ -1,8 +1,7 @@
 """Translate the content of messages and tool outputs into the content parts of Chat Completions.
 
 A user message or tool output that consists of text parts alone becomes one string, joined with line feeds, because many
-templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly.
-"""
+templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The output of one response (reasoning, texts, calls, in any order) becomes one assistant message, followed at once by the tool
 messages of its calls. The messages of a history depend on its own items alone and not on what follows, so that a growing
-conversation keeps its beginning byte for byte and the backend's prefix cache hits.
-"""
+conversation keeps its beginning byte for byte and the backend's prefix cache hits."""
 
 from __future__ import annotations
 
@@ -170,8 +169,7 @@ class ItemReader:
         """Return the part as text, or None if its `encrypted_content` looks like ciphertext.
 
         In Codex's messages between agents this field carries what the model wrote for the other agent. OpenAI encrypts it,
-        no other server does.
-        """
+        no other server does."""
         text = part.get("encrypted_content")
         if not isinstance(text, str) or _CIPHERTEXT.fullmatch(text):
             self._report.ignored("content", "encrypted_content", "it was encrypted by another server", param)
@@ -217,8 +215,7 @@ class MessageBuilder:
     """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires.
 
     An assistant message stays open while the model speaks, and until all of its calls that have an output later in the
-    input have been answered; then `finish` or the next speaker closes it.
-    """
+    input have been answered; then `finish` or the next speaker closes it."""
 
     def __init__(self, policy: Policy, report: LossReport) -> None:
         self._policy = policy

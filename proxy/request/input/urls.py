@@ -2,8 +2,7 @@
 
 Otherwise a client could make the backend connect to addresses that only it can reach: its own ports, the network behind it,
 the metadata service of a cloud. Names are not resolved (this package does no I/O, and the DNS may answer differently a moment
-later), so a name that resolves to a private address passes. Only the backend's network can prevent that.
-"""
+later), so a name that resolves to a private address passes. Only the backend's network can prevent that."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ _EMBEDDED = (
 def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
     """Check every URL in these items. Raises `ApiError` 400 for the first one that is not allowed.
 
-    `pass` allows all, `public` those that do not obviously lead to a private address, `refuse` only `data:`.
-    """
+    `pass` allows all, `public` those that do not obviously lead to a private address, `refuse` only `data:`."""
     if allowed == "pass":
         return
     for entry in entries:

@@ -1,8 +1,7 @@
 """Build the fields of the response object that repeat the request.
 
 The specification requires all of them, and most must not be null, so missing parameters are echoed with their defaults. The
-values are those in effect: an effort or a service tier that the gateway ignored is not echoed.
-"""
+values are those in effect: an effort or a service tier that the gateway ignored is not echoed."""
 
 from __future__ import annotations
 

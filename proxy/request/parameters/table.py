@@ -11,8 +11,7 @@ class Parameter(NamedTuple):
     """The outcome of a parameter.
 
     `matters`: ignoring it could change the answer, so strict mode refuses it. `neutral`: values that request nothing and are
-    not reported.
-    """
+    not reported."""
 
     name: str
     outcome: Outcome

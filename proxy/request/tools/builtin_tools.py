@@ -1,8 +1,7 @@
 """The tools that the Responses API knows by type, as functions a model can call.
 
 The arguments carry the field names of the item they become (`local_shell_call.action`, `shell_call.action`,
-`apply_patch_call.operation`, `tool_search_call.arguments`), so the way back is a copy.
-"""
+`apply_patch_call.operation`, `tool_search_call.arguments`), so the way back is a copy."""
 
 from __future__ import annotations
 

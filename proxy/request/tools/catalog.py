@@ -13,8 +13,7 @@ class Catalog:
 
     `functions` are the chat tools in the order of their first declaration (of several declarations of a tool the first counts,
     so that the rest of the prompt does not change). `table` maps chat names to tools. `grammars` has the grammars of custom
-    tools. `hosted` are the types of the tools that cannot be offered.
-    """
+    tools. `hosted` are the types of the tools that cannot be offered."""
 
     def __init__(self, declared: DeclaredTools) -> None:
         self._by_list = declared.by_list
@@ -40,8 +39,7 @@ class Catalog:
     def find(self, kind: ToolKind, name: str, namespace: str | None) -> str | None:
         """Return the chat name of a declared tool that `tool_choice` names, or None.
 
-        Without a namespace it may be the only tool of that name in any namespace.
-        """
+        Without a namespace it may be the only tool of that name in any namespace."""
         exact = self._names.get(ToolTarget(kind, name, namespace))
         if exact is not None or namespace is not None:
             return exact

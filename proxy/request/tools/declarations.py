@@ -37,8 +37,7 @@ _READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"
 class Declaration(NamedTuple):
     """A tool that the model may call: its identity for the client, and its description for the model.
 
-    `grammar`: the grammar that its input must match, if that is to be checked.
-    """
+    `grammar`: the grammar that its input must match, if that is to be checked."""
 
     target: ToolTarget
     description: str
@@ -69,8 +68,7 @@ class DeclaredTools(NamedTuple):
     """The tools of a request.
 
     `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in the request, by its path
-    (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered.
-    """
+    (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered."""
 
     first: dict[ToolTarget, Declaration]
     by_list: dict[str, list[ToolTarget]]

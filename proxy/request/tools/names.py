@@ -2,8 +2,7 @@
 
 Names depend on the *set* of declared tools, never on their order, so that they (and the prompt's prefix) stay the same from
 turn to turn. A name is readable if possible: `name`, or `namespace__name`; only if that would be invalid, too long or
-ambiguous does it end in a hash of the tool's identity.
-"""
+ambiguous does it end in a hash of the tool's identity."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ class ToolChoice(NamedTuple):
     """The translated choice.
 
     `value`: the chat request's `tool_choice`, None to omit it. `allowed`: chat names that may be called, None for any.
-    `offered`: chat names of the tools to send, None for all.
-    """
+    `offered`: chat names of the tools to send, None for all."""
 
     value: str | Object | None = None
     allowed: frozenset[str] | None = None

@@ -112,8 +112,7 @@ class ActionCallItem:
     """The calls whose arguments are an object of their own shape (`local_shell_call`, `shell_call`, ...).
 
     Such an item has no delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments
-    that do not fit the type are handed over as a `function_call`, so that the client can say what is wrong with them.
-    """
+    that do not fit the type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
     __slots__ = ("_call_id", "_id", "_target")
 

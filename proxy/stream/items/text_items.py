@@ -1,8 +1,7 @@
 """The reasoning and message items, each able to open, grow and close itself on a stream.
 
 Events of an item: `output_item.added`, for a text its part, deltas, the dones in the reverse order, `output_item.done`.
-The JSON of the closed item is built once; the terminal event and the stored response take that very text.
-"""
+The JSON of the closed item is built once; the terminal event and the stored response take that very text."""
 
 from __future__ import annotations
 

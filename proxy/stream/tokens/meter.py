@@ -7,8 +7,7 @@ between two tokens of the whole, and the rest has been encoded by itself and com
 
 Two things are trusted. Before the space between two words every known tokenizer ends a token (what comes later cannot
 reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundary settle it. This holds for BPE, the kind of
-nearly all language models; a Unigram model may be off by a token or two within a long repetition (a line of dashes).
-"""
+nearly all language models; a Unigram model may be off by a token or two within a long repetition (a line of dashes)."""
 
 from __future__ import annotations
 
@@ -147,8 +146,7 @@ class TokenMeter:
 
     The text of one kind without interruption is one text for the tokenizer; another kind, or `split`, begins a new one. `feed`
     costs an append, and every few hundred characters the encoding of one batch, so that no call takes long; what a
-    single huge piece leaves is worked off by later calls, or by `totals`.
-    """
+    single huge piece leaves is worked off by later calls, or by `totals`."""
 
     def __init__(self, encode: Encode | None = None) -> None:
         """Begin at zero. `encode` is needed for `feed` alone."""

@@ -1,8 +1,7 @@
 """How many tokens each kind of output cost, whoever parsed it.
 
 Exact where the backend sends the ids of its tokens, or where the model's tokenizer is at hand. Otherwise the output tokens
-that the backend reports are shared out over text and arguments by their length: an estimate, but one that adds up.
-"""
+that the backend reports are shared out over text and arguments by their length: an estimate, but one that adds up."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class TokenCounter:
     def complete_usage(self, usage: Usage | None, characters: Mapping[str, int]) -> Usage | None:
         """Return the usage to report at the end of the stream, completed by what was counted here.
 
-        `characters`: the length of the output by kind, for the estimate.
-        """
+        `characters`: the length of the output by kind, for the estimate."""
         self._usage = usage
         self._characters = characters
         counted = self._totals() if self.exact else None
