@@ -214,12 +214,11 @@ def _as_json(checked: CheckedStream) -> dict[str, Any]:
         "terminal": checked.terminal,
         "errors": len(checked.errors),
         "warnings": len(checked.violations) - len(checked.errors),
-        "violations": [{**violation._asdict(), "severity": _severity(violation)} for violation in checked.violations],
+        "violations": [
+            {**violation._asdict(), "severity": "warning" if violation.rule in WARNINGS else "error"}
+            for violation in checked.violations
+        ],
     }
-
-
-def _severity(violation: Violation) -> str:
-    return "warning" if violation.rule in WARNINGS else "error"
 
 
 def _print(checked: CheckedStream, console: Console) -> None:

@@ -25,12 +25,12 @@ from proxy.commands.codex_config import (
     PROVIDER,
     Unusable,
     configuration,
-    gateway_url,
     is_loopback,
     preferred,
     served_models,
     write,
 )
+from proxy.settings import backend_url
 
 _NO_CODEX = 127
 # Times in seconds. Autoconfiguration has so long before Codex is started.
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run Codex. Returns its exit status, 127 if it is not installed, 1 without a gateway, 2 for a wrong URL."""
     try:
-        url = gateway_url(args.url)
+        url = backend_url(args.url)
     except ValueError as error:
         print(f"responses-proxy: --url: {error}", file=sys.stderr)
         return 2

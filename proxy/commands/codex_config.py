@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print or write the configuration. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong URL."""
     try:
-        url = gateway_url(args.url)
+        url = backend_url(args.url)
     except ValueError as error:
         print(f"responses-proxy: --url: {error}", file=sys.stderr)
         return 2
@@ -72,11 +72,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"responses-proxy: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def gateway_url(text: str) -> str:
-    """Return the base URL with its `/v1`. Raises `ValueError`."""
-    return backend_url(text)
 
 
 def is_loopback(url: str) -> bool:

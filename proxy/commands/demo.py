@@ -158,7 +158,9 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript,
         ports = [url.rpartition(":")[2] for url in (gateway, backend)]
         console.print(Text(f"you ─▶ gateway on port {ports[0]} ─▶ simulated backend on port {ports[1]}\n", style="dim"))
         console.print(Text(f"▸ {args.question}\n", style="bold"))
-        live = stack.enter_context(_live(console)) if console.is_terminal else None
+        live = None
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, refresh_per_second=20, vertical_overflow="visible"))
         started = time.monotonic()
         async for event in _events(gateway, args.question, body):
             transcript.take(event, time.monotonic() - started)
@@ -169,13 +171,8 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript,
     return transcript, [violation for violation in check_stream(bytes(body)) if violation.rule not in WARNINGS]
 
 
-def _live(console: Console) -> Live:
-    return Live(console=console, refresh_per_second=20, vertical_overflow="visible")
-
-
 def _settings(backend: str, *, raw: bool) -> Settings:
     """Return settings for this backend, which is `raw` if it leaves the model's markup in the text."""
-
     parser = "auto" if raw else "none"
     return Settings(backend=[backend], store="none", reasoning_parser=parser, tool_call_parser=parser)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proxy.commands.check import printable
 from proxy.commands.diagnosis import Finding, findings, rows, server_name
 from proxy.commands.gateway_tour import Step, tour
 from proxy.commands.numbers import positive
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unusable(text: str) -> int:
-    print(f"responses-proxy doctor: {_printable(text)}", file=sys.stderr)
+    print(f"responses-proxy doctor: {printable(text)}", file=sys.stderr)
     return UNUSABLE
 
 
@@ -123,22 +124,22 @@ def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -
 
 
 def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
-    head = f"# {_printable(server_name(profile))} with {_printable(profile.model)}, as `responses-proxy doctor` found it\n"
+    head = f"# {printable(server_name(profile))} with {printable(profile.model)}, as `responses-proxy doctor` found it\n"
     return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
 def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], console: Console) -> None:
-    console.print(Text(f"{_printable(server_name(profile))} at {profile.url}", style="bold"))
+    console.print(Text(f"{printable(server_name(profile))} at {profile.url}", style="bold"))
     table = Table(box=None, show_header=False, pad_edge=False)
     for row in rows(profile):
         style = {True: "green", False: "red", None: ""}[row.good]
-        table.add_row(Text(row.ability), Text(_printable(row.value), style=style))
+        table.add_row(Text(row.ability), Text(printable(row.value), style=style))
     console.print(table)
     for finding in found:
         console.print()
-        console.print(Text(f"{finding.level}: {_printable(finding.text)}", style=_STYLES[finding.level]))
+        console.print(Text(f"{finding.level}: {printable(finding.text)}", style=_STYLES[finding.level]))
         if finding.advice:
-            console.print(Text(_printable(finding.advice)))
+            console.print(Text(printable(finding.advice)))
     console.print()
     verdict = _verdict(found, settings)
     console.print(Text(f"{verdict} ({profile.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
@@ -170,11 +171,6 @@ def _print_steps(steps: list[Step], console: Console) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     styles = {"passed": "green", "failed": "bold red", "unclear": "yellow"}
     for step in steps:
-        table.add_row(Text(step.outcome, style=styles[step.outcome]), Text(step.name), Text(_printable(step.detail)))
+        table.add_row(Text(step.outcome, style=styles[step.outcome]), Text(step.name), Text(printable(step.detail)))
     console.print(table)
     console.print(Text("broken", style="bold red") if _any_failed(steps) else Text("works", style="bold green"))
-
-
-def _printable(text: str) -> str:
-    """Replace control characters: what a server sent must not control the terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import httpx
@@ -72,14 +73,14 @@ def _taken(name: str, action: Callable[[], str]) -> Step:
         return Step(name, "failed", f"an answer of an unexpected shape ({type(error).__name__}: {error})")
 
 
+@dataclass
 class _Walk:
     """The steps; each returns what it saw. Raises `_Failed` and `_Unclear`."""
 
-    def __init__(self, client: httpx.Client, base: str, model: str | None) -> None:
-        self._client = client
-        self._base = base
-        self._model = model
-        self._items: list[dict[str, Any]] = []
+    _client: httpx.Client
+    _base: str
+    _model: str | None
+    _items: list[dict[str, Any]] = field(default_factory=list)
 
     def models(self) -> str:
         answer = self._client.get(f"{self._base}/models")

@@ -139,21 +139,17 @@ def read_record(path: Path) -> Record:
     named = {key: line for line in lines for key in ("request", "footing", "chat", "backend", "end") if key in line}
     if "request" not in named:
         raise Unusable("the request was too large to be recorded")
+    body = named["request"]["request"]
+    is_text = isinstance(body, dict) and set(body) == {"not_json"}
     return Record(
         head=lines[0],
-        request=_request_body(named["request"]["request"]),
+        request=_bytes(body["not_json"]) if is_text else json.dumps(body).encode(),
         chat=named.get("chat"),
         backend=named.get("backend", {}).get("backend"),
         footing=named.get("footing", {}).get("footing", {}),
         calls=[line for line in lines if "call" in line],
         end=named.get("end", {}).get("end", {}),
     )
-
-
-def _request_body(value: Any) -> bytes:
-    if isinstance(value, dict) and set(value) == {"not_json"}:
-        return _bytes(value["not_json"])
-    return json.dumps(value).encode()
 
 
 def _bytes(value: str | dict[str, str]) -> bytes:
@@ -174,7 +170,8 @@ def replay(path: Path) -> Replay:
     chat = record.chat or {"response_id": "resp_0"}
     headers = record.head["headers"]
     try:
-        request = _request(record)
+        websocket = record.head.get("websocket")
+        request = parse_message(record.request) if websocket else parse_request(record.request)
         if record.end.get("beyond"):
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
@@ -182,7 +179,7 @@ def replay(path: Path) -> Replay:
         request, plan = _translated(record, in_force, request)
         client = client_of(in_force.settings, headers)
         options = stream_options(in_force, request, plan, client, chat["response_id"], chat.get("thinking_open"))
-        if record.head.get("websocket"):
+        if websocket:
             options = replace(options, stream_id=request.stream_id)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
@@ -204,11 +201,6 @@ def replay(path: Path) -> Replay:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
     _replay_calls(record, done, _translator(options, plan, record.chat))
     return done
-
-
-def _request(record: Record) -> ResponsesRequest:
-    """Parse the request. Raises `ApiError`."""
-    return parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)
 
 
 def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatRequest]:
@@ -241,11 +233,11 @@ def _settings(record: Record, done: Replay) -> Settings:
         raise Unusable(f"its settings do not fit this version: {error}") from None
 
 
+@dataclass
 class _Clock:
     """Returns the time that the recorded translator read."""
 
-    def __init__(self, now: float) -> None:
-        self.now = now
+    now: float
 
     def __call__(self) -> float:
         return self.now

@@ -13,6 +13,7 @@ Two principles:
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.conformance import rules
@@ -22,16 +23,14 @@ from proxy.conformance.rules import RULES, WARNINGS, Channel, Rule, Violation, s
 __all__ = ["RULES", "WARNINGS", "Checker", "Violation", "check_stream"]
 
 
+@dataclass(slots=True)
 class _Text:
     """A run of text that deltas fill: a content part, a summary part, or the arguments of a call."""
 
-    __slots__ = ("closed", "done", "kind", "pieces")
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.pieces: list[str] = []
-        self.done = False  # its own done event was seen
-        self.closed = False  # the done event of its part, too
+    kind: str
+    pieces: list[str] = field(default_factory=list)
+    done: bool = False  # its own done event was seen
+    closed: bool = False  # the done event of its part, too
 
 
 class _Item:
@@ -71,9 +70,8 @@ class Checker:
         self._call_ids: set[str] = set()
 
     def feed(self, event_name: str | None, event: object) -> list[Violation]:
-        """Check one event: the name on its `event:` line (None: it had none) and its decoded JSON.
-
-        Transports without event names (WebSocket) pass the event's own type."""
+        """Check one event: the name on its `event:` line (None: it had none) and its decoded JSON. Transports without event
+        names (WebSocket) pass the event's own type."""
         self._found = []
         self._event += 1
         if isinstance(event, dict) and isinstance(event.get("type"), str):
@@ -214,9 +212,9 @@ class Checker:
         known.add(str(value))
 
     def _check_added_empty(self, kind: str, item: dict[str, Any]) -> None:
-        for field, value in rules.WHEN_ADDED.get(kind, {}).items():
-            if item.get(field) != value:
-                self._report("added_empty", f"{kind} is added with {field} {short(item.get(field))}")
+        for member, value in rules.WHEN_ADDED.get(kind, {}).items():
+            if item.get(member) != value:
+                self._report("added_empty", f"{kind} is added with {member} {short(item.get(member))}")
         if kind == "reasoning" and item.get("content"):  # which may be absent
             self._report("added_empty", "reasoning is added with content")
 

@@ -150,10 +150,9 @@ class MarkupParser:
         return "reasoning" if self._text.kind is TextKind.REASONING else "text"
 
     def plain(self, text: str, token_ids: Sequence[int] | None = None) -> bool:
-        """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`.
-
-        True if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to
-        be fed."""
+        """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`. True
+        if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to be
+        fed."""
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text
@@ -200,10 +199,8 @@ class MarkupParser:
         return self._gate.strict and self._gate.special(marker)
 
     def _quoted(self, hit: Hit, effect: MarkerEffect) -> bool | None:
-        """Tell whether the marker stands between a pair of quotes; None if the character after it has not come yet.
-
-        To miss the end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids.
-        """
+        """Tell whether the marker stands between a pair of quotes; None if the character after it has not come yet. To miss the
+        end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids."""
         before = self._text.last
         quotes = _QUOTES if effect in _SHOWN else ""
         if effect is MarkerEffect.CLOSE_REASONING and not self._confirmed(hit.marker):

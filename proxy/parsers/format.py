@@ -76,11 +76,9 @@ ArgumentsFormat: TypeAlias = JsonArguments | JsonEnvelope | TaggedParameters | N
 
 @dataclass(frozen=True)
 class CallHeader:
-    """The text between the opening of a call and its arguments.
-
-    `ends` are consumed, `stops` are left to the arguments. `pattern` must match the whole header; its groups are `name` and,
-    where the family has call ids of its own, `id`. `partial` must match whatever has arrived of it, so that prose that
-    only mentions a marker is released at once."""
+    """The text between the opening of a call and its arguments. `ends` are consumed, `stops` are left to the arguments.
+    `pattern` must match the whole header; its groups are `name` and, where the family has call ids of its own, `id`. `partial`
+    must match whatever has arrived of it, so that prose that only mentions a marker is released at once."""
 
     pattern: str = r"""\s*["']?(?P<name>[^"'<>\s]+)["']?\s*"""
     ends: tuple[str, ...] = ()
@@ -90,9 +88,8 @@ class CallHeader:
 
 @dataclass(frozen=True)
 class CallFormat:
-    """One call. `first`: a regular expression for the first visible character after the opening.
-
-    `declared_only`: a call of a tool that was not offered is text. `fillers` may stand between the arguments and the end."""
+    """One call. `first`: a regular expression for the first visible character after the opening. `declared_only`: a call of a
+    tool that was not offered is text. `fillers` may stand between the arguments and the end."""
 
     opens: tuple[str, ...]
     arguments: ArgumentsFormat
@@ -115,9 +112,8 @@ class CallBlock:
 
 @dataclass(frozen=True)
 class ChannelFormat:
-    """Messages with a header (harmony): `opens` header `message` body `ends`. The channel decides what the body is.
-
-    `header` must match whatever has arrived of a header, so that prose that only mentions a marker is released at once."""
+    """Messages with a header (harmony): `opens` header `message` body `ends`. The channel decides what the body is. `header`
+    must match whatever has arrived of a header, so that prose that only mentions a marker is released at once."""
 
     opens: tuple[str, ...]
     message: str
@@ -130,10 +126,9 @@ class ChannelFormat:
 
 @dataclass(frozen=True)
 class ReasoningFormat:
-    """How a model marks its reasoning.
-
-    `implicit`: generation starts inside reasoning unless the prompt says otherwise. `at_start`: reasoning opens only at the
-    beginning of the output (families that mark it with prose). `wrappers`: pairs of markers around the answer."""
+    """How a model marks its reasoning. `implicit`: generation starts inside reasoning unless the prompt says otherwise.
+    `at_start`: reasoning opens only at the beginning of the output (families that mark it with prose). `wrappers`: pairs of
+    markers around the answer."""
 
     opens: tuple[str, ...] = ()
     closes: tuple[str, ...] = ()

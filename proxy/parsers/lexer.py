@@ -87,10 +87,9 @@ def terminals(literals: frozenset[str]) -> Terminals:
 
 
 class TokenGate:
-    """Tells by the token ids which markers in the text are markers.
-
-    `marker_ids` names the markers that are single tokens. Without ids, or without these names, every marker is admitted by
-    its text. Ids may run ahead of the text (a server holds text back for stop strings), so they wait here in order."""
+    """Tells by the token ids which markers in the text are markers. `marker_ids` names the markers that are single tokens.
+    Without ids, or without these names, every marker is admitted by its text. Ids may run ahead of the text (a server holds
+    text back for stop strings), so they wait here in order."""
 
     def __init__(self, marker_ids: Mapping[str, int] | None) -> None:
         self._marker_of = {token: marker for marker, token in (marker_ids or {}).items()}

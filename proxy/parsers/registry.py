@@ -55,15 +55,13 @@ _NAME_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.names)
 @lru_cache(maxsize=256)
 def format_of(reasoning: str | None, tools: str | None) -> Format:
     """Return the format of two parser names; "none" or None for no parser, "auto" for the family of the first markers seen.
-
     Raises `ValueError` for an unknown name."""
     return Format(_reasoning(reasoning), _tools(tools))
 
 
 def detect(model_name: str, chat_template: str | None) -> tuple[str | None, str | None]:
-    """Find the names of a model's reasoning parser and tool parser; None where nothing tells.
-
-    The template decides where it shows markup, else the model's name does."""
+    """Find the names of a model's reasoning parser and tool parser; None where nothing tells. The template decides where it
+    shows markup, else the model's name does."""
     by_name = _by_name(model_name)
     if chat_template is None:
         return by_name

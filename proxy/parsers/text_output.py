@@ -44,9 +44,8 @@ class TextOutput:
         return self._code.open
 
     def follow(self, piece: str) -> bool:
-        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged.
-
-        If so, it counts as written."""
+        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. If so, it counts as
+        written."""
         if not self.visible or self.leading or self._gap or (self.kind is TextKind.REASONING and piece[-1] == "\n"):
             return False
         self._code.follow(piece)

@@ -103,11 +103,9 @@ class VllmParsers:
         prompt_ids: Sequence[int] | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> VllmParser:
-        """Make a parser for one response.
-
-        `schemas`, `thinking_open`: as for `proxy.parsers.parser`. `prompt_ids`: the token ids of the prompt; the better way
-        to tell whether it ends inside reasoning. `template_kwargs`: the request's `chat_template_kwargs`, by which some
-        families know whether the model thinks."""
+        """Make a parser for one response. `schemas`, `thinking_open`: as for `proxy.parsers.parser`. `prompt_ids`: the token
+        ids of the prompt; the better way to tell whether it ends inside reasoning. `template_kwargs`: the request's
+        `chat_template_kwargs`, by which some families know whether the model thinks."""
         thinking = _THINKING if thinking_open else {}
         machine, request = self.compose(schemas, {**thinking, **(template_kwargs or {})})
         if prompt_ids is None:
@@ -132,9 +130,8 @@ class VllmParsers:
 
 
 class VllmParser:
-    """Gives a parser of vLLM's the interface of `MarkupParser`. vLLM may raise any exception.
-
-    Without token ids, `feed` makes them from the text: this is right as long as its pieces are those of the server."""
+    """Gives a parser of vLLM's the interface of `MarkupParser`. vLLM may raise any exception. Without token ids, `feed` makes
+    them from the text: this is right as long as its pieces are those of the server."""
 
     def __init__(self, machine: Any, request: Any, tokenizer: Tokenizer, prompt_ids: Sequence[int] | None) -> None:
         self._machine = machine
@@ -209,9 +206,8 @@ class VllmParser:
 
 
 def _token_by_token(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
-    """Yield the text of each token; of several together if they make one character, of all if they do not spell the text.
-
-    Ids behind the text come with an empty text: an end token, or a token whose text the server still holds back."""
+    """Yield the text of each token; of several together if they make one character, of all if they do not spell the text. Ids
+    behind the text come with an empty text: an end token, or a token whose text the server still holds back."""
     pieces: list[tuple[str, list[int]]] = []
     group: list[int] = []
     at = 0

@@ -13,9 +13,8 @@ Outcome = Literal["preserved", "adapted", "ignored", "rejected"]
 
 class Loss(NamedTuple):
     """One entry. `name` comes from a bounded vocabulary, since it labels metrics; names we do not know are "unknown".
-
-    preserved: carried over with its meaning. adapted: carried over in another form. ignored: not carried over.
-    rejected: answered with a 400, so it appears in the documentation and never in the report of a request."""
+    preserved: carried over with its meaning. adapted: carried over in another form. ignored: not carried over. rejected:
+    answered with a 400, so it appears in the documentation and never in the report of a request."""
 
     kind: Kind
     name: str
@@ -39,9 +38,8 @@ class LossReport:
         self._entries[Loss(kind, name, "adapted", reason)] = None
 
     def ignored(self, kind: Kind, name: str, reason: str, param: str, *, matters: bool = True) -> None:
-        """Report something as ignored.
-
-        `param` names the field in the client's request. `matters`: ignoring it could change the answer."""
+        """Report something as ignored. `param` names the field in the client's request. `matters`: ignoring it could change the
+        answer."""
         if self._strict and matters:
             raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
         self._entries[Loss(kind, name, "ignored", reason)] = None
@@ -52,10 +50,9 @@ class LossReport:
 
 
 def header_value(losses: Iterable[Loss], limit: int = 512) -> str:
-    """List what was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`.
-
-    The value is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It is empty
-    if there is nothing to list."""
+    """List what was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`. The value
+    is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It is empty if there is
+    nothing to list."""
     groups: dict[str, list[str]] = {"ignored": [], "adapted": []}
     left_out = 0
     room = limit - len('ignored="", adapted="", more=99999')

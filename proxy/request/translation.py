@@ -126,7 +126,6 @@ def translate(
 
 def check_kept_items(items: object, path: str, policy: Policy) -> None:
     """Check items that are to be added to a conversation, given at `path` of a body, as a later request will read them.
-
     Otherwise every later request would be refused. Calls and their outputs may be added at different times. Raises `ApiError`
     400."""
     found = entries_at(object_list(items, path), path)

@@ -22,23 +22,9 @@ from proxy.settings.storage import StorageSettings
 from proxy.settings.translation import ModelParsers, RequestSettings, ResponseSettings
 
 __all__ = [
-    "CONFIG_VARIABLE",
-    "ENV_PREFIX",
-    "SECTIONS",
-    "SUPERVISED_VARIABLE",
-    "ApiKey",
-    "BackendDetails",
-    "ModelParsers",
-    "Section",
-    "Settings",
-    "SettingsError",
-    "backend_url",
-    "check_backend_name",
-    "describe",
-    "flag",
-    "suggestion",
-    "variable",
-]
+    "CONFIG_VARIABLE", "ENV_PREFIX", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails", "ModelParsers", "Section",
+    "Settings", "SettingsError", "backend_url", "check_backend_name", "describe", "flag", "suggestion", "variable",
+]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_PROXY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
@@ -57,10 +43,8 @@ class Settings(  # pydantic collects the fields from the last base to the first
     BackendSettings,
     BaseSettings,
 ):
-    """The settings of one gateway, frozen. Times are in seconds, sizes in bytes.
-
-    The constructor uses only its arguments and the defaults; `proxy.settings.load.load` also reads the environment and a file.
-    """
+    """The settings of one gateway, frozen. Times are in seconds, sizes in bytes. The constructor uses only its arguments and
+    the defaults; `proxy.settings.load.load` also reads the environment and a file."""
 
     model_config = SettingsConfigDict(
         frozen=True,

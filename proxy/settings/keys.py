@@ -18,10 +18,8 @@ SHORTEST_KEY = 16
 
 
 def hash_of(key: str) -> str:
-    """Return `sha256:` and the digest of a key in hexadecimal.
-
-    A slow hash such as bcrypt would not be better: the keys are random and cannot be guessed, and every request is checked, so
-    it must be fast."""
+    """Return `sha256:` and the digest of a key in hexadecimal. A slow hash such as bcrypt would not be better: the keys are
+    random and cannot be guessed, and every request is checked, so it must be fast."""
     return _PREFIX + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 

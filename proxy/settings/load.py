@@ -35,10 +35,9 @@ _ENTRIES: dict[str, type[BaseModel]] = {"models": ModelParsers, "api_keys": ApiK
 
 
 def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence.
-
-    `flags` maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file`
-    the variable `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`."""
+    """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence. `flags`
+    maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file` the variable
+    `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`."""
     named = environ.get(CONFIG_VARIABLE)
     if config_file is None and named:
         config_file = Path(named)
@@ -73,9 +72,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read the collector from the standard variables.
-
-    Clusters set them for all programs, so they are ignored unless the `otel` extra is installed."""
+    """Read the collector from the standard variables. Clusters set them for all programs, so they are ignored unless the `otel`
+    extra is installed."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not endpoint or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
         return {}

@@ -12,9 +12,8 @@ from proxy.settings import SECTIONS, ApiKey, BackendDetails, ModelParsers
 
 
 class SettingInfo(NamedTuple):
-    """One setting as documented; `kind` names the type of its values (`NUMBER`) or lists them (`text|json`).
-
-    A `MAPPING` has no flag: it is given in the file, or as JSON in the environment."""
+    """One setting as documented; `kind` names the type of its values (`NUMBER`) or lists them (`text|json`). A `MAPPING` has no
+    flag: it is given in the file, or as JSON in the environment."""
 
     section: str
     name: str

@@ -48,10 +48,9 @@ class Section(BaseModel):
 
 
 def backend_url(text: str) -> str:
-    """Return the base URL of a Chat Completions server without a trailing slash; add `/v1` unless it names a version.
-
-    Raises ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment, which would
-    appear in logs. The message does not repeat them."""
+    """Return the base URL of a Chat Completions server without a trailing slash; add `/v1` unless it names a version. Raises
+    ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment, which would appear in
+    logs. The message does not repeat them."""
     text = text.strip()
     if "://" not in text:
         raise ValueError(f"a backend must be a URL: did you mean http://{text.rpartition('@')[2]} ?")

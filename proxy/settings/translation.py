@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from proxy.settings.section import Section, TextList, YesNo
+
+# YAML 1.1 reads an unquoted `off` as false.
+_OFF = BeforeValidator(lambda value: "off" if value is False else value)
 
 
 class ModelParsers(BaseModel):
@@ -88,14 +91,14 @@ class RequestSettings(Section):
         "`service_tier`). Can be repeated.",
     )
     forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
-    custom_tool_grammar: Literal["auto", "json", "text", "describe", "off"] = Field(
+    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(
         default="auto",
         description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input that "
         "the model writes; `auto` also sends it as a pattern if all backends with structured output interpret it alike; `json` "
         "and `text` send it if a backend can enforce it that matches patterns with the JSON source, or with the decoded text, "
         "of an argument (`doctor` tells which); `off` drops it. See [docs/custom-tools.md](custom-tools.md).",
     )
-    repair_custom_tools: Literal["off", "once"] = Field(
+    repair_custom_tools: Annotated[Literal["off", "once"], _OFF] = Field(
         default="off",
         description="`once` asks the backend once to correct a custom tool's input that does not match its grammar, before the "
         "client receives it; such inputs are then not streamed but sent when complete. `off` passes them on and counts them.",
@@ -105,18 +108,13 @@ class RequestSettings(Section):
         description="Answer 400 instead of ignoring a parameter, an item or a tool that could change the answer.",
     )
 
-    @field_validator("custom_tool_grammar", "repair_custom_tools", mode="before")
-    @classmethod
-    def _read_yaml_off(cls, value: object) -> object:
-        return "off" if value is False else value  # YAML 1.1 reads an unquoted `off` as false
-
 
 class ResponseSettings(Section):
     """What to send where the specification, OpenAI and clients disagree."""
 
     title = "Responses to the client"
 
-    reasoning_summary: Literal["mirror", "always", "off"] = Field(
+    reasoning_summary: Annotated[Literal["mirror", "always", "off"], _OFF] = Field(
         default="mirror",
         description="`mirror` repeats the reasoning as summary parts if the request asks for a summary, since some clients "
         "display nothing else. `always` does so for all requests.",
@@ -135,8 +133,3 @@ class ResponseSettings(Section):
         description="Send a tool call cut off at the token limit with status `incomplete`, or omit it (`omit`). `auto` is "
         "`omit` for clients known to run a call regardless of its status.",
     )
-
-    @field_validator("reasoning_summary", mode="before")
-    @classmethod
-    def _read_yaml_off(cls, value: object) -> object:
-        return "off" if value is False else value  # YAML 1.1 reads an unquoted `off` as false

@@ -76,7 +76,8 @@ def shell_call(tool: Tool, command: str) -> CallTool:
             is_list = properties[name].get("type") == "array"
             return call(tool.name, {name: ["bash", "-lc", command] if is_list else command})
     if set(properties) == {"input"}:  # code mode: JavaScript that calls the tool
-        return call(tool.name, {"input": _javascript(command)})
+        code = f"const r = await tools.exec_command({{cmd: {json.dumps(command)}}}); text(r.output ?? JSON.stringify(r));"
+        return call(tool.name, {"input": code})
     return call(tool.name, {**example(tool.parameters), "cmd": command})
 
 
@@ -110,10 +111,6 @@ def _addition(request: ChatRequest) -> CallTool | None:
 
 def _heredoc(patch_text: str) -> str:
     return f"apply_patch <<'EOF'\n{patch_text}\nEOF"
-
-
-def _javascript(command: str) -> str:
-    return f"const r = await tools.exec_command({{cmd: {json.dumps(command)}}}); text(r.output ?? JSON.stringify(r));"
 
 
 def _report(request: ChatRequest) -> str:

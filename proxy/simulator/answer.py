@@ -38,9 +38,8 @@ class AnswerPlan:
 
 
 def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Application) -> AnswerPlan:
-    """Plan the answer to a chat request.
-
-    Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid directives."""
+    """Plan the answer to a chat request. Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid
+    directives."""
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)
@@ -55,12 +54,13 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
     faults = _faults_now(directives.faults, request, app)
     rendered = render(_script(request, directives, personality), _style(body, personality, faults))
+    pace = directives.tokens_per_second
     return AnswerPlan(
         rendered=rendered,
         stream=_stream(body, model, personality, prompt, prompt_tokens, rendered.calls),
         faults=faults,
         streams=bool(body.get("stream")),
-        tokens_per_second=_pace(directives, options),
+        tokens_per_second=options.tokens_per_second if pace is None else pace,
         first_token_seconds=options.first_token_seconds + faults.delay,
         error=_error(faults, personality, prompt_tokens, options),
     )
@@ -138,10 +138,6 @@ def _stream(body: dict[str, Any], model: str, personality: Personality, prompt: 
         usage_in_every_chunk=mode == "every" or (mode == "request" and bool(asked.get("continuous_usage_stats"))),
         token_ids=bool(body.get("return_token_ids")) and shape.make == "vllm",
     )
-
-
-def _pace(directives: Directives, options: SimulatorOptions) -> float:
-    return options.tokens_per_second if directives.tokens_per_second is None else directives.tokens_per_second
 
 
 def _error(faults: Faults, personality: Personality, prompt_tokens: int, options: SimulatorOptions) -> ErrorAnswer | None:

@@ -28,7 +28,6 @@ class RenderedChunk(NamedTuple):
     tokens: int
     reasoning_tokens: int
     field: str
-    has_call_id: bool
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class Style:
 
 @dataclass(frozen=True)
 class Rendered:
-    """The chunks of an answer from the first token to the finish reason, with totals.
-
-    `closing` ends the bytes of every chunk: `usage` may be inserted before it."""
+    """The chunks of an answer from the first token to the finish reason, with totals. `closing` ends the bytes of every chunk:
+    `usage` may be inserted before it."""
 
     chunks: tuple[RenderedChunk, ...]
     # the bytes and token counts of the chunks, as streams use them
@@ -116,13 +114,14 @@ def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[R
         delta = _delta(group, style.personality)
         if delta or show_silent or style.personality.markup:
             body = _body(delta, group, style, None)
-            chunks.append(RenderedChunk(body, count, reasoning, _field(group), _names_call(group)))
+            field = max((token.field for token in group), key=lambda name: _RANK[name])
+            chunks.append(RenderedChunk(body, count, reasoning, field))
     if not cut:
         last = [Token(END, "silent", "")]
     count += len(last)
     reasoning += sum(token.field == "reasoning" for token in last)
     body = _body(_delta(last, style.personality), last, style, finish)
-    return [*chunks, RenderedChunk(body, count, reasoning, "finish", _names_call(last))]
+    return [*chunks, RenderedChunk(body, count, reasoning, "finish")]
 
 
 def _groups(tokens: Sequence[Token], personality: Personality) -> Iterator[list[Token]]:
@@ -162,14 +161,6 @@ def _whole_calls(tokens: list[Token]) -> list[Token]:
         else:
             result.append(token)
     return result
-
-
-def _field(group: list[Token]) -> str:
-    return max((token.field for token in group), key=lambda name: _RANK[name])
-
-
-def _names_call(group: list[Token]) -> bool:
-    return any(token.field == "name" for token in group)
 
 
 def _delta(group: list[Token], personality: Personality) -> dict[str, Any]:
@@ -212,7 +203,7 @@ def _add_call(calls: list[dict[str, Any]], token: Token, shape: Shape) -> None:
 
 def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str | None) -> bytes:
     shape = style.personality.shape
-    written = _dumps(delta)
+    written = dumps(delta)
     if not delta and finish is not None:
         written = shape.final_delta
     elif not delta and style.personality.markup:
@@ -220,18 +211,18 @@ def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str |
     choice = f'{{"index":0,"delta":{written}'
     if shape.has_logprobs:
         choice += f',"logprobs":{_logprobs(group, style)}'
-    choice += f',"finish_reason":{_dumps(finish)}'
+    choice += f',"finish_reason":{dumps(finish)}'
     choice += shape.choice_extra if finish is None else shape.final_choice_extra
     if shape.make == "vllm":
         ids = [token_id(token.raw) for token in group] if style.token_ids else None
-        choice += f',"token_ids":{_dumps(ids)}'
+        choice += f',"token_ids":{dumps(ids)}'
     return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + _closing(shape)
 
 
 def _logprobs(group: list[Token], style: Style) -> str:
     if style.logprobs is None:
         return "null"
-    return _dumps({"content": [_logprob(token.raw, style.logprobs) for token in group]})
+    return dumps({"content": [_logprob(token.raw, style.logprobs) for token in group]})
 
 
 def _logprob(token: str, alternatives: int) -> dict[str, Any]:
@@ -241,5 +232,6 @@ def _logprob(token: str, alternatives: int) -> dict[str, Any]:
     return {**entry, "top_logprobs": [entry, *others] if alternatives else []}
 
 
-def _dumps(value: Any) -> str:
+def dumps(value: Any) -> str:
+    """Return compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.simulator.chunks import Rendered
+from proxy.simulator.chunks import Rendered, dumps
 from proxy.simulator.errors import dead_engine
 from proxy.simulator.faults import Faults
 from proxy.simulator.personality import Personality
@@ -28,9 +28,8 @@ _MALFORMED = CompleteFrame(b'data: {"id":"chatcmpl-broken","object":"chat.comple
 
 @dataclass
 class Frames:
-    """What to send: `frames[i]` when `counts[i]` tokens are generated, after `pauses[i]` seconds, if any.
-
-    `cut`: the connection is cut after the last frame, and the body does not end."""
+    """What to send: `frames[i]` when `counts[i]` tokens are generated, after `pauses[i]` seconds, if any. `cut`: the connection
+    is cut after the last frame, and the body does not end."""
 
     head: bytes
     frames: list[bytes]
@@ -66,7 +65,7 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
     """Build the frames of a stream, without the faults that happen before it starts."""
     bodies: Sequence[bytes] = rendered.bodies
     if rendered.calls:
-        bodies = [_with_call_ids(chunk.body, stream) if chunk.has_call_id else chunk.body for chunk in rendered.chunks]
+        bodies = [_CALL_ID.sub(lambda match: stream.call_ids[int(match[1])].encode(), body) for body in bodies]
     if faults.filter is not None or faults.no_finish:
         bodies = _with_finish(bodies, rendered, None if faults.no_finish else "content_filter")
     frames = [_role_body(stream), *bodies]
@@ -117,32 +116,26 @@ def _apply_faults(result: Frames, rendered: Rendered, faults: Faults) -> None:
         result.frames.insert(position, _MALFORMED)
         result.counts.insert(position, result.counts[position - 1])
     if faults.no_done:
-        _truncate(result, len(result.frames) - 1)
+        _leave_out(result, len(result.frames) - 1)
     for end in (faults.error, faults.eof, faults.drop):
         if end is not None:
-            _truncate(result, position_of(end, rendered))
+            _leave_out(result, position_of(end, rendered))
     if faults.filter is not None:
-        _stop_early(result, position_of(faults.filter, rendered), len(rendered.chunks))
+        _leave_out(result, position_of(faults.filter, rendered), len(rendered.chunks))  # up to the finish reason
     if faults.error is not None:
         result.frames += [CompleteFrame(b"data: " + json.dumps(dead_engine()).encode() + b"\n\n"), DONE]
         result.counts += [result.counts[-1]] * 2
     result.cut = faults.drop is not None
 
 
-def _truncate(result: Frames, length: int) -> None:
-    del result.frames[length:]
-    del result.counts[length:]
-
-
-def _stop_early(result: Frames, position: int, finish: int) -> None:
-    """Leave out the frames between a position and the chunk with the finish reason."""
-    del result.frames[position:finish]
-    del result.counts[position:finish]
+def _leave_out(result: Frames, begin: int, end: int | None = None) -> None:
+    del result.frames[begin:end]
+    del result.counts[begin:end]
 
 
 def _head(stream: Stream) -> bytes:
     values = {"id": stream.id, "object": "chat.completion.chunk", "created": stream.created, "model": stream.model}
-    return f"data: {_dumps(values)[:-1]},".encode("utf-8", "replace")
+    return f"data: {dumps(values)[:-1]},".encode("utf-8", "replace")
 
 
 def _role_body(stream: Stream) -> bytes:
@@ -150,13 +143,13 @@ def _role_body(stream: Stream) -> bytes:
     logprobs = ',"logprobs":null' if shape.has_logprobs else ""
     first = shape.first_extra
     if stream.token_ids:
-        first = first.replace('"prompt_token_ids":null', f'"prompt_token_ids":{_dumps(encode(stream.prompt))}')
+        first = first.replace('"prompt_token_ids":null', f'"prompt_token_ids":{dumps(encode(stream.prompt))}')
     choice = f'{{"index":0,"delta":{shape.role_delta}{logprobs},"finish_reason":null{shape.choice_extra}}}'
     return f'"choices":[{choice}]{first}{shape.chunk_extra}}}\n\n'.encode()
 
 
 def _usage_body(rendered: Rendered, stream: Stream) -> bytes:
-    return f'"choices":[],"usage":{_dumps(usage(rendered, stream))}{stream.personality.shape.usage_extra}}}\n\n'.encode()
+    return f'"choices":[],"usage":{dumps(usage(rendered, stream))}{stream.personality.shape.usage_extra}}}\n\n'.encode()
 
 
 def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:
@@ -164,7 +157,7 @@ def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list
     counts = [(0, 0), *((chunk.tokens, chunk.reasoning_tokens) for chunk in rendered.chunks)]
     closing = rendered.closing
     return [
-        frame[: -len(closing)] + f',"usage":{_dumps(_usage_counts(stream, *so_far))}}}\n\n'.encode()
+        frame[: -len(closing)] + f',"usage":{dumps(_usage_counts(stream, *so_far))}}}\n\n'.encode()
         for frame, so_far in zip(frames, counts, strict=True)
     ]
 
@@ -180,14 +173,6 @@ def _usage_counts(stream: Stream, completion: int, reasoning: int) -> dict[str, 
     return counts
 
 
-def _with_call_ids(body: bytes, stream: Stream) -> bytes:
-    return _CALL_ID.sub(lambda match: stream.call_ids[int(match[1])].encode(), body)
-
-
 def _with_finish(bodies: Sequence[bytes], rendered: Rendered, reason: str | None) -> list[bytes]:
     written = f'"finish_reason":"{rendered.finish_reason}"'.encode()
-    return [*bodies[:-1], bodies[-1].replace(written, b'"finish_reason":' + _dumps(reason).encode())]
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return [*bodies[:-1], bodies[-1].replace(written, b'"finish_reason":' + dumps(reason).encode())]

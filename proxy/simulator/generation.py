@@ -29,10 +29,8 @@ class Token(NamedTuple):
 
 
 def generate(script: Script, notation: Notation = "hermes", separators: bool = True, interleave: bool = False) -> list[Token]:
-    """Generate all tokens of a script except the end token.
-
-    `separators`: white space between parts gets into the parsed fields, as it does with vLLM's parsers; `interleave`: the
-    tokens of adjacent calls alternate."""
+    """Generate all tokens of a script except the end token. `separators`: white space between parts gets into the parsed
+    fields, as it does with vLLM's parsers; `interleave`: the tokens of adjacent calls alternate."""
     tokens: list[Token] = []
     calls: list[list[Token]] = []
     number = 0

@@ -18,6 +18,8 @@ Scenario = Callable[[ChatRequest], Script]
 
 _KNOWN_TOOLS = ("get_weather", "weather", "get_time", "lookup_word", "add", "search", "read_file")
 _WORDS = ("The", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "words", "keep", "on", "and", "on")
+# Namespaced tools that manage agents or threads: calling them at random would have side effects.
+_INTERNAL = re.compile(r"multi_agent|collaboration|clock|mcp__codex")
 _POEM = "Tokens arrive\none by one —\na sentence forms."
 
 
@@ -127,7 +129,7 @@ def broken_arguments(request: ChatRequest) -> Script:
 
 def mcp(request: ChatRequest) -> Script:
     """Call the first tool in a namespace; if tools must be searched for, search first."""
-    namespaced = next((tool for tool in request.tools if "__" in tool.name and not _is_internal(tool)), None)
+    namespaced = next((tool for tool in request.tools if "__" in tool.name and not _INTERNAL.match(tool.name)), None)
     search = request.tool("tool_search")
     done = len(request.tool_results)
     if namespaced is None and search is not None and done == 0:
@@ -303,11 +305,6 @@ def _by_schema(offered: Tool, **preferred: str) -> CallTool:
     arguments = value if isinstance(value, dict) else {}
     changed = {key: preferred[key] for key in arguments if key in preferred and isinstance(arguments[key], str)}
     return call(offered.name, {**arguments, **changed})
-
-
-def _is_internal(offered: Tool) -> bool:
-    """Tell whether a namespaced tool manages agents or threads, so that calling it at random would have side effects."""
-    return bool(re.match(r"(?:multi_agent|collaboration|clock|mcp__codex)", offered.name))
 
 
 def _conclusion(request: ChatRequest) -> Script:

@@ -39,11 +39,9 @@ _FORMATS = {
 
 
 def example(schema: Any, name: str = "", root: Any = None, depth: int = 0) -> Any:
-    """Make a value for `schema` (a dict, or True for anything).
-
-    Required properties are always there, optional ones only near the root. Supports type, enum, const, default, properties,
-    items, anyOf/oneOf/allOf, `$ref` inside the document, and the limits of strings, numbers and arrays, but not patterns.
-    Raises `ValueError` if the properties of a schema are invalid."""
+    """Make a value for `schema` (a dict, or True for anything). Required properties are always there, optional ones only near
+    the root. Supports type, enum, const, default, properties, items, anyOf/oneOf/allOf, `$ref` inside the document, and the
+    limits of strings, numbers and arrays, but not patterns. Raises `ValueError` if the properties of a schema are invalid."""
     root = schema if root is None else root
     schema = _resolved(schema, root)
     for key in ("const", "default"):

@@ -16,10 +16,9 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True)
 class SimulatorOptions:
-    """The options of a simulator. A request may override personality and pace (see `directives.py`).
-
-    `tokens_per_second` is the pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are
-    listed; any other name is accepted too, unless `strict_models`. With `api_key`, requests without it get 401."""
+    """The options of a simulator. A request may override personality and pace (see `directives.py`). `tokens_per_second` is the
+    pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
+    accepted too, unless `strict_models`. With `api_key`, requests without it get 401."""
 
     models: tuple[str, ...] = ("simulator",)
     personality: Personality = field(default_factory=lambda: PERSONALITIES["vllm"])

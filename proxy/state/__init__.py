@@ -6,20 +6,6 @@ from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Conversation",
-    "Cursor",
-    "Database",
-    "EventRow",
-    "EventsUnavailable",
-    "LiveLog",
-    "NewItem",
-    "Page",
-    "PageOrder",
-    "Record",
-    "Running",
-    "Span",
-    "Sqlite",
-    "Store",
-    "StoreUnavailable",
-    "Stored",
-]
+    "Conversation", "Cursor", "Database", "EventRow", "EventsUnavailable", "LiveLog", "NewItem", "Page", "PageOrder", "Record",
+    "Running", "Span", "Sqlite", "Store", "StoreUnavailable", "Stored",
+]  # fmt: skip

@@ -48,17 +48,14 @@ class Database(Protocol):
         """Finish what was started, and disconnect."""
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """Run `work` as one transaction; repeat it after a conflict with another one.
-
-        Raises `StoreUnavailable`, and whatever `work` raises; then nothing was written."""
+        """Run `work` as one transaction; repeat it after a conflict with another one. Raises `StoreUnavailable`, and whatever
+        `work` raises; then nothing was written."""
 
 
 class LiveLog(Protocol):
-    """A log of the events of running responses, faster to write and to follow than the database.
-
-    When a response ends, the database gets its whole log together with the response. So this log may lose everything at any
-    moment: the process that runs the response writes it again. Every method but `close` and `written` raises
-    `EventsUnavailable`."""
+    """A log of the events of running responses, faster to write and to follow than the database. When a response ends, the
+    database gets its whole log together with the response. So this log may lose everything at any moment: the process that runs
+    the response writes it again. Every method but `close` and `written` raises `EventsUnavailable`."""
 
     async def open(self) -> None:
         """Connect."""
@@ -73,14 +70,12 @@ class LiveLog(Protocol):
         """Return from memory all pieces that this process has appended to a stream."""
 
     async def end(self, response_id: str, last: EventRow | None) -> None:
-        """End a stream with `last`, after all of it was written to the database; with None delete it at once.
-
-        Nothing can be appended after that."""
+        """End a stream with `last`, after all of it was written to the database; with None delete it at once. Nothing can be
+        appended after that."""
 
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
-        """Return the next pieces that have events with numbers above `after`, without a gap.
-
-        If there are none, wait up to `within` seconds for some."""
+        """Return the next pieces that have events with numbers above `after`, without a gap. If there are none, wait up to
+        `within` seconds for some."""
 
     async def cancel(self, response_id: str) -> None:
         """Tell the process that runs the response to end it."""

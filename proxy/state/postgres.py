@@ -40,26 +40,22 @@ class Postgres:
     """A database on a server, with a few connections and a thread for each."""
 
     def __init__(self, url: str) -> None:
-        """Read `url` as libpq does (`postgresql://user@host/name`); `PGPASSWORD` and the like supply what it leaves out.
-
-        Raises `StoreUnavailable` for an invalid URL."""
+        """Read `url` as libpq does (`postgresql://user@host/name`); `PGPASSWORD` and the like supply what it leaves out. Raises
+        `StoreUnavailable` for an invalid URL."""
         self._target: dict[str, Any] = {**_TIMEOUTS, **_parsed(url)}
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
         self._of_thread = threading.local()
         self._all: set[psycopg.Connection[Any]] = set()
 
     async def open(self) -> None:
-        """Implement `Database`."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
 
     async def close(self) -> None:
-        """Implement `Database`."""
         await asyncio.to_thread(self._threads.shutdown)
         for connection in self._all:
             connection.close()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """Implement `Database`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
 
     def _open(self) -> None:

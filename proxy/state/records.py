@@ -50,10 +50,8 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response as it was stored.
-
-    `json` is the whole response object; `end` the place of its last output item. The items of the request are those after
-    `input_begin`, up to `input_end`."""
+    """A response as it was stored. `json` is the whole response object; `end` the place of its last output item. The items of
+    the request are those after `input_begin`, up to `input_end`."""
 
     id: str
     status: str

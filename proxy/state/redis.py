@@ -69,16 +69,13 @@ class RedisLog:
         self._waiting = asyncio.Semaphore(_WAITING)
 
     async def open(self) -> None:
-        """Implement `LiveLog`."""
         await _send(self._commands, "PING")
 
     async def close(self) -> None:
-        """Implement `LiveLog`."""
         await self._commands.aclose()
         await self._readers.aclose()
 
     async def append(self, response_id: str, row: EventRow) -> None:
-        """Implement `LiveLog`."""
         own = self._written.setdefault(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
         if await self._write(response_id, expected, row, _ABANDONED) == 0:
@@ -87,11 +84,9 @@ class RedisLog:
         own.append(row)
 
     def written(self, response_id: str) -> Sequence[EventRow]:
-        """Implement `LiveLog`."""
         return self._written.get(response_id, ())
 
     async def end(self, response_id: str, last: EventRow | None) -> None:
-        """Implement `LiveLog`."""
         own = self._written.pop(response_id, [])
         if last is None:
             await _send(self._commands, "DEL", _LOG + response_id)
@@ -100,7 +95,6 @@ class RedisLog:
             await self._write(response_id, "", last, _ENDED, last=True)
 
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
-        """Implement `LiveLog`."""
         query = ("STREAMS", _LOG + response_id, f"{after + 1}-0")
         if within <= 0 or self._waiting.locked():
             rows = _rows(await _send(self._commands, "XREAD", "COUNT", _PIECES, *query))
@@ -117,11 +111,9 @@ class RedisLog:
         return []
 
     async def cancel(self, response_id: str) -> None:
-        """Implement `LiveLog`."""
         await _send(self._commands, "XADD", _CANCELLATIONS, "MAXLEN", "~", _MAX_CANCELLATIONS, "*", "id", response_id)
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
-        """Implement `LiveLog`."""
         seen: Any = "$"
         while True:
             try:

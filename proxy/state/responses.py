@@ -115,9 +115,8 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
 
 
 def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
-    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on.
-
-    Returns those that it should go on with."""
+    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Returns those
+    that it should go on with."""
     statement = (
         "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled, status, head"
     )
@@ -166,9 +165,8 @@ def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
 def fail_abandoned(
     sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
 ) -> EventRow | None:
-    """End an abandoned response as failed, or as cancelled if that was requested.
-
-    `live` is its log if the database does not have it. Returns the last events; None if the response has ended otherwise."""
+    """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
+    have it. Returns the last events; None if the response has ended otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
         (response_id, now, now + _AHEAD),

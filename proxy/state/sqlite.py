@@ -43,18 +43,15 @@ class Sqlite:
         self._waiting: deque[_Work] = deque()
 
     async def open(self) -> None:
-        """Implement `Database`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
         self._closed = False
 
     async def close(self) -> None:
-        """Implement `Database`."""
         self._closed = True
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        """Implement `Database`."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()

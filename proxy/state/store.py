@@ -41,10 +41,8 @@ class Store:
         live: LiveLog | None = None,
         steady: Callable[[], float] | None = None,
     ) -> None:
-        """Build the store on `database`.
-
-        `retention`: how long a response is kept, in seconds. `live`: where the events of running responses are kept, if not in
-        the database. `steady`: a monotonic clock, to notice that `clock` was set."""
+        """Build the store on `database`. `retention`: how long a response is kept, in seconds. `live`: where the events of
+        running responses are kept, if not in the database. `steady`: a monotonic clock, to notice that `clock` was set."""
         self._database = database
         self._retention = retention
         self._clock = clock
@@ -142,9 +140,8 @@ class Store:
             await self._run(lambda sql: responses.append_events(sql, response_id, row))
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
-        """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended.
-
-        If there are none, wait about `within` seconds for some."""
+        """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
+        there are none, wait about `within` seconds for some."""
         if self._live is None:
             rows = await self._run(lambda sql: responses.events(sql, response_id, after))
             if not rows and within > 0:
@@ -175,7 +172,6 @@ class Store:
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
         """Call `cancelled` with ids of responses that should end, sooner than `still_alive` tells, until the task is cancelled.
-
         Returns at once if there is no quicker way."""
         if self._live is not None:
             await self._live.watch(cancelled)

@@ -8,22 +8,13 @@ from proxy.stream.options import SealText
 from proxy.stream.writer import quote
 
 
-class Compaction:
-    """Makes the item of the summary that the model wrote; none of the model's own items are sent."""
-
-    __slots__ = ("_item_id", "_seal")
-
-    def __init__(self, response_id: str, seal: SealText) -> None:
-        self._item_id = f"cmp_{response_id.removeprefix('resp_')}"
-        self._seal = seal
-
-    def item(self, output: list[str]) -> str | None:
-        """Return the item as JSON, given that of the model's own items. None if the model wrote no text."""
-        summary = _text_of(output)
-        if not summary:
-            return None
-        sealed = quote(self._seal(summary))
-        return f'{{"type":"compaction","id":"{self._item_id}","encrypted_content":{sealed}}}'
+def compaction_item(response_id: str, output: list[str], seal: SealText) -> str | None:
+    """Return the item as JSON, given that of the model's own items, which are not sent. None if the model wrote no text."""
+    summary = _text_of(output)
+    if not summary:
+        return None
+    item_id = f"cmp_{response_id.removeprefix('resp_')}"
+    return f'{{"type":"compaction","id":"{item_id}","encrypted_content":{quote(seal(summary))}}}'
 
 
 def _text_of(items: list[str]) -> str:

@@ -15,25 +15,18 @@ from proxy.stream.items.calls import CustomCallItem
 from proxy.stream.lifecycle import Lifecycle, Stop
 
 
-class DeferredCalls:
-    """The deferred calls of one answer that is complete, one after the other."""
+def waiting_call(lifecycle: Lifecycle) -> tuple[str, str] | None:
+    """Return the open call that waits, as its chat name and its input. There is none in an answer that was cut."""
+    call = lifecycle.call
+    if call is None or not call.deferred or lifecycle.finish_reason != "stop" or not lifecycle.is_whole():
+        return None
+    assert isinstance(call.item, CustomCallItem)
+    return call.name, call.item.input_of(call.arguments.text)
 
-    __slots__ = ("_lifecycle",)
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
-
-    def awaiting(self) -> tuple[str, str] | None:
-        """Return the open call that waits, as its chat name and its input. There is none in an answer that was cut."""
-        call = self._lifecycle.call
-        if call is None or not call.deferred or self._lifecycle.finish_reason != "stop" or not self._lifecycle.is_whole():
-            return None
-        assert isinstance(call.item, CustomCallItem)
-        return call.name, call.item.input_of(call.arguments.text)
-
-    def judge(self, replacement: str | None) -> None:
-        """Close the call that waits, with this input in place of its own if it is not None."""
-        assert self._lifecycle.call is not None
-        assert isinstance(self._lifecycle.call.item, CustomCallItem)
-        self._lifecycle.call.item.replacement = replacement
-        self._lifecycle.step(Stop())
+def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:
+    """Close the call that waits, with this input in place of its own if it is not None."""
+    assert lifecycle.call is not None
+    assert isinstance(lifecycle.call.item, CustomCallItem)
+    lifecycle.call.item.replacement = replacement
+    lifecycle.step(Stop())

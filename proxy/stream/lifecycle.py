@@ -103,9 +103,8 @@ class Lifecycle:
 
     @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
-        """The item to which more of its text may be appended directly, once it is `trimmed`.
-
-        This is the table's most frequent row, looked up once for many deltas. None where the table has to decide."""
+        """The item to which more of its text may be appended directly, once it is `trimmed`. This is the table's most frequent
+        row, looked up once for many deltas. None where the table has to decide."""
         return None if self._space_logprobs or self.state == "refusal" else self._item
 
     def trimmed(self, text: str) -> str:
@@ -262,12 +261,10 @@ class Lifecycle:
             self._repair("held_dropped")
             self._pending = None
 
-    # ---- guards of the table -------------------------------------------------------------------------------------
-
     def _call_is_complete(self) -> bool:
         return self.call is not None and self.call.complete
 
-    # ---- the parts of actions ------------------------------------------------------------------------------------
+    # ---- the guard of the table, and the parts of actions -----------------------------------------------------------
 
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""

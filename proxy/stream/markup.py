@@ -57,9 +57,8 @@ class Markup:
 
     def __init__(self, new_parser: NewParser, *, thinking_open: bool | None = None, rescue: bool = False) -> None:
         """Begin a stream. `thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what
-        it missed.
-
-        Where the backend itself announces an item, the text behind it is read by a new parser, from outside of reasoning."""
+        it missed. Where the backend itself announces an item, the text behind it is read by a new parser, from outside of
+        reasoning."""
         self._new_parser = new_parser
         self._rescue = rescue
         self._parser = new_parser(thinking_open=thinking_open)
@@ -147,10 +146,9 @@ class Markup:
 
 
 class _Logprobs:
-    """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place.
-
-    A piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of
-    whole tokens, its log probabilities are dropped, and counted."""
+    """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place. A
+    piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of whole
+    tokens, its log probabilities are dropped, and counted."""
 
     def __init__(self) -> None:
         self.dropped = 0  # texts that lost theirs

@@ -6,6 +6,7 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.stream.items.calls import Arguments
@@ -16,41 +17,29 @@ from proxy.wire.chat_types import text_of
 from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
+_LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+_FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohibited_content", "sensitive")
+_ERROR = (
+    "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout",
+)  # fmt: skip
 FINISH_REASONS: dict[str, FinishReason] = {
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "content_filter": "content_filter",
-    "content_filtered": "content_filter",
-    "safety": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
-    "sensitive": "content_filter",
-    "abort": "error",
-    "cancelled": "error",
-    "error": "error",
-    "insufficient_system_resource": "error",
-    "malformed_function_call": "error",
-    "network_error": "error",
-    "timeout": "error",
+    **dict.fromkeys(_LENGTH, "length"),
+    **dict.fromkeys(_FILTER, "content_filter"),
+    **dict.fromkeys(_ERROR, "error"),
 }
 
 _LEGACY = -1  # the index of the one call that `delta.function_call` can make
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One call of the stream, not announced before its name is known."""
 
-    __slots__ = ("announced", "arguments", "id", "name", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.id = ""
-        self.name = ""
-        self.arguments = Arguments()  # until it is announced they wait for the name
-        self.announced = False
+    number: int
+    id: str = ""
+    name: str = ""
+    arguments: Arguments = field(default_factory=Arguments)  # until it is announced they wait for the name
+    announced: bool = False
 
 
 class Reader:

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from proxy.stream import writer
-from proxy.stream.compaction import Compaction
-from proxy.stream.deferred_calls import DeferredCalls
+from proxy.stream.compaction import compaction_item
+from proxy.stream.deferred_calls import close_judged, waiting_call
 from proxy.stream.fast_path import FastPath
 from proxy.stream.lifecycle import Lifecycle
-from proxy.stream.options import Clock, StreamOptions
+from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
 from proxy.stream.tokens.usage import TokenCounter
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
@@ -45,7 +45,7 @@ class Translator:
     """One stream. `status` tells how it stands."""
 
     __slots__ = (
-        "_clock", "_compaction", "_deferred", "_fast_path", "_first_status", "_markup", "_note", "_outcome", "_reader",
+        "_clock", "_fast_path", "_first_status", "_markup", "_note", "_outcome", "_reader",
         "_received", "_response", "_sse", "_terminal_noted", "_terminal_number", "awaiting", "defect", "ended", "error",
         "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "writer",
     )  # fmt: skip
@@ -60,17 +60,10 @@ class Translator:
         )
         self._markup = options.markup
         self.writer = EventWriter(options.stream_id)
-        self._compaction: Compaction | None = None
-        self._deferred: DeferredCalls | None = None
-        if options.compaction is None:
-            self.lifecycle = Lifecycle(options, self.writer)
-            if options.judged and options.grammars:
-                self._deferred = DeferredCalls(self.lifecycle)
-        else:
-            self._compaction = Compaction(options.response_id, options.compaction)
-            self.lifecycle = Lifecycle(options, EventWriter())  # what the model writes is not sent
+        # What the model writes for a compaction is not sent.
+        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
-        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=self._compaction is None)
+        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=options.compaction is None)
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self._first_status: Status = "in_progress"
         self._outcome = _NO_OUTCOME
@@ -181,10 +174,8 @@ class Translator:
         return self._noted("insert", item.encode("utf-8", "replace"), self._take())
 
     def feed(self, data: bytes) -> bytes:
-        """Return the events for the next piece of the backend's body, cut anywhere.
-
-        Deltas of one text that came with one read leave as one event: a client gets tokens as fast as they come, and no
-        more events than it can take."""
+        """Return the events for the next piece of the backend's body, cut anywhere. Deltas of one text that came with one read
+        leave as one event: a client gets tokens as fast as they come, and no more events than it can take."""
         events: bytes | None = None
         try:
             fast_path = self._fast_path
@@ -223,7 +214,6 @@ class Translator:
 
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
-
         Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
         if self.lifecycle.finish_reason is not None:
             self._finish()
@@ -254,7 +244,7 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self._compaction is not None:
+        if self.options.compaction is not None:
             self.lifecycle.writer.events.clear()
         events = self.writer.events
         data = b"".join(events)
@@ -318,7 +308,7 @@ class Translator:
     def _judge(self, replacement: str | None) -> None:
         self.awaiting = None
         try:
-            self._deferred.judge(replacement)  # type: ignore[union-attr]
+            close_judged(self.lifecycle, replacement)
             self._conclude()
         except Exception as error:  # as in feed
             self._break(error)
@@ -336,10 +326,9 @@ class Translator:
         self._conclude()
 
     def _conclude(self) -> None:
-        if self._deferred is not None:
-            self.awaiting = self._deferred.awaiting()
-            if self.awaiting is not None:
-                return
+        self.awaiting = waiting_call(self.lifecycle) if self.options.compaction is None else None
+        if self.awaiting is not None:
+            return
         reason = self.lifecycle.finish_reason
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
@@ -383,8 +372,8 @@ class Translator:
                 self.lifecycle.step(delta)
 
     def _terminate(self, status: Status) -> None:
-        if self._compaction is not None and status != "failed":
-            status = self._compact(self._compaction)
+        if self.options.compaction is not None and status != "failed":
+            status = self._compact(self.options.compaction)
         error = None
         if self.error is not None:
             code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
@@ -399,9 +388,9 @@ class Translator:
         self._terminal_number = self.writer.next_number
         self.writer.next_number += 1
 
-    def _compact(self, compaction: Compaction) -> Status:
+    def _compact(self, seal: SealText) -> Status:
         """Write the item that takes the place of what the model wrote; return how the response ends."""
-        item = compaction.item(self.lifecycle.writer.done)
+        item = compaction_item(self.options.response_id, self.lifecycle.writer.done, seal)
         if item is None:
             self.error = server_error("The model wrote no summary.")
             return "failed"

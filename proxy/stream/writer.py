@@ -7,27 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from json.encoder import encode_basestring as quote
+from json.encoder import encode_basestring
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from proxy.wire.deltas import Usage
-
-__all__ = [
-    "COMMENT",
-    "DONE",
-    "EventWriter",
-    "Outcome",
-    "ResponseObject",
-    "Status",
-    "delta_head",
-    "json_text",
-    "quote",
-    "quoted",
-    "sendable",
-    "usage_json",
-]
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -38,6 +23,8 @@ DONE = "data: [DONE]\n\n"
 COMMENT = ": keep-alive\n\n"
 
 _encode = msgspec.json.Encoder().encode
+# Returns a text as a JSON string.
+quote = encode_basestring
 
 
 def json_text(value: Any) -> str:

@@ -158,11 +158,9 @@ class MalformedChunk(ValueError):
 
 
 def decode_chunk(payload: bytes) -> Chunk:
-    """Decode one payload. Raises `MalformedChunk`.
-
-    Servers that escape non-ASCII text may split a surrogate pair between two chunks. Strict decoders refuse the halves, so a
-    refused payload is decoded again by the standard library, which keeps them (the reader joins them). Bytes that are not
-    UTF-8 become U+FFFD. Fields of other types are converted."""
+    """Decode one payload. Raises `MalformedChunk`. Servers that escape non-ASCII text may split a surrogate pair between two
+    chunks. Strict decoders refuse the halves, so a refused payload is decoded again by the standard library, which keeps them
+    (the reader joins them). Bytes that are not UTF-8 become U+FFFD. Fields of other types are converted."""
     try:
         return _decoder.decode(payload)
     except RecursionError as error:

@@ -80,7 +80,7 @@ def _classify(status: int, fields: dict[str, Any], retry_after: float | None) ->
     text = fields.get("message")
     has_message = isinstance(text, str) and text != ""
     message = str(text)[:_MESSAGE_LIMIT] if has_message else f"The backend answered with HTTP {status}."
-    code, kind, param = (_string(fields.get(name)) for name in ("code", "type", "param"))
+    code, kind, param = (value if isinstance(value := fields.get(name), str) else None for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
     if status == 429:
@@ -99,10 +99,6 @@ def _classify(status: int, fields: dict[str, Any], retry_after: float | None) ->
     # 500 would make Codex hide the message; 502 tells that the backend failed.
     known = status if status in {502, 503, 504} else 502
     return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=has_message)
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, message: str) -> bool:

@@ -29,7 +29,8 @@ def straightened(chunk: Any) -> Any:
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         for counts in (usage, *_objects([usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")])):
-            counts.update({name: int(count) for name, count in counts.items() if _is_count(count)})
+            whole = {name: int(n) for name, n in counts.items() if isinstance(n, float) and abs(n) < 2**53}
+            counts.update(whole)
     return chunk
 
 
@@ -67,10 +68,6 @@ def _is_logprob(entry: Any) -> bool:
     tops = entry.get("top_logprobs") or []
     lists = isinstance(tops, list) and isinstance(entry.get("bytes") or [], list)
     return lists and isinstance(entry.get("logprob"), int | float) and all(map(_is_logprob, tops))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, float) and abs(value) < 2**53
 
 
 def _objects(values: Any) -> Iterator[dict[str, Any]]:

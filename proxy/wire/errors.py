@@ -6,10 +6,9 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """An error as the client will see it: HTTP status and the four fields of OpenAI's error object.
-
-    `code` is a string or None, never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and
-    `param` come from a backend and may repeat parts of the request."""
+    """An error as the client will see it: HTTP status and the four fields of OpenAI's error object. `code` is a string or None,
+    never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and `param` come from a backend
+    and may repeat parts of the request."""
 
     def __init__(
         self,
@@ -33,15 +32,9 @@ class ApiError(Exception):
 
     def copy(self) -> ApiError:
         """Return the same error without its traceback, whose frames would keep the whole request in memory."""
-        return ApiError(
-            self.status,
-            self.message,
-            type=self.type,
-            code=self.code,
-            param=self.param,
-            retry_after=self.retry_after,
-            quoted=self.quoted,
-        )
+        copied = ApiError(self.status, self.message)
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     def body(self) -> dict[str, Any]:
         """Return the JSON body: `{"error": {"message", "type", "param", "code"}}`."""

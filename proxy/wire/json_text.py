@@ -125,10 +125,9 @@ _HEAD_WITHOUT_SPACE = f'{{"{CUSTOM_INPUT}":"'
 
 
 class CustomInput:
-    """Takes the freeform text of a custom tool out of the arguments of the function that stands for it.
-
-    Expected is `{"input": "..."}`, decoded as it arrives. A model may write something else: then all is kept, and
-    `finish` takes the one string of the object, else the arguments as they stand."""
+    """Takes the freeform text of a custom tool out of the arguments of the function that stands for it. Expected is `{"input":
+    "..."}`, decoded as it arrives. A model may write something else: then all is kept, and `finish` takes the one string of the
+    object, else the arguments as they stand."""
 
     __slots__ = ("_buffer", "_decoder", "_undecided")
 

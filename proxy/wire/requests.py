@@ -7,7 +7,7 @@ schema where a client could rely on them, and are wider where real clients send 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -61,9 +61,8 @@ class TextConfig(BaseModel):
 
 
 class ResponsesRequest(BaseModel):
-    """Every create parameter of the Responses API. None means absent or null, which are equivalent.
-
-    Other fields are kept in `model_extra`: sampling parameters of chat servers, and anything else."""
+    """Every create parameter of the Responses API. None means absent or null, which are equivalent. Other fields are kept in
+    `model_extra`: sampling parameters of chat servers, and anything else."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -115,10 +114,8 @@ class ResponsesRequest(BaseModel):
 
 
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
-    """Decode and check a request body.
-
-    Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result shares nothing with a mapping
-    that was passed in."""
+    """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
+    shares nothing with a mapping that was passed in."""
     raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
     fields = _decode(raw)
     if fields.get("model") is None:
@@ -168,14 +165,11 @@ def _too_deep() -> ApiError:
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
-        level = [child for node in level for child in _children(node) if type(child) is dict or type(child) is list]
+        children = (node.values() if type(node) is dict else node for node in level)
+        level = [child for nodes in children for child in nodes if type(child) is dict or type(child) is list]
         if not level:
             return False
     return True
-
-
-def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return node.values() if type(node) is dict else node
 
 
 # Parameters of two possible types: the error names the parameter, not the type that was tried last.

@@ -15,10 +15,9 @@ class SSETooLong(ValueError):
 
 
 class SSEDecoder:
-    """Takes bytes split anywhere and returns the `data:` payloads of complete events.
-
-    Comments and the fields `event:`, `id:`, `retry:` are skipped (chat servers put everything into `data:`); several `data:`
-    lines of one event are joined with a newline, as the SSE specification requires."""
+    """Takes bytes split anywhere and returns the `data:` payloads of complete events. Comments and the fields `event:`, `id:`,
+    `retry:` are skipped (chat servers put everything into `data:`); several `data:` lines of one event are joined with a
+    newline, as the SSE specification requires."""
 
     __slots__ = ("_limit", "buffer")
 
@@ -53,9 +52,8 @@ class SSEDecoder:
         return payloads
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """Split the buffer and `data` into whole events and the rest, for a stream whose lines end with a line feed.
-
-        The buffer is not changed: the caller assigns the rest to it, or calls `feed` instead."""
+        """Split the buffer and `data` into whole events and the rest, for a stream whose lines end with a line feed. The buffer
+        is not changed: the caller assigns the rest to it, or calls `feed` instead."""
         data = self.buffer + data
         end = data.rfind(b"\n\n") + 2
         return (data[:end], data[end:]) if end > 1 else (b"", data)

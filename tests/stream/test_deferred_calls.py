@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.stream.deferred_calls import DeferredCalls
 from proxy.stream.options import CODEX
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
@@ -201,7 +200,7 @@ def test_the_grammar_of_a_tool_is_found_by_its_own_name() -> None:
 def test_a_defect_of_ours_ends_in_a_terminal_event(monkeypatch: pytest.MonkeyPatch) -> None:
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + finish() + DONE)
-    monkeypatch.setattr(DeferredCalls, "judge", None)
+    monkeypatch.setattr("proxy.stream.translator.close_judged", None)
     data += playing.judge(None)
     assert judged(data, playing).response["status"] == "failed"
     assert isinstance(playing.defect, TypeError)

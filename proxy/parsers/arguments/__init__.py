@@ -13,9 +13,8 @@ class ReadStatus(Enum):
 
 
 class ArgumentsReader(Protocol):
-    """Reads the arguments of one call (or of several, where the family writes them as one list).
-
-    A reader begins its call late: while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
+    """Reads the arguments of one call (or of several, where the family writes them as one list). A reader begins its call late:
+    while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
 
     status: ReadStatus
 

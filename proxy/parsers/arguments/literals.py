@@ -35,10 +35,8 @@ class _Bracket:
 
 
 class LiteralReader:
-    """Reads one bracketed group of named values as a JSON object.
-
-    `quotes` are the model's own string marks: text between them has no escapes, and plain double quotes are accepted too.
-    None means Python strings."""
+    """Reads one bracketed group of named values as a JSON object. `quotes` are the model's own string marks: text between them
+    has no escapes, and plain double quotes are accepted too. None means Python strings."""
 
     def __init__(self, emit: Callable[[str], None], deltas: DeltaBuffer, stops: Lexer, quotes: Lexer | None) -> None:
         self.done = False

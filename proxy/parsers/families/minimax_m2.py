@@ -15,9 +15,8 @@ from proxy.parsers.format import (
 
 
 def invocations(block: str, prefix: str = "", declared_only: bool = False) -> ToolFormat:
-    """Build the format `<invoke name="N"><parameter name="K">V</parameter></invoke>` in a block.
-
-    `prefix` stands before each tag's name."""
+    """Build the format `<invoke name="N"><parameter name="K">V</parameter></invoke>` in a block. `prefix` stands before each
+    tag's name."""
     call = CallFormat(
         opens=(f"<{prefix}invoke name=",),
         header=CallHeader(ends=(">",)),

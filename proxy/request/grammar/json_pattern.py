@@ -62,9 +62,8 @@ class _Token(NamedTuple):
 
 @lru_cache(maxsize=64)
 def pattern_of(regex: str, reading: Reading) -> str | None:
-    """Convert a regular expression to an anchored pattern for a backend with this reading; None if that is impossible.
-
-    `regex` has RE2's syntax, without dots (see `regex.plain_regex`)."""
+    """Convert a regular expression to an anchored pattern for a backend with this reading; None if that is impossible. `regex`
+    has RE2's syntax, without dots (see `regex.plain_regex`)."""
     try:
         tokens = _tokens(regex)
         if reading != "json":

@@ -66,10 +66,9 @@ _COMMON = {
 
 @lru_cache(maxsize=64)
 def regex_of(grammar: Grammar) -> str:
-    """Return the regular expression, in RE2's syntax, that the whole input of a tool must match.
-
-    Raises `UnknownGrammar` if the grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the regular
-    expression of a terminal is not checked here."""
+    """Return the regular expression, in RE2's syntax, that the whole input of a tool must match. Raises `UnknownGrammar` if the
+    grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the regular expression of a terminal is not
+    checked here."""
     if len(grammar.definition) > LONGEST_DEFINITION:
         raise UnknownGrammar("it is too long")
     if grammar.syntax == "regex":
@@ -191,9 +190,8 @@ def quoted(character: str) -> str:
 
 
 def plain_regex(source: str, *, dot_all: bool = False) -> str:
-    """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line.
-
-    Raises `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression."""
+    """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line. Raises
+    `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression."""
     out: list[str] = []
     depth = 0
     at = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.request.fields import quote
@@ -21,22 +22,18 @@ from proxy.wire.errors import invalid_request
 NO_OUTPUT = Output("(no output)", [])
 
 
+@dataclass(slots=True)
 class MatchedCall:
     """A call with its unique id in the chat history, and its output once that is found."""
 
-    __slots__ = ("call", "id", "output")
-
-    def __init__(self, call: InputCall, chat_id: str) -> None:
-        self.call = call
-        self.id = chat_id
-        self.output = call.output
+    call: InputCall
+    id: str
+    output: Output | None
 
 
 class MatchedCalls(NamedTuple):
-    """The calls of an input.
-
-    `by_path` has the call of each call item and of each output item, by the path of the item. `ids` are all call ids of the
-    request, the client's and the generated ones."""
+    """The calls of an input. `by_path` has the call of each call item and of each output item, by the path of the item. `ids`
+    are all call ids of the request, the client's and the generated ones."""
 
     by_path: Mapping[str, MatchedCall]
     ids: frozenset[str]
@@ -46,9 +43,8 @@ NO_CALLS = MatchedCalls({}, frozenset())
 
 
 def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossReport) -> MatchedCalls:
-    """Match all calls with their outputs by call id, in order.
-
-    Raises `ApiError` 400 for a malformed item, and for an output without a call before it."""
+    """Match all calls with their outputs by call id, in order. Raises `ApiError` 400 for a malformed item, and for an output
+    without a call before it."""
     matcher = _Matcher(reader, report)
     for entry in entries:
         if entry.kind in CALL_TYPES:
@@ -73,7 +69,7 @@ class _Matcher:
         call = self._reader.call(entry)
         if call is None:
             return
-        matched = MatchedCall(call, self._unique(call.call_id))
+        matched = MatchedCall(call, self._unique(call.call_id), call.output)
         self._by_path[entry.path] = matched
         waiting = self._unanswered.setdefault(call.call_id, deque())
         if matched.output is None:

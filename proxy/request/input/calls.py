@@ -17,9 +17,8 @@ from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 
 
 class InputCall(NamedTuple):
-    """A call as the model made it: `arguments` is the text of a JSON object.
-
-    `output` is set for tools that ran elsewhere and report call and result in one item."""
+    """A call as the model made it: `arguments` is the text of a JSON object. `output` is set for tools that ran elsewhere and
+    report call and result in one item."""
 
     call_id: str
     name: str
@@ -51,15 +50,14 @@ class CallItemReader:
         arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
         return InputCall(_call_id(item, path), self._client_name(item, path, "custom"), arguments)
 
-    def _local_shell_call(self, item: Object, path: str) -> InputCall:
-        action = _without_nulls(required_object(item, "action", path), "type")
-        return self._builtin_call(item, path, "local_shell", action)
-
-    def _shell_call(self, item: Object, path: str) -> InputCall:
-        return self._builtin_call(item, path, "shell", _without_nulls(required_object(item, "action", path)))
-
-    def _apply_patch_call(self, item: Object, path: str) -> InputCall:
-        return self._builtin_call(item, path, "apply_patch", _without_nulls(required_object(item, "operation", path)))
+    def _action_call(self, item: Object, path: str) -> InputCall:
+        kind, member = _ACTIONS[item["type"]]
+        action = required_object(item, member, path)
+        # The action of a local shell has a type, of which there is only one.
+        arguments = {
+            key: value for key, value in action.items() if value is not None and (kind, key) != ("local_shell", "type")
+        }
+        return self._builtin_call(item, path, kind, arguments)
 
     def _tool_search_call(self, item: Object, path: str) -> InputCall | None:
         if item.get("call_id") is None:
@@ -185,10 +183,6 @@ def _chosen(source: Object, *keys: str) -> Object:
     return {key: source[key] for key in keys if source.get(key) is not None}
 
 
-def _without_nulls(source: Object, *others: str) -> Object:
-    return {key: value for key, value in source.items() if value is not None and key not in others}
-
-
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -208,12 +202,16 @@ def _parsed(arguments: str) -> Object | None:
         return None
 
 
+# Calls of tools known by their type -> the tool, and the member of the item that has the arguments.
+_ACTIONS: dict[str, tuple[ToolKind, str]] = {
+    "local_shell_call": ("local_shell", "action"),
+    "shell_call": ("shell", "action"),
+    "apply_patch_call": ("apply_patch", "operation"),
+}
 _CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
     "function_call": CallItemReader._function_call,
     "custom_tool_call": CallItemReader._custom_tool_call,
-    "local_shell_call": CallItemReader._local_shell_call,
-    "shell_call": CallItemReader._shell_call,
-    "apply_patch_call": CallItemReader._apply_patch_call,
+    **dict.fromkeys(_ACTIONS, CallItemReader._action_call),
     "tool_search_call": CallItemReader._tool_search_call,
     "computer_call": CallItemReader._computer_call,
     "mcp_call": CallItemReader._mcp_call,

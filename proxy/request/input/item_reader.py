@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 from proxy.request.fields import Object, optional_text, quote
 from proxy.request.input.call_matching import NO_OUTPUT, MatchedCall, MatchedCalls
@@ -156,8 +158,7 @@ class ItemReader:
         param = f"{entry.path}.content"
         content = entry.item.get("content")
         if isinstance(content, list):
-            content = [self._readable(part, param) if _is_encrypted(part) else part for part in content]
-            content = [part for part in content if part is not None]
+            content = [part for part in (self._readable(part, param) for part in content) if part is not None]
         text = system_text(content, param, self._report)
         people = [(key, optional_text(entry.item, key, entry.path)) for key in ("author", "recipient")]
         attributes = "".join(f' {key}="{name}"' for key, name in people if name)
@@ -165,11 +166,11 @@ class ItemReader:
         if text:
             self._user(f"<agent_message{attributes}>\n{text}\n</agent_message>")
 
-    def _readable(self, part: Object, param: str) -> Object | None:
-        """Return the part as text, or None if its `encrypted_content` looks like ciphertext.
-
-        In Codex's messages between agents this field carries what the model wrote for the other agent. OpenAI encrypts it,
-        no other server does."""
+    def _readable(self, part: Any, param: str) -> Any:
+        """Return the part as text, or None if its `encrypted_content` looks like ciphertext. In Codex's messages between agents
+        this field carries what the model wrote for the other agent. OpenAI encrypts it, no other server does."""
+        if not isinstance(part, dict) or part.get("type") != "encrypted_content":
+            return part
         text = part.get("encrypted_content")
         if not isinstance(text, str) or _CIPHERTEXT.fullmatch(text):
             self._report.ignored("content", "encrypted_content", "it was encrypted by another server", param)
@@ -185,10 +186,6 @@ class ItemReader:
         self._report.adapted("item", "compaction_trigger", "sent as a user message that asks for a summary")
         self.compacting = True
         self._user(prompt)
-
-
-def _is_encrypted(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "encrypted_content"
 
 
 _READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
@@ -212,10 +209,9 @@ _REASONING_FIELDS = {
 
 
 class MessageBuilder:
-    """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires.
-
-    An assistant message stays open while the model speaks, and until all of its calls that have an output later in the
-    input have been answered; then `finish` or the next speaker closes it."""
+    """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires. An assistant
+    message stays open while the model speaks, and until all of its calls that have an output later in the input have been
+    answered; then `finish` or the next speaker closes it."""
 
     def __init__(self, policy: Policy, report: LossReport) -> None:
         self._policy = policy
@@ -300,24 +296,22 @@ class MessageBuilder:
         # An empty string, not null: templates print null as "None" or fail on it.
         message: Object = {"role": "assistant", "content": "\n\n".join(turn.texts)}
         if turn.reasoning:
-            for field in _REASONING_FIELDS[self._policy.reasoning_field]:
-                message[field] = "\n".join(turn.reasoning)
+            for name in _REASONING_FIELDS[self._policy.reasoning_field]:
+                message[name] = "\n".join(turn.reasoning)
         if turn.calls:
             message["tool_calls"] = [_tool_call(matched) for matched in turn.calls]
         return message
 
 
+@dataclass(slots=True)
 class _Turn:
     """The content of one response. `waiting`: ids of calls whose output is still to come; `answered`: some output came."""
 
-    __slots__ = ("answered", "calls", "reasoning", "texts", "waiting")
-
-    def __init__(self) -> None:
-        self.reasoning: list[str] = []
-        self.texts: list[str] = []
-        self.calls: list[MatchedCall] = []
-        self.waiting: set[str] = set()
-        self.answered = False
+    reasoning: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[MatchedCall] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    answered: bool = False
 
 
 def _tool_call(matched: MatchedCall) -> Object:
@@ -340,8 +334,5 @@ def _joined(contents: list[str | list[Object]]) -> str | list[Object]:
     texts = [content for content in contents if isinstance(content, str)]
     if len(texts) == len(contents):
         return "\n\n".join(texts)
-    return list(itertools.chain.from_iterable(map(_as_parts, contents)))
-
-
-def _as_parts(content: str | list[Object]) -> list[Object]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    parts = ([{"type": "text", "text": content}] if isinstance(content, str) else content for content in contents)
+    return list(itertools.chain.from_iterable(parts))

@@ -46,9 +46,8 @@ _EMBEDDED = (
 
 
 def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
-    """Check every URL in these items. Raises `ApiError` 400 for the first one that is not allowed.
-
-    `pass` allows all, `public` those that do not obviously lead to a private address, `refuse` only `data:`."""
+    """Check every URL in these items. Raises `ApiError` 400 for the first one that is not allowed. `pass` allows all, `public`
+    those that do not obviously lead to a private address, `refuse` only `data:`."""
     if allowed == "pass":
         return
     for entry in entries:

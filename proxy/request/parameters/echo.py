@@ -16,6 +16,7 @@ from proxy.wire.requests import ResponsesRequest
 
 def echo(request: ResponsesRequest, policy: Policy) -> Object:
     """Return every field of the response that repeats a request, given a request that has been translated without error."""
+    forwards_tier = "service_tier" in policy.forward and request.service_tier != "auto"
     fields: Object = {
         "instructions": request.instructions,
         "tools": [_tool(tool) for tool in request.tools or ()],
@@ -34,7 +35,7 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         "previous_response_id": request.previous_response_id,
         "store": policy.stores_responses and request.store is not False,
         "background": bool(request.background),
-        "service_tier": _service_tier(request, policy),
+        "service_tier": (request.service_tier if forwards_tier else None) or "default",
         "metadata": _given(request.metadata, {}),
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
@@ -85,8 +86,3 @@ def _reasoning(request: ResponsesRequest, policy: Policy) -> Object:
     reasoning = request.reasoning
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
     return {"effort": effort_in_effect(request, policy), "summary": None if summary == "none" else summary}
-
-
-def _service_tier(request: ResponsesRequest, policy: Policy) -> str:
-    forwarded = "service_tier" in policy.forward and request.service_tier != "auto"
-    return (request.service_tier if forwarded else None) or "default"

@@ -16,22 +16,13 @@ from proxy.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _SAMPLING = frozenset(SAMPLING)
-_EFFORTS = {
-    "none": "none",
-    "minimal": "minimal",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+_EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 
 
 def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
-    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all.
-
-    Ignoring them would answer a different question."""
+    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all. Ignoring them would
+    answer a different question."""
     if request.prompt is not None:
         raise invalid_request(_UNSUPPORTED.format("prompt"), "prompt", "unsupported_parameter")
     if policy.stores_responses:
@@ -46,10 +37,9 @@ def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
 
 
 def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> ResponsesRequest:
-    """Return the request with the effort and the output format of its `configuration_update` items.
-
-    An update stays in effect until the next one that names the same value, so it takes precedence over the parameters of the
-    request. Raises `ApiError` 400."""
+    """Return the request with the effort and the output format of its `configuration_update` items. An update stays in effect
+    until the next one that names the same value, so it takes precedence over the parameters of the request. Raises `ApiError`
+    400."""
     for entry in entries:
         if entry.kind == "configuration_update":
             request = _updated(request, entry)
@@ -97,7 +87,6 @@ def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:
 
 def compact_threshold(request: ResponsesRequest, policy: Policy) -> int | None:
     """Return the lowest `compact_threshold` of `context_management`, in tokens, or None if the gateway is not to compact.
-
     Raises `ApiError` 400."""
     if request.context_management is None or not policy.compacts_context or "context_management" in policy.forward:
         return None

@@ -8,10 +8,8 @@ from proxy.request.loss_report import Outcome
 
 
 class Parameter(NamedTuple):
-    """The outcome of a parameter.
-
-    `matters`: ignoring it could change the answer, so strict mode refuses it. `neutral`: values that request nothing and are
-    not reported."""
+    """The outcome of a parameter. `matters`: ignoring it could change the answer, so strict mode refuses it. `neutral`: values
+    that request nothing and are not reported."""
 
     name: str
     outcome: Outcome
@@ -104,51 +102,18 @@ SPECIAL = (
 
 # Parameters of chat servers that the Responses API does not have: sent unchanged.
 SAMPLING = (
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "length_penalty",
-    "logit_bias",
-    "bad_words",
-    "min_tokens",
-    "ignore_eos",
-    "thinking_token_budget",
-    "chat_template_kwargs",
-    "mm_processor_kwargs",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "priority",
-    "cache_salt",
-    "vllm_xargs",
-)
+    "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "length_penalty",
+    "logit_bias", "bad_words", "min_tokens", "ignore_eos", "thinking_token_budget", "chat_template_kwargs",
+    "mm_processor_kwargs", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "priority",
+    "cache_salt", "vllm_xargs",
+)  # fmt: skip
 
 # Chat fields that the gateway sets itself: a client's parameter of that name is never forwarded.
-RESERVED = frozenset(
-    {
-        "messages",
-        "stream_options",
-        "n",
-        "logprobs",
-        "max_tokens",
-        "max_completion_tokens",
-        "response_format",
-        "reasoning_effort",
-        "functions",
-        "function_call",
-        "echo",
-        "add_generation_prompt",
-        "continue_final_message",
-        "return_token_ids",
-        "stream_interval",
-    }
-)
+RESERVED = frozenset({
+    "messages", "stream_options", "n", "logprobs", "max_tokens", "max_completion_tokens", "response_format", "reasoning_effort",
+    "functions", "function_call", "echo", "add_generation_prompt", "continue_final_message", "return_token_ids",
+    "stream_interval",
+})  # fmt: skip
 
 _FORWARDED = "if the gateway is told to forward it"
 _CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}

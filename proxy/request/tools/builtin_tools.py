@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxy.wire.tools import ToolTarget
+
 Schema = dict[str, Any]
 
 
@@ -26,8 +28,8 @@ def _strings(description: str) -> Schema:
     return {"type": "array", "items": {"type": "string"}, "description": description}
 
 
-LOCAL_SHELL_DESCRIPTION = "Runs one command on the user's machine and returns its output."
-LOCAL_SHELL = _object(
+_LOCAL_SHELL_DESCRIPTION = "Runs one command on the user's machine and returns its output."
+_LOCAL_SHELL = _object(
     ["command"],
     {
         "command": _strings('The program and its arguments, for example ["bash", "-lc", "ls"].'),
@@ -42,8 +44,8 @@ LOCAL_SHELL = _object(
     },
 )
 
-SHELL_DESCRIPTION = "Runs shell commands and returns the output and exit code of each."
-SHELL = _object(
+_SHELL_DESCRIPTION = "Runs shell commands and returns the output and exit code of each."
+_SHELL = _object(
     ["commands"],
     {
         "commands": _strings("The shell commands to run, each a whole command line."),
@@ -52,12 +54,12 @@ SHELL = _object(
     },
 )
 
-APPLY_PATCH_DESCRIPTION = (
+_APPLY_PATCH_DESCRIPTION = (
     "Creates, updates or deletes one file. `diff` is in the V4A format without file headers: for a new file every line "
     "starts with '+'; for an update, '@@' lines name the place, and lines starting with ' ', '-' and '+' are context, "
     "removed and added lines."
 )
-APPLY_PATCH = _object(
+_APPLY_PATCH = _object(
     ["type", "path"],
     {
         "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
@@ -66,11 +68,19 @@ APPLY_PATCH = _object(
     },
 )
 
-TOOL_SEARCH_DESCRIPTION = "Searches for further tools. The tools that are found can be called from then on."
-TOOL_SEARCH = _object(
+_TOOL_SEARCH_DESCRIPTION = "Searches for further tools. The tools that are found can be called from then on."
+_TOOL_SEARCH = _object(
     ["query"],
     {
         "query": _string("What the tool should be able to do."),
         "limit": _integer("The highest number of tools to return."),
     },
 )
+
+# A tool known by its type -> the description and the parameters of the function.
+BUILTIN_TOOLS: dict[ToolTarget, tuple[str, Schema]] = {
+    ToolTarget("local_shell", "local_shell"): (_LOCAL_SHELL_DESCRIPTION, _LOCAL_SHELL),
+    ToolTarget("shell", "shell"): (_SHELL_DESCRIPTION, _SHELL),
+    ToolTarget("apply_patch", "apply_patch"): (_APPLY_PATCH_DESCRIPTION, _APPLY_PATCH),
+    ToolTarget("tool_search", "tool_search"): (_TOOL_SEARCH_DESCRIPTION, _TOOL_SEARCH),
+}

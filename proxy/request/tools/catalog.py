@@ -9,11 +9,9 @@ from proxy.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget
 
 
 class Catalog:
-    """Maps chat names to the client's tools and back.
-
-    `functions` are the chat tools in the order of their first declaration (of several declarations of a tool the first counts,
-    so that the rest of the prompt does not change). `table` maps chat names to tools. `grammars` has the grammars of custom
-    tools. `hosted` are the types of the tools that cannot be offered."""
+    """Maps chat names to the client's tools and back. `functions` are the chat tools in the order of their first declaration
+    (of several declarations of a tool the first counts, so that the rest of the prompt does not change). `table` maps chat
+    names to tools. `grammars` has the grammars of custom tools. `hosted` are the types of the tools that cannot be offered."""
 
     def __init__(self, declared: DeclaredTools) -> None:
         self._by_list = declared.by_list
@@ -37,9 +35,8 @@ class Catalog:
         return self._names.get(target) or self._declared(name, namespace) or lone_chat_name(target)
 
     def find(self, kind: ToolKind, name: str, namespace: str | None) -> str | None:
-        """Return the chat name of a declared tool that `tool_choice` names, or None.
-
-        Without a namespace it may be the only tool of that name in any namespace."""
+        """Return the chat name of a declared tool that `tool_choice` names, or None. Without a namespace it may be the only
+        tool of that name in any namespace."""
         exact = self._names.get(ToolTarget(kind, name, namespace))
         if exact is not None or namespace is not None:
             return exact

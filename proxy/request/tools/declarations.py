@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object, filled_text, object_list, optional_flag, optional_object, optional_text, quote, text
@@ -12,9 +12,9 @@ from proxy.request.grammar.regex import LONGEST_DEFINITION, regex_of
 from proxy.request.input.items import Entry, too_long
 from proxy.request.loss_report import LossReport
 from proxy.request.policy import Policy
-from proxy.request.tools import builtin_tools
+from proxy.request.tools.builtin_tools import BUILTIN_TOOLS
 from proxy.wire.errors import invalid_request
-from proxy.wire.tools import CUSTOM_INPUT, Grammar, ToolKind, ToolTarget
+from proxy.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
 
 # Prefixes of the types of hosted tools (some have a date or a suffix); these are their names in the loss report.
 HOSTED_TOOLS = (
@@ -35,9 +35,8 @@ _READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"
 
 
 class Declaration(NamedTuple):
-    """A tool that the model may call: its identity for the client, and its description for the model.
-
-    `grammar`: the grammar that its input must match, if that is to be checked."""
+    """A tool that the model may call: its identity for the client, and its description for the model. `grammar`: the grammar
+    that its input must match, if that is to be checked."""
 
     target: ToolTarget
     description: str
@@ -65,10 +64,8 @@ def _count(tools: Any) -> int:
 
 
 class DeclaredTools(NamedTuple):
-    """The tools of a request.
-
-    `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in the request, by its path
-    (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered."""
+    """The tools of a request. `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in
+    the request, by its path (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered."""
 
     first: dict[ToolTarget, Declaration]
     by_list: dict[str, list[ToolTarget]]
@@ -119,7 +116,7 @@ class _ToolReader:
             declaration = self._custom(tool, path, namespace, about)
         elif kind in _BUILTIN and namespace is None and _runs_at_client(kind, tool):
             self._report.adapted("tool", kind, "offered as a function")
-            declaration = _BUILTIN[kind](tool, path)
+            declaration = _builtin(tool, path, _BUILTIN[kind])
         else:
             self._unavailable(kind, path)
             return
@@ -251,30 +248,13 @@ def _runs_at_client(kind: str, tool: Object) -> bool:
     return not (isinstance(environment, dict) and str(environment.get("type")).startswith("container"))
 
 
-def _local_shell(_tool: Object, _path: str) -> Declaration:
-    return _builtin("local_shell", builtin_tools.LOCAL_SHELL_DESCRIPTION, builtin_tools.LOCAL_SHELL)
+def _builtin(tool: Object, path: str, builtin: Declaration) -> Declaration:
+    """Return the declaration of a tool known by its type; the client may describe `tool_search` itself."""
+    if builtin.target.kind != "tool_search":
+        return builtin
+    description = optional_text(tool, "description", path) or builtin.description
+    parameters = optional_object(tool, "parameters", path) or builtin.parameters
+    return builtin._replace(description=description, parameters=parameters)
 
 
-def _shell(_tool: Object, _path: str) -> Declaration:
-    return _builtin("shell", builtin_tools.SHELL_DESCRIPTION, builtin_tools.SHELL)
-
-
-def _apply_patch(_tool: Object, _path: str) -> Declaration:
-    return _builtin("apply_patch", builtin_tools.APPLY_PATCH_DESCRIPTION, builtin_tools.APPLY_PATCH)
-
-
-def _tool_search(tool: Object, path: str) -> Declaration:
-    description = optional_text(tool, "description", path) or builtin_tools.TOOL_SEARCH_DESCRIPTION
-    return _builtin("tool_search", description, optional_object(tool, "parameters", path) or builtin_tools.TOOL_SEARCH)
-
-
-def _builtin(kind: ToolKind, description: str, parameters: Object) -> Declaration:
-    return Declaration(ToolTarget(kind, kind), description, parameters)
-
-
-_BUILTIN: dict[str, Callable[[Object, str], Declaration]] = {
-    "local_shell": _local_shell,
-    "shell": _shell,
-    "apply_patch": _apply_patch,
-    "tool_search": _tool_search,
-}
+_BUILTIN = {target.kind: Declaration(target, *described) for target, described in BUILTIN_TOOLS.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.stream.items.actions import action_json
@@ -59,10 +60,8 @@ class FunctionCallItem:
 
 
 class CustomCallItem:
-    """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive.
-
-    An item that is not `live` keeps its input to itself until it is closed; then it is its `replacement`, if it was given one.
-    """
+    """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive. An item that is not `live` keeps
+    its input to itself until it is closed; then it is its `replacement`, if it was given one."""
 
     __slots__ = ("_decoder", "_fields", "_head", "_id", "_index", "_live", "_pieces", "replacement")
 
@@ -109,10 +108,9 @@ class CustomCallItem:
 
 
 class ActionCallItem:
-    """The calls whose arguments are an object of their own shape (`local_shell_call`, `shell_call`, ...).
-
-    Such an item has no delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments
-    that do not fit the type are handed over as a `function_call`, so that the client can say what is wrong with them."""
+    """The calls whose arguments are an object of their own shape (`local_shell_call`, `shell_call`, ...). Such an item has no
+    delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
+    type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
     __slots__ = ("_call_id", "_id", "_target")
 
@@ -173,18 +171,15 @@ class Arguments:
         return self._scanner.closed
 
 
+@dataclass(slots=True)
 class OpenCall:
     """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict."""
 
-    __slots__ = ("arguments", "deferred", "index", "item", "name")
-
-    def __init__(self, index: int, name: str, item: CallItem, *, deferred: bool) -> None:
-        """Begin a call of the model's, with its own index and chat name."""
-        self.index = index
-        self.name = name
-        self.item = item
-        self.deferred = deferred
-        self.arguments = Arguments()
+    index: int  # the model's own
+    name: str  # the chat name
+    item: CallItem
+    deferred: bool
+    arguments: Arguments = field(default_factory=Arguments)
 
     @property
     def complete(self) -> bool:

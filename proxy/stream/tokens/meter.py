@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 # `other`: tokens that belong to no item, such as markers, channel headers and the end token.
@@ -119,16 +120,14 @@ def _repeats(text: str, at: int) -> bool:
     return text[at - 1] == text[at] or (at > 1 and text[at - 2 : at] == text[at : at + 2])
 
 
+@dataclass(slots=True, eq=False)
 class _Run:
     """A text of one kind, tokenized by itself. `size` is the number of characters not yet counted."""
 
-    __slots__ = ("kind", "pieces", "size", "window")
-
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self.pieces: list[str] = []
-        self.size = 0
-        self.window = _BATCH  # how much is encoded next; grows where no seam was found
+    kind: Kind
+    pieces: list[str] = field(default_factory=list)
+    size: int = 0
+    window: int = _BATCH  # how much is encoded next; grows where no seam was found
 
     def text(self) -> str:
         if len(self.pieces) > 1:

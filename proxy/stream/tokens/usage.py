@@ -50,9 +50,8 @@ class TokenCounter:
                     meter.split()
 
     def complete_usage(self, usage: Usage | None, characters: Mapping[str, int]) -> Usage | None:
-        """Return the usage to report at the end of the stream, completed by what was counted here.
-
-        `characters`: the length of the output by kind, for the estimate."""
+        """Return the usage to report at the end of the stream, completed by what was counted here. `characters`: the length of
+        the output by kind, for the estimate."""
         self._usage = usage
         self._characters = characters
         counted = self._totals() if self.exact else None
