@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.commands.numbers import positive
-from proxy.conformance.checker import WARNINGS, Violation, check_stream
-from proxy.conformance.events import frames
+from proxy.conformance.checker import WARNINGS, Violation, check_stream, frames
 
 # Exit statuses.
 VALID = 0

@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from proxy.conformance.checker import WARNINGS, check_stream
-from proxy.conformance.events import frames
+from proxy.conformance.checker import WARNINGS, check_stream, frames
 
 _TOOL = {
     "type": "function",

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.commands.check import printable
-from proxy.conformance.events import frames
+from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
 from proxy.server.generation.live_settings import InForce, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice

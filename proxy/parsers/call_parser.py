@@ -41,7 +41,15 @@ class Progress(Enum):
 class CallParser:
     """Parses one call, or one block of calls. `ends`: markers that end a call whose own end is missing."""
 
-    def __init__(self, source: SourceText, deltas: DeltaBuffer, ends: tuple[str, ...], marker: str) -> None:
+    def __init__(
+        self,
+        source: SourceText,
+        deltas: DeltaBuffer,
+        ends: tuple[str, ...],
+        marker: str = "",
+        candidates: Sequence[CallFormat | CallBlock] = (),
+    ) -> None:
+        """Parse on behind an opening, `marker`, that one or several kinds of call share."""
         self.raw = [marker]  # what was read while nothing of it has been given out
         self.opener = marker
         self.begun = False  # something has been given out as a call
@@ -49,7 +57,7 @@ class CallParser:
         self._source = source
         self._deltas = deltas
         self._ends = ends
-        self._candidates: Sequence[CallFormat | CallBlock] = ()
+        self._candidates = candidates
         self._block: CallBlock | None = None
         self._block_calls = 0
         self._call: CallFormat | None = None
@@ -58,25 +66,11 @@ class CallParser:
         self._step: Callable[[], Progress] = self._choose
 
     @classmethod
-    def after_marker(
-        cls,
-        source: SourceText,
-        deltas: DeltaBuffer,
-        ends: tuple[str, ...],
-        marker: str,
-        candidates: Sequence[CallFormat | CallBlock],
-    ) -> CallParser:
-        """Parse on behind an opening that one or several kinds of call share."""
-        parser = cls(source, deltas, ends, marker)
-        parser._candidates = candidates
-        return parser
-
-    @classmethod
     def with_name(
         cls, source: SourceText, deltas: DeltaBuffer, ends: tuple[str, ...], call: CallFormat, name: str
     ) -> CallParser:
         """Parse from the arguments on, of a call whose name is known."""
-        parser = cls(source, deltas, ends, "")
+        parser = cls(source, deltas, ends)
         parser._begin_arguments(call, name, "")
         return parser
 

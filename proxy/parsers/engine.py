@@ -139,7 +139,7 @@ class MarkupParser:
         if self._call is not None:
             self._call.finish(cut=reason != "stop")
         elif self._step == self._free_text:
-            self._text.write(self._source.rest)
+            self._text.write(self._source.text[self._source.at :])
         else:  # the header of a channel is markup, without text of the model
             self._deltas.repair("cut_markup")
         return self._deltas.take()
@@ -222,7 +222,7 @@ class MarkupParser:
         candidates = [call for call in self._tools.bare if compiled(call.first).match(source.text[place])]
         if not candidates:
             return None
-        self._call = CallParser.after_marker(source, self._deltas, self._call_ends, "", candidates)
+        self._call = CallParser(source, self._deltas, self._call_ends, "", candidates)
         self._step = self._parse_call
         return True
 
@@ -232,7 +232,7 @@ class MarkupParser:
             case MarkerEffect.OPEN_CALL:
                 parts: tuple[CallFormat | CallBlock, ...] = (*self._tools.blocks, *self._tools.calls)
                 candidates = [part for part in parts if marker in part.opens]
-                self._call = CallParser.after_marker(self._source, self._deltas, self._call_ends, marker, candidates)
+                self._call = CallParser(self._source, self._deltas, self._call_ends, marker, candidates)
                 self._step = self._parse_call
             case MarkerEffect.OPEN_REASONING:
                 self._open_reasoning(marker)
@@ -250,16 +250,12 @@ class MarkupParser:
             case MarkerEffect.STRAY_CLOSE_REASONING:
                 self._deltas.repair("stray_end")
                 text.leading = True
-            case MarkerEffect.STRAY_CLOSE_CALL if self._may_end_a_call(marker):
+            case MarkerEffect.STRAY_CLOSE_CALL if marker in self._missing_ends or (self._deltas.calls and not text.visible):
                 self._missing_ends = ()
                 self._deltas.repair("stray_end")
                 text.leading = True
             case _:  # in the middle of an answer it is no markup
                 text.write(marker)
-
-    def _may_end_a_call(self, marker: str) -> bool:
-        """Tell whether an end marker belongs to a call before it."""
-        return marker in self._missing_ends or bool(self._deltas.calls and not self._text.visible)
 
     def _open_reasoning(self, marker: str) -> None:
         text = self._text

@@ -142,8 +142,6 @@ class ReasoningFormat:
         yield from (*self.opens, *self.closes)
         for pair in self.wrappers:
             yield from pair
-        if self.channels is not None:
-            yield from (*self.channels.opens, *self.channels.ends, self.channels.message)
 
 
 @dataclass(frozen=True)
@@ -163,8 +161,6 @@ class ToolFormat:
             yield from (*call.opens, *call.closes, *_argument_markers(call.arguments))
             if call.header is not None:
                 yield from (*call.header.ends, *call.header.stops)
-        if self.channels is not None:
-            yield from (*self.channels.opens, *self.channels.ends, self.channels.message)
 
 
 @dataclass(frozen=True)
@@ -181,7 +177,10 @@ class Format:
 
     def markers(self) -> frozenset[str]:
         """Return all literal markers, for looking up which of them are single tokens of a model."""
-        return frozenset(marker for part in (self.reasoning, self.tools) for marker in part.markers() if len(marker) > 1)
+        found = {*self.reasoning.markers(), *self.tools.markers()}
+        for channels in filter(None, (self.reasoning.channels, self.tools.channels)):
+            found.update((*channels.opens, *channels.ends, channels.message))
+        return frozenset(marker for marker in found if len(marker) > 1)
 
 
 def _argument_markers(arguments: ArgumentsFormat) -> tuple[str, ...]:

@@ -43,21 +43,15 @@ class Hit(NamedTuple):
 class Terminals:
     """A compiled set of literals; shared by all parsers of a format."""
 
-    __slots__ = ("_first", "_longest", "_pattern", "_prefixes")
+    __slots__ = ("_first", "_longest", "_prefixes", "pattern")
 
     def __init__(self, literals: frozenset[str]) -> None:
         # Longest first: of two markers at one place the longer one wins.
         ordered = sorted(literals, key=lambda literal: (-len(literal), literal))
-        self._pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+        self.pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
         self._prefixes = frozenset(literal[:size] for literal in literals for size in range(1, len(literal)))
         self._longest = max(map(len, literals), default=1)
         self._first = re.compile("[" + "".join(re.escape(literal[0]) for literal in ordered) + "]" if ordered else "(?!)")
-
-    def search(self, text: str, start: int) -> re.Match[str] | None:
-        return self._pattern.search(text, start)
-
-    def match(self, text: str, start: int) -> re.Match[str] | None:
-        return self._pattern.match(text, start)
 
     def held(self, text: str, start: int) -> int:
         """Return the index from which the end of `text` may be the beginning of a marker (its length if it is not)."""
@@ -73,7 +67,7 @@ class Terminals:
         """Tell whether no marker is in `text`, nor the beginning of one at its end."""
         if self._first.search(text) is None:  # nearly always
             return True
-        return self._pattern.search(text) is None and self.held(text, 0) == len(text)
+        return self.pattern.search(text) is None and self.held(text, 0) == len(text)
 
     def begins(self, text: str, start: int) -> bool:
         """Tell whether all of `text[start:]` is the beginning of a marker (an empty rest is)."""
@@ -151,11 +145,11 @@ class Lexer:
     def find(self, text: str, start: int) -> Hit | None:
         """Find the first marker in `text` at or after `start`."""
         active = self._plain if self._gate.quiet else self._all
-        found = active.search(text, start)
+        found = active.pattern.search(text, start)
         while found is not None:
             if self._gate.admits(found.group()):
                 return Hit(found.group(), found.start(), found.end())
-            found = active.search(text, found.start() + 1)
+            found = active.pattern.search(text, found.start() + 1)
         return None
 
     def held(self, text: str, start: int) -> int:
@@ -165,7 +159,7 @@ class Lexer:
     def at(self, text: str, start: int) -> str | None:
         """Return the marker exactly at `start`; UNDECIDED if more text is needed to tell; None if there is none."""
         active = self._plain if self._gate.quiet else self._all
-        found = active.match(text, start)
+        found = active.pattern.match(text, start)
         if found is not None and self._gate.admits(found.group()):
             return found.group()
         return UNDECIDED if active.begins(text, start) else None
@@ -208,11 +202,6 @@ class SourceText:
     def empty(self) -> bool:
         """Tell whether nothing is left."""
         return self.at >= len(self.text)
-
-    @property
-    def rest(self) -> str:
-        """Return what is left, without consuming it."""
-        return self.text[self.at :]
 
     def markers(self, *literals: str) -> Lexer:
         """Return a lexer for these markers; the same one each time."""

@@ -80,24 +80,22 @@ def _by_name(model_name: str) -> tuple[str | None, str | None]:
     return None, None
 
 
+def _named(name: str, known: Mapping[str, Named], kind: str) -> Named:
+    if name not in known:
+        raise ValueError(f"unknown {kind} parser {name!r}; known: {', '.join(known)}")
+    return known[name]
+
+
 def _reasoning(name: str | None) -> ReasoningFormat:
     if name is None or name in _NO_PARSER:
         return ReasoningFormat()
-    if name == _AUTO:
-        return _any_reasoning()
-    if name not in REASONING:
-        raise ValueError(f"unknown reasoning parser {name!r}; known: {', '.join(REASONING)}")
-    return REASONING[name]
+    return _any_reasoning() if name == _AUTO else _named(name, REASONING, "reasoning")
 
 
 def _tools(name: str | None) -> ToolFormat:
     if name is None or name in _NO_PARSER:
         return ToolFormat()
-    if name == _AUTO:
-        return _any_tools()
-    if name not in TOOLS:
-        raise ValueError(f"unknown tool parser {name!r}; known: {', '.join(TOOLS)}")
-    return TOOLS[name]
+    return _any_tools() if name == _AUTO else _named(name, TOOLS, "tool")
 
 
 def _any_reasoning() -> ReasoningFormat:

@@ -51,13 +51,8 @@ def status_error(make: Make, status: int, retry_after: str | None = None) -> Err
     if make == "sglang":
         body = {"object": "error", "message": message, "type": type_, "param": None, "code": status}
     elif make == "llamacpp":
-        body = {
-            "error": {
-                "code": status,
-                "message": message,
-                "type": "unavailable_error" if status == 503 else "server_error",
-            }
-        }
+        kind = "unavailable_error" if status == 503 else "server_error"
+        body = {"error": {"code": status, "message": message, "type": kind}}
     elif make == "ollama":
         body = {"error": {"message": message, "type": "api_error", "param": None, "code": None}}
     elif make == "openai":
@@ -81,13 +76,8 @@ def context_overflow(make: Make, prompt_tokens: int, limit: int) -> ErrorAnswer:
         return ErrorAnswer(400, {"object": "error", "message": text, "type": "BadRequestError", "param": None, "code": 400})
     if make == "llamacpp":
         text = f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens), try increasing it"
-        error: dict[str, Any] = {
-            "code": 400,
-            "message": text,
-            "type": "exceed_context_size_error",
-            "n_prompt_tokens": prompt_tokens,
-            "n_ctx": limit,
-        }
+        sizes = {"n_prompt_tokens": prompt_tokens, "n_ctx": limit}
+        error: dict[str, Any] = {"code": 400, "message": text, "type": "exceed_context_size_error", **sizes}
         return ErrorAnswer(400, {"error": error})
     if make == "ollama":
         text = "the input length exceeds the context length"

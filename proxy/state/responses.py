@@ -40,19 +40,11 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
         if old[0] != ends[0]:
             histories.prune(sql, old[0])
     else:
+        identity = (record.id, record.tenant, record.created_at)
         sql.execute(
             "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
             "output_end, conversation, background, worker, alive_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                record.id,
-                record.tenant,
-                record.created_at,
-                expires_at,
-                *state,
-                record.conversation,
-                int(record.background),
-                *worker,
-            ),
+            (*identity, expires_at, *state, record.conversation, int(record.background), *worker),
         )
     if record.conversation is not None and running is None and record.status in _CONTINUED:
         _continue_conversation(sql, record, ends[1], expires_at)
@@ -191,15 +183,10 @@ def fail_abandoned(
     append_events(sql, response_id, last)
     if cancelled:
         new_head, new_tail = _split(response | {"status": "cancelled", "error": None})
+    output_end = histories.append(sql, tenant, input_end, done)
     sql.execute(
         "UPDATE responses SET status = ?, head = ?, tail = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
-        (
-            "cancelled" if cancelled else "failed",
-            new_head,
-            new_tail,
-            histories.append(sql, tenant, input_end, done),
-            response_id,
-        ),
+        ("cancelled" if cancelled else "failed", new_head, new_tail, output_end, response_id),
     )
     return last
 

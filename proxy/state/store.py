@@ -48,9 +48,8 @@ class Store:
         self._clock = clock
         self._live = live
         self._steady = steady
-        self._clock_difference = (
-            clock() - steady() if steady is not None else 0.0
-        )  # the difference of the clocks, when last checked
+        # The difference of the clocks, when last checked.
+        self._clock_difference = clock() - steady() if steady is not None else 0.0
         self._jumped = 0.0  # by how much the clock was set, since `take_jump`
         self._trusted_from = 0.0  # from when on the heartbeats in the store can be relied on
 

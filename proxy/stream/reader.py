@@ -12,8 +12,7 @@ from typing import Any
 from proxy.stream.items.calls import Arguments
 from proxy.stream.writer import json_text
 from proxy.wire import chat
-from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta
-from proxy.wire.chat_types import text_of
+from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of
 from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import RULES, WARNINGS, Checker, Violation, check_stream
-from proxy.conformance.events import frames
+from proxy.conformance.checker import RULES, WARNINGS, Checker, Violation, check_stream, frames
 from tests.judges.streams import Event, Script, encode, find, good, renumber
 
 

@@ -21,7 +21,7 @@ import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from proxy.conformance.events import frames
+from proxy.conformance.checker import frames
 from proxy.server import create_app, open_parts
 from proxy.server.http.body_timeout import body_limit
 from proxy.server.http.connections import Runner

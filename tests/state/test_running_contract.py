@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from proxy.state import Database, EventRow, Running, Store
-from proxy.stream.close_open_item import close_open_item
+from proxy.stream.stored_stream import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

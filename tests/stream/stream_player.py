@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from proxy.conformance.events import frames
+from proxy.conformance.checker import frames
 from proxy.stream.options import STANDARD, Client, StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError

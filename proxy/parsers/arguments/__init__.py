@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum, auto
-from typing import Protocol
 
 
 class ReadStatus(Enum):
@@ -12,16 +12,18 @@ class ReadStatus(Enum):
     REJECTED = auto()  # this is no call; nothing of it has been given out
 
 
-class ArgumentsReader(Protocol):
-    """Reads the arguments of one call (or of several, where the family writes them as one list). A reader begins its call late:
-    while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
+class ArgumentsReader(ABC):
+    """Reads the arguments of one call (or of several, where the family writes them as one list).
 
-    status: ReadStatus
+    A reader begins its call late: while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
 
+    status = ReadStatus.READING
+
+    @abstractmethod
     def read(self, text: str, at: int) -> int:
         """Consume what can be consumed of `text[at:]`; return the index of the first character left."""
-        ...
 
-    def finish(self, cut: bool) -> None:
-        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed."""
-        ...
+    def finish(self, cut: bool) -> None:  # noqa: B027 (most have nothing to do)
+        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed.
+
+        Arguments that are not complete stay so by default."""

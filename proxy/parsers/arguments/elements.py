@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.parsers.arguments import ReadStatus
+from proxy.parsers.arguments import ArgumentsReader, ReadStatus
 from proxy.parsers.arguments.values import STRING, dumps, escape, obvious, typed, types_of
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.format import CallFormat, NestedElements
@@ -30,7 +30,7 @@ class _Element:
     streamed: bool = False
 
 
-class ElementsReader:
+class ElementsReader(ArgumentsReader):
     """Reads the elements of one call."""
 
     def __init__(
@@ -43,7 +43,6 @@ class ElementsReader:
         markers: Callable[..., Lexer],
         outer: tuple[str, ...],
     ) -> None:
-        self.status = ReadStatus.READING
         self._syntax = syntax
         self._closes = call.closes
         self._name = name

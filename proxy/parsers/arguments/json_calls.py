@@ -7,18 +7,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from proxy.parsers.arguments import ReadStatus
+from proxy.parsers.arguments import ArgumentsReader, ReadStatus
 from proxy.parsers.arguments.json_value import ArgumentsValue, JsonSpan
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.format import CallFormat, JsonEnvelope
 from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 
 
-class JsonArgumentsReader:
+class JsonArgumentsReader(ArgumentsReader):
     """Reads the arguments of a call whose name is known from its header."""
 
     def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer) -> None:
-        self.status = ReadStatus.READING
         self._name = name
         self._call_id = call_id
         self._deltas = deltas
@@ -41,15 +40,11 @@ class JsonArgumentsReader:
             self.status = ReadStatus.DONE
         return at
 
-    def finish(self, cut: bool) -> None:
-        """Do nothing: an object that is not complete stays so."""
 
-
-class JsonEnvelopeReader:
+class JsonEnvelopeReader(ArgumentsReader):
     """Reads name and arguments in one object, or several such objects in an array."""
 
     def __init__(self, syntax: JsonEnvelope, call: CallFormat, deltas: DeltaBuffer, stops: Lexer) -> None:
-        self.status = ReadStatus.READING
         self._syntax = syntax
         self._declared_only = call.declared_only
         self._deltas = deltas

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.parsers.arguments import ReadStatus
+from proxy.parsers.arguments import ArgumentsReader, ReadStatus
 from proxy.parsers.arguments.values import dumps, escape
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.lexer import UNDECIDED, Lexer, skip_spaces
@@ -340,11 +340,10 @@ class LiteralReader:
         return at
 
 
-class RelaxedObjectReader:
+class RelaxedObjectReader(ArgumentsReader):
     """Reads the arguments of a call in a model's own notation."""
 
     def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer, quotes: Lexer) -> None:
-        self.status = ReadStatus.READING
         self._name = name
         self._call_id = call_id
         self._deltas = deltas
@@ -360,9 +359,6 @@ class RelaxedObjectReader:
         if self._reader.done:
             self.status = ReadStatus.DONE
         return at
-
-    def finish(self, cut: bool) -> None:
-        """Do nothing: an object that is not complete stays so."""
 
 
 def _complete(text: str, at: int) -> bool:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.parsers.arguments import ReadStatus
+from proxy.parsers.arguments import ArgumentsReader, ReadStatus
 from proxy.parsers.arguments.values import STRING, dumps, escape, given, obvious, typed, types_of
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.format import CallFormat, TaggedParameters
@@ -64,7 +64,7 @@ class ParameterValue:
         return value
 
 
-class ParametersReader:
+class ParametersReader(ArgumentsReader):
     """Reads the parameters of one call. `outer`: markers that end the call if its own end marker is missing."""
 
     def __init__(
@@ -77,7 +77,6 @@ class ParametersReader:
         markers: Callable[..., Lexer],
         outer: tuple[str, ...],
     ) -> None:
-        self.status = ReadStatus.READING
         self._syntax = syntax
         self._name = name
         self._call_id = call_id

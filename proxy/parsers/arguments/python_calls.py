@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from proxy.parsers.arguments import ReadStatus
+from proxy.parsers.arguments import ArgumentsReader, ReadStatus
 from proxy.parsers.arguments.literals import LiteralReader
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.format import CallFormat
@@ -17,11 +17,10 @@ _HEAD = re.compile(r"([A-Za-z_][\w.\-]*)\s*\(\s*(?:\)|[A-Za-z_]\w*\s*=(?!=))")
 _HEAD_LIMIT = 256
 
 
-class PythonCallsReader:
+class PythonCallsReader(ArgumentsReader):
     """Reads all calls of one list. A call begins when its name, the bracket and the first argument's name are there."""
 
     def __init__(self, call: CallFormat, deltas: DeltaBuffer, stops: Lexer) -> None:
-        self.status = ReadStatus.READING
         self._declared_only = call.declared_only
         self._deltas = deltas
         self._stops = stops
@@ -42,9 +41,6 @@ class PythonCallsReader:
             if at == before and self._step == step:
                 break
         return at
-
-    def finish(self, cut: bool) -> None:
-        """Do nothing: a call that is not complete stays so."""
 
     def _start(self, text: str, at: int) -> int:
         self._step = self._call

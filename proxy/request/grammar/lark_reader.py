@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 # The deepest nesting of groups.
 _DEEPEST = 50
@@ -29,7 +29,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _IMPORT = re.compile(r"%import\s+common\s*(?:\.\s*(?P<one>\w+)(?:\s*->\s*(?P<as>\w+))?|\((?P<many>[\w\s,]+)\))\s*(?://.*)?")
-_HEAD = re.compile(r"[?!]*(?P<name>\w+)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
@@ -123,20 +122,20 @@ def _tokens(definition: str) -> list[_Token]:
     return found
 
 
+@dataclass
 class _Parser:
     """A recursive descent parser."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
-        self._tokens = tokens
-        self._at = 0
-        self._depth = 0
+    _tokens: list[_Token]
+    _at: int = 0
+    _depth: int = 0
 
     def grammar(self) -> LarkGrammar:
         grammar = LarkGrammar()
         while (token := self._peek()) is not None:
             self._at += 1
             if token.kind == "HEAD":
-                name = _named(_HEAD, token.text)["name"]
+                name = re.split(r"\W", token.text.lstrip("?!"), maxsplit=1)[0]
                 if name in grammar.rules:
                     raise UnknownGrammar(f"{name} is defined twice")
                 grammar.rules[name] = self._alternation()
@@ -145,7 +144,7 @@ class _Parser:
             elif token.kind == "IGNORE":
                 grammar.ignored.append(self._alternation())
             else:
-                self._refuse(token)
+                raise UnknownGrammar(f"{token.text[:40]!r} is not valid here")
         return grammar
 
     def _alternation(self) -> Node:
@@ -221,16 +220,6 @@ class _Parser:
         found = token is not None and token.kind == "SIGN" and token.text == sign
         self._at += found
         return found
-
-    def _refuse(self, token: _Token) -> NoReturn:
-        raise UnknownGrammar(f"{token.text[:40]!r} is not valid here")
-
-
-def _named(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    match = pattern.match(text)
-    if match is None:
-        raise UnknownGrammar(f"{text[:40]!r} is not valid")
-    return match
 
 
 def _imported(line: str) -> dict[str, str]:

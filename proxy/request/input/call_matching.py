@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from proxy.request.fields import quote
@@ -54,16 +54,16 @@ def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossRe
     return matcher.finish()
 
 
+@dataclass(slots=True)
 class _Matcher:
     """Collects the calls of one input and assigns each output to the first unanswered call with its id."""
 
-    def __init__(self, reader: CallItemReader, report: LossReport) -> None:
-        self._reader = reader
-        self._report = report
-        self._unanswered: dict[str, deque[MatchedCall]] = {}
-        self._copies: dict[str, int] = {}
-        self._by_path: dict[str, MatchedCall] = {}
-        self._ids: set[str] = set()
+    _reader: CallItemReader
+    _report: LossReport
+    _unanswered: dict[str, deque[MatchedCall]] = field(default_factory=dict)
+    _copies: dict[str, int] = field(default_factory=dict)
+    _by_path: dict[str, MatchedCall] = field(default_factory=dict)
+    _ids: set[str] = field(default_factory=set)
 
     def add_call(self, entry: Entry) -> None:
         call = self._reader.call(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,12 +27,12 @@ class InputCall(NamedTuple):
     output: Output | None = None
 
 
+@dataclass(slots=True)
 class CallItemReader:
     """Reads the call and output items of one request."""
 
-    def __init__(self, catalog: Catalog, report: LossReport) -> None:
-        self._catalog = catalog
-        self._report = report
+    _catalog: Catalog
+    _report: LossReport
 
     def call(self, entry: Entry) -> InputCall | None:
         """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""

@@ -208,16 +208,16 @@ _REASONING_FIELDS = {
 }
 
 
+@dataclass(slots=True)
 class MessageBuilder:
     """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires. An assistant
     message stays open while the model speaks, and until all of its calls that have an output later in the input have been
     answered; then `finish` or the next speaker closes it."""
 
-    def __init__(self, policy: Policy, report: LossReport) -> None:
-        self._policy = policy
-        self._report = report
-        self._messages: list[Object] = []
-        self._turn: _Turn | None = None
+    _policy: Policy
+    _report: LossReport
+    _messages: list[Object] = field(default_factory=list)
+    _turn: _Turn | None = None
 
     def add_user(self, content: str | list[Object]) -> None:
         """Add a user message."""

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Literal
 
 from proxy.request.input.items import Entry
-from proxy.wire.errors import ApiError, invalid_request
+from proxy.wire.errors import invalid_request
 
 UrlInputs = Literal["pass", "public", "refuse"]
 
@@ -54,7 +54,9 @@ def refuse_urls(entries: Iterable[Entry], allowed: UrlInputs) -> None:
         for path, url in _urls(entry.item, entry.path):
             complaint = _complaint(url, allowed)
             if complaint is not None:
-                raise _refused(path, complaint)
+                # The URL itself is not repeated: it may carry a secret.
+                message = f"Invalid value for '{path}': this URL is refused, {complaint}."
+                raise invalid_request(message, path, "unsupported_value")
 
 
 def not_public(url: str) -> str | None:
@@ -160,8 +162,3 @@ def _address_complaint(address: IPv4Address | IPv6Address) -> str | None:
     if address.is_global and not (special or address.is_multicast or address.is_reserved or address.is_unspecified):
         return None
     return "its host is a private or special address"
-
-
-def _refused(path: str, complaint: str) -> ApiError:
-    # The URL itself is not repeated: it may carry a secret.
-    return invalid_request(f"Invalid value for '{path}': this URL is refused, {complaint}.", path, "unsupported_value")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.request.fields import Object
-from proxy.request.parameters.parameters import effort_in_effect
-from proxy.request.parameters.text_format import format_name
+from proxy.request.parameters.parameters import effort_in_effect, format_name
 from proxy.request.policy import Policy
 from proxy.wire.requests import ResponsesRequest
 

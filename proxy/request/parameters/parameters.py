@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from proxy.request.fields import Object, optional_object, optional_text, quote, required_object, wrong_type
+from proxy.request.fields import Object, optional_flag, optional_object, optional_text, quote, required_object, text, wrong_type
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
 from proxy.request.parameters.table import COPIED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
-from proxy.request.parameters.text_format import response_format
 from proxy.request.policy import Policy
 from proxy.wire.errors import invalid_request
 from proxy.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
 
+PATH = "text.format"
+DEFAULT_NAME = "response"
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SAMPLING = frozenset(SAMPLING)
 _EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
@@ -240,3 +243,40 @@ def _gateway_parameters(request: ResponsesRequest, policy: Policy, report: LossR
         report.preserved("parameter", "store")
     elif request.store:
         report.ignored("parameter", "store", "this gateway does not store responses", "store")
+
+
+def response_format(layout: Object, path: str = PATH) -> Object | None:
+    """Return the chat request's `response_format` for the format at `path`, or None for plain text. Raises `ApiError` 400."""
+    kind = text(layout, "type", path)
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "json_object"}
+    if kind == "json_schema":
+        return {"type": "json_schema", "json_schema": _json_schema(layout, path)}
+    message = f"Invalid value: {quote(kind)}. Supported values are: 'text', 'json_object', 'json_schema'."
+    raise invalid_request(message, f"{path}.type", "invalid_value")
+
+
+def _json_schema(layout: Object, path: str) -> Object:
+    """Nest the fields, which are flat in Responses, and add the name that Chat requires."""
+    schema: Object = {"name": format_name(layout, path)}
+    description = optional_text(layout, "description", path)
+    if description is not None:
+        schema["description"] = description
+    schema["schema"] = required_object(layout, "schema", path)
+    strict = optional_flag(layout, "strict", path)
+    if strict is not None:
+        schema["strict"] = strict
+    return schema
+
+
+def format_name(layout: Object, path: str = PATH) -> str:
+    """Return the name of a JSON schema format."""
+    name = optional_text(layout, "name", path)
+    if name is None:
+        return DEFAULT_NAME
+    if not _NAME.fullmatch(name):
+        message = "The name of a format must consist of 1 to 64 letters, digits, underscores and dashes."
+        raise invalid_request(message, f"{path}.name", "invalid_value")
+    return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object, filled_text, object_list, optional_flag, optional_object, optional_text, quote, text
@@ -82,14 +83,14 @@ def read_tools(tools: object, items: Iterable[Entry], policy: Policy, report: Lo
     return reader.declared
 
 
+@dataclass(slots=True)
 class _ToolReader:
     """Reads the lists of tools of one request."""
 
-    def __init__(self, policy: Policy, report: LossReport) -> None:
-        self._policy = policy
-        self._report = report
-        self._patterns_left = _PATTERN_BUDGET
-        self.declared = DeclaredTools({}, {}, set())
+    _policy: Policy
+    _report: LossReport
+    _patterns_left: int = _PATTERN_BUDGET
+    declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set()))
 
     def read(self, tools: object, param: str) -> None:
         found = self.declared.by_list.setdefault(param, [])

@@ -17,7 +17,7 @@ from proxy.server.generation.generation import Generation
 from proxy.server.generation.records import final_record, started_record
 from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.close_open_item import close_open_item
+from proxy.stream.stored_stream import close_open_item
 from proxy.telemetry import logs
 from proxy.wire.errors import invalid_request, server_error
 

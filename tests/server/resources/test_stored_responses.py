@@ -13,7 +13,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.events import frames
+from proxy.conformance.checker import frames
 from proxy.simulator import RECEIVED, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from proxy.state import StoreUnavailable

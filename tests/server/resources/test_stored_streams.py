@@ -11,7 +11,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.events import frames
+from proxy.conformance.checker import frames
 from proxy.simulator import serving
 from tests.server.running_gateway import TERMINALS, Served, ask, gateway, post, run
 from tests.stream.stream_player import DONE, finish
