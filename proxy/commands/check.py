@@ -43,7 +43,7 @@ _WEATHER_TOOL = {
 
 
 class Unusable(Exception):
-    """There is no stream to check; the text says why."""
+    """There is no stream to check, or no record to replay; the text says why."""
 
 
 class CheckedStream(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from proxy.commands.check import printable
+from proxy.commands.check import Unusable, printable
 from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
 from proxy.server.generation.live_settings import InForce, translation_policy
@@ -26,8 +26,7 @@ from proxy.server.resources.websocket import parse_message
 from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
-from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import ApiError
+from proxy.wire.errors import ApiError, read_error
 from proxy.wire.requests import ResponsesRequest, parse_request
 
 # Exit statuses.
@@ -42,10 +41,6 @@ _SHOWN_WIDTH = 160
 
 _CUT = "the record is cut: the exchange was longer than a record may be"
 _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
-
-
-class Unusable(Exception):
-    """A file that cannot be replayed; the text says why."""
 
 
 @dataclass(frozen=True)

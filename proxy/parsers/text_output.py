@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from proxy.parsers.delta_buffer import DeltaBuffer
@@ -73,16 +74,14 @@ class TextOutput:
             self._gap += piece
 
 
+@dataclass(slots=True)
 class _CodeBlocks:
     """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant."""
 
-    __slots__ = ("_head", "_marked", "last", "open")
-
-    def __init__(self) -> None:
-        self.open = False
-        self.last = ""  # the last character
-        self._head = ""  # the beginning of the current line
-        self._marked = False  # the current line has opened or closed a block
+    open: bool = False
+    last: str = ""  # the last character
+    _head: str = ""  # the beginning of the current line
+    _marked: bool = False  # the current line has opened or closed a block
 
     def follow(self, piece: str) -> None:
         """Take the next piece of the text; it must not be empty."""

@@ -12,8 +12,7 @@ import msgspec
 
 from proxy.backend.transport.client import Backend, ChatStream
 from proxy.wire.chat import Choice, Chunk, Delta, MalformedChunk, ToolCallDelta, decode_chunk
-from proxy.wire.chat_errors import read_error, read_error_chunk
-from proxy.wire.errors import ApiError
+from proxy.wire.errors import ApiError, read_error, read_error_chunk
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
 # The shapes of error bodies: "openai" is OpenAI's, "flat" SGLang's `{"object": "error", "message": …}`, "text" Ollama's

@@ -12,8 +12,7 @@ from yarl import URL
 from proxy.backend.transport.client import Backend
 from proxy.probing.answer import REASONING_FIELDS, Answer, ask
 from proxy.probing.profile import Model, Profile, Server
-from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import ApiError
+from proxy.wire.errors import ApiError, read_error
 
 # The server, by what `owned_by` says in its list of models.
 _OWNERS: dict[str, Server] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}

@@ -6,6 +6,7 @@ through (`rescue`); every item that comes of it is counted then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.parsers import MarkupParser
@@ -145,15 +146,15 @@ class Markup:
             self._repairs[kind] = self._repairs.get(kind, 0) + 1
 
 
+@dataclass
 class _Logprobs:
     """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place. A
     piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of whole
     tokens, its log probabilities are dropped, and counted."""
 
-    def __init__(self) -> None:
-        self.dropped = 0  # texts that lost theirs
-        self._tokens: list[TokenLogprob] = []
-        self._text = ""  # given out, and made of some of these tokens
+    dropped: int = 0  # texts that lost theirs
+    _tokens: list[TokenLogprob] = field(default_factory=list)
+    _text: str = ""  # given out, and made of some of these tokens
 
     def add(self, tokens: list[TokenLogprob]) -> None:
         """Add tokens of the text that is about to be parsed."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from proxy.wire.deltas import Delta, ToolArguments, ToolCall
 
 
+@dataclass(slots=True)
 class PendingDeltas:
     """Groups of deltas in their order: a call with the arguments that came for it, or the pieces of one text."""
 
-    __slots__ = ("_calls", "_groups")
-
-    def __init__(self) -> None:
-        self._groups: deque[list[Delta]] = deque()
-        self._calls: dict[int, list[Delta]] = {}  # the groups of calls, by their index
+    _groups: deque[list[Delta]] = field(default_factory=deque)
+    _calls: dict[int, list[Delta]] = field(default_factory=dict)  # the groups of calls, by their index
 
     def __len__(self) -> int:
         return len(self._groups)

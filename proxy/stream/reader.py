@@ -78,7 +78,8 @@ class Reader:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
                 self._announce_waiting(out)
-                out.append(Finish(_reason(choice.finish_reason)))
+                reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
+                out.append(Finish(FINISH_REASONS.get(reason, "stop")))
         if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
             out.append(usage)
         return out
@@ -228,11 +229,6 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
             out.append(Reasoning(thinking))
         elif isinstance(text, str) and text:
             out.append(Text(text))
-
-
-def _reason(name: str) -> FinishReason:
-    """Return what a finish_reason means; some servers add details behind a colon."""
-    return FINISH_REASONS.get(name.lower().partition(":")[0], "stop")
 
 
 def _usage(usage: chat.Usage) -> Usage | None:

@@ -26,8 +26,7 @@ from proxy.stream.reader import Reader
 from proxy.stream.tokens.usage import TokenCounter
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
-from proxy.wire.chat_errors import read_error_chunk
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
 # Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event

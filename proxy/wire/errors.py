@@ -1,8 +1,38 @@
-"""The error object of the Responses API, as an exception that any package may raise."""
+"""The error object of the Responses API, as an exception that any package may raise; chat servers' errors are converted to it.
+
+Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
+the same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI),
+`{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
+Only the message is passed to the client, not the headers or anything else."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
+
+_MESSAGE_LIMIT = 2000
+
+# Messages for a prompt that exceeds the context: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama, LM Studio, Gemini and others.
+_CONTEXT_OVERFLOW = re.compile(
+    r"maximum context length"
+    r"|longer than the (?:model'?s context|maximum model) length"
+    r"|exceeds the maximum (?:allowed length|number of tokens allowed)"
+    r"|exceeds maximum input length"
+    r"|(?:greater than the|loaded with) context length"
+    r"|input is too long for"
+    r"|exceeds? (?:the )?(?:available |model'?s )?(?:maximum )?context (?:size|length|window)"
+    r"|context (?:size|length|window) (?:has been |was )?exceeded"
+    r"|exceed_context_size"
+    r"|inputs?`? tokens.{0,40}max_new_tokens.{0,40}must be"
+    r"|inputs?`? must have less than \d+ tokens"
+    r"|prompt (?:is )?too long"
+    r"|input length exceeds",
+    re.IGNORECASE | re.DOTALL,
+)
+_OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+_QUOTA_CODES = {"insufficient_quota"}
+_LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
 
 class ApiError(Exception):
@@ -49,3 +79,73 @@ def invalid_request(message: str, param: str | None = None, code: str | None = N
 def server_error(message: str, status: int = 502) -> ApiError:
     """Return the error for a failure of the backend or of the gateway: 502 by default; clients may retry."""
     return ApiError(status, message, type="server_error", code="server_error")
+
+
+def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+    """Return the error for a refused chat request, given its status and body (possibly empty or HTML)."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    return _classify(status, _fields(value), retry_after)
+
+
+def read_error_chunk(error: Any) -> ApiError:
+    """Return the error for an error object in a stream; its code is used as the status if possible."""
+    fields = _fields({"error": error})
+    code = fields.get("code") or fields.get("status_code")
+    status = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
+    if _LIMIT_CODES.intersection(name for name in (code, fields.get("type")) if isinstance(name, str)):
+        status = 429
+    return _classify(status if 400 <= status < 600 else 500, fields, None)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    value = _first(value)
+    if not isinstance(value, dict):
+        return {}
+    error = _first(value.get("error"))
+    if isinstance(error, dict):
+        inner = error.get("error")
+        return inner if isinstance(inner, dict) and "message" not in error else error
+    if isinstance(error, str):
+        return {**value, "message": error}
+    if isinstance(value.get("message"), str):
+        return value
+    detail = value.get("detail")
+    return {} if detail is None else {"message": detail if isinstance(detail, str) else json.dumps(detail)}
+
+
+def _first(value: Any) -> Any:
+    return next(iter(value), None) if isinstance(value, list) else value
+
+
+def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
+    text = fields.get("message")
+    has_message = isinstance(text, str) and text != ""
+    message = str(text)[:_MESSAGE_LIMIT] if has_message else f"The backend answered with HTTP {status}."
+    code, kind, param = (value if isinstance(value := fields.get(name), str) else None for name in ("code", "type", "param"))
+    if _is_overflow(status, code, kind, param, message):
+        return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
+    if status == 429:
+        name = code if code in _QUOTA_CODES else "rate_limit_exceeded"
+        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
+    if status in {401, 403}:
+        name = "invalid_api_key" if status == 401 else "permission_denied"
+        return ApiError(status, message, type="authentication_error", code=name, quoted=has_message)
+    if status == 404 and (param == "model" or "model" in message.lower()):
+        return ApiError(404, message, code="model_not_found", param="model", quoted=has_message)
+    if status == 404:  # a 5xx would cause pointless retries
+        message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
+    if 400 <= status < 500:
+        # `invalid_prompt` makes Codex show the message and not retry.
+        return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
+    # 500 would make Codex hide the message; 502 tells that the backend failed.
+    known = status if status in {502, 503, 504} else 502
+    return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=has_message)
+
+
+def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, message: str) -> bool:
+    if code in _OVERFLOW_CODES or kind in _OVERFLOW_CODES:
+        return True
+    return status in {400, 413, 422, 500} and (param == "input_tokens" or bool(_CONTEXT_OVERFLOW.search(message)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from proxy.wire.tools import CUSTOM_INPUT
@@ -16,16 +17,14 @@ _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _REPLACEMENT = "\ufffd"
 
 
+@dataclass(slots=True)
 class JsonScanner:
     """Tells when the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
 
-    __slots__ = ("_depth", "_escaped", "_in_string", "_opened")
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._opened = False
-        self._in_string = False
-        self._escaped = False
+    _depth: int = 0
+    _opened: bool = False
+    _in_string: bool = False
+    _escaped: bool = False
 
     @property
     def closed(self) -> bool:
@@ -56,6 +55,7 @@ class JsonScanner:
                     self._depth -= 1
 
 
+@dataclass(slots=True)
 class StringDecoder:
     """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote.
 
@@ -63,12 +63,9 @@ class StringDecoder:
     control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash
     of an unknown escape is kept, and a lone surrogate is replaced by U+FFFD."""
 
-    __slots__ = ("_rest", "closed", "unread")
-
-    def __init__(self) -> None:
-        self._rest = ""
-        self.closed = False
-        self.unread = 0  # characters of the last piece behind the closing quote
+    _rest: str = ""
+    closed: bool = False
+    unread: int = 0  # characters of the last piece behind the closing quote
 
     def feed(self, text: str) -> str:
         """Return the characters that the piece completes; nothing more once the closing quote was read."""
@@ -124,17 +121,15 @@ _HEAD = re.compile(rf'\s*\{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
 _HEAD_WITHOUT_SPACE = f'{{"{CUSTOM_INPUT}":"'
 
 
+@dataclass(slots=True)
 class CustomInput:
     """Takes the freeform text of a custom tool out of the arguments of the function that stands for it. Expected is `{"input":
     "..."}`, decoded as it arrives. A model may write something else: then all is kept, and `finish` takes the one string of the
     object, else the arguments as they stand."""
 
-    __slots__ = ("_buffer", "_decoder", "_undecided")
-
-    def __init__(self) -> None:
-        self._buffer = ""
-        self._decoder: StringDecoder | None = None
-        self._undecided = True
+    _buffer: str = ""
+    _decoder: StringDecoder | None = None
+    _undecided: bool = True
 
     def feed(self, text: str) -> str:
         """Return the piece of input that this piece of the arguments completes."""

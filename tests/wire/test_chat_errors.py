@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.chat_errors import read_error, read_error_chunk
-from proxy.wire.errors import ApiError, invalid_request, server_error
+from proxy.wire.errors import ApiError, invalid_request, read_error, read_error_chunk, server_error
 
 RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "errors.txt"
 

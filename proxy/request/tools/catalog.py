@@ -7,6 +7,7 @@ ambiguous does it end in a hash of the tool's identity."""
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -100,7 +101,7 @@ def chat_names(targets: Iterable[ToolTarget]) -> dict[ToolTarget, str]:
             unnamed += claimants
     taken = set(names.values())
     for target in sorted(unnamed, key=_rank):
-        names[target] = _free_name(target, taken)
+        names[target] = next(name for attempt in itertools.count() if (name := _hashed(target, attempt)) not in taken)
         taken.add(names[target])
     return names
 
@@ -124,20 +125,7 @@ def _is_valid(name: str) -> bool:
 
 def _rank(target: ToolTarget) -> tuple[bool, bool, str, str, str]:
     """Rank the claims to a name: top-level before namespaced tools, functions before other kinds."""
-    return (
-        target.namespace is not None,
-        target.kind != "function",
-        target.kind,
-        target.namespace or "",
-        target.name,
-    )
-
-
-def _free_name(target: ToolTarget, taken: set[str]) -> str:
-    attempt = 0
-    while (name := _hashed(target, attempt)) in taken:
-        attempt += 1
-    return name
+    return target.namespace is not None, target.kind != "function", target.kind, target.namespace or "", target.name
 
 
 def _hashed(target: ToolTarget, attempt: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxy.request.fields import Object, missing, object_list, optional_text, quote, text
 from proxy.request.loss_report import LossReport
+from proxy.request.tools.builtin_tools import BUILTIN_TOOLS
 from proxy.request.tools.catalog import Catalog
 from proxy.request.tools.declarations import hosted_name
 from proxy.wire.errors import ApiError, invalid_request
@@ -14,12 +15,7 @@ from proxy.wire.tools import ToolKind
 MODES = ("auto", "none", "required")
 MAX_ALLOWED_TOOLS = 128
 # Types of which there is only one tool, so that a choice needs no name.
-_BY_TYPE: dict[str, ToolKind] = {
-    "local_shell": "local_shell",
-    "shell": "shell",
-    "apply_patch": "apply_patch",
-    "tool_search": "tool_search",
-}
+_BY_TYPE: dict[str, ToolKind] = {target.name: target.kind for target in BUILTIN_TOOLS}
 _BY_NAME: dict[str, ToolKind] = {"function": "function", "custom": "custom"}
 
 
@@ -58,7 +54,8 @@ class ToolChoiceReader:
 
     def _mode(self, mode: str, param: str, offered: frozenset[str] | None) -> ToolChoice:
         if mode not in MODES:
-            raise _unknown_value(mode, param)
+            choices = ", ".join(f"'{known}'" for known in MODES)
+            raise invalid_request(f"Invalid value: {quote(mode)}. Supported values are: {choices}.", param, "invalid_value")
         if mode == "none":
             return ToolChoice(mode, frozenset(), offered)
         callable_tools = self._catalog.functions if offered is None else offered
@@ -105,11 +102,6 @@ class ToolChoiceReader:
             self._report.ignored("parameter", "tool_choice", "hosted tools are not run here", param)
             return None
         raise _undeclared(kind, f"{param}.type")
-
-
-def _unknown_value(value: Any, param: str) -> ApiError:
-    choices = ", ".join(f"'{mode}'" for mode in MODES)
-    return invalid_request(f"Invalid value: {quote(value)}. Supported values are: {choices}.", param, "invalid_value")
 
 
 def _undeclared(name: str, param: str) -> ApiError:

@@ -25,8 +25,7 @@ from proxy.stream import writer
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
-from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, read_error, server_error
 
 # Largest body of a backend that answers with one JSON object, in bytes.
 COMPLETION_LIMIT = 64 * 1024 * 1024

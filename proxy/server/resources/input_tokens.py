@@ -18,8 +18,7 @@ from proxy.server.generation.create import Responses
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
-from proxy.wire.chat_errors import read_error
-from proxy.wire.errors import invalid_request, server_error
+from proxy.wire.errors import invalid_request, read_error, server_error
 from proxy.wire.requests import parse_request
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.

@@ -138,15 +138,13 @@ class ActionCallItem:
         writer.finish_item(kind, index, f'{head},"status":"{status}"}}')
 
 
+@dataclass(slots=True)
 class Arguments:
     """The arguments of one call as they arrive: the text so far, and whether its JSON is closed (looked at when asked)."""
 
-    __slots__ = ("_pieces", "_scanned", "_scanner")
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._scanner = JsonScanner()
-        self._scanned = 0
+    _pieces: list[str] = field(default_factory=list)
+    _scanner: JsonScanner = field(default_factory=JsonScanner)
+    _scanned: int = 0
 
     def append(self, text: str) -> None:
         """Add the next piece."""
