@@ -75,11 +75,10 @@ def marker_effects(form: Format) -> dict[TextKind, dict[str, MarkerEffect]]:
 
 
 class MarkupParser:
-    """Parses the raw text of one choice of one response into deltas.
-
-    `feed` takes a piece of the text and, where the server sends them, the ids of its tokens; `finish` is called once, at the
-    end. Both return `Reasoning`, `Text`, `ToolCall` and `ToolArguments`, nothing else. `repairs` counts what had to be
-    mended, by the kinds of `REPAIRS`. A call whose arguments are not complete JSON at the end was cut."""
+    """Parses the raw text of one choice of one response into deltas. `feed` takes a piece of the text and, where the server
+    sends them, the ids of its tokens; `finish` is called once, at the end. Both return `Reasoning`, `Text`, `ToolCall` and
+    `ToolArguments`, nothing else. `repairs` counts what had to be mended, by the kinds of `REPAIRS`. A call whose arguments are
+    not complete JSON at the end was cut."""
 
     def __init__(
         self,
@@ -187,7 +186,7 @@ class MarkupParser:
             return False
         lexer.take(hit.marker)
         source.advance(hit.end)
-        if quoted or (text.in_code and effect in _SHOWN and not self._confirmed(hit.marker)):
+        if quoted or (text.code.open and effect in _SHOWN and not self._confirmed(hit.marker)):
             self._deltas.repair("quoted_marker")
             text.write(hit.marker)
         else:

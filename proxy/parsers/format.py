@@ -215,11 +215,10 @@ class TemplateSign:
 
 @dataclass(frozen=True)
 class Family:
-    """All that is known of a model family: its formats by their names, and the signs by which it is detected.
-
-    `reasoning`, `tools`: names as in vLLM's `--reasoning-parser` and `--tool-call-parser`. Of the signs found for a model the
-    one with the highest priority counts, then the longest. `think_tags`: for a tool parser, the reasoning parser of models
-    whose template shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original."""
+    """All that is known of a model family: its formats by their names, and the signs by which it is detected. `reasoning`,
+    `tools`: names as in vLLM's `--reasoning-parser` and `--tool-call-parser`. Of the signs found for a model the one with the
+    highest priority counts, then the longest. `think_tags`: for a tool parser, the reasoning parser of models whose template
+    shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original."""
 
     reasoning: Mapping[str, ReasoningFormat] = field(default_factory=dict)
     tools: Mapping[str, ToolFormat] = field(default_factory=dict)

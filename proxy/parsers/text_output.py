@@ -32,24 +32,19 @@ class TextOutput:
         self.leading = True  # line breaks that come now belong to the markup
         self.visible = False  # visible text has come since
         self._gap = ""  # line breaks that belong to the markup if the reasoning ends here
-        self._code = _CodeBlocks()
+        self.code = CodeBlocks()
 
     @property
     def last(self) -> str:
         """The last character of the text since `enter`."""
-        return "\n" if self._gap else self._code.last
-
-    @property
-    def in_code(self) -> bool:
-        """A Markdown code block is open."""
-        return self._code.open
+        return "\n" if self._gap else self.code.last
 
     def follow(self, piece: str) -> bool:
         """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. If so, it counts as
         written."""
         if not self.visible or self.leading or self._gap or (self.kind is TextKind.REASONING and piece[-1] == "\n"):
             return False
-        self._code.follow(piece)
+        self.code.follow(piece)
         return True
 
     def write(self, piece: str) -> None:
@@ -59,7 +54,7 @@ class TextOutput:
             self.leading = not piece
         if not piece:
             return
-        self._code.follow(piece)
+        self.code.follow(piece)
         self.anything = True
         if not self.visible and not piece.isspace():
             self.visible = True
@@ -75,7 +70,7 @@ class TextOutput:
 
 
 @dataclass(slots=True)
-class _CodeBlocks:
+class CodeBlocks:
     """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant."""
 
     open: bool = False

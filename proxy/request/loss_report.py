@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from proxy.wire.errors import invalid_request
@@ -22,14 +23,12 @@ class Loss(NamedTuple):
     reason: str = ""
 
 
+@dataclass(slots=True)
 class LossReport:
     """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
 
-    __slots__ = ("_entries", "_strict")
-
-    def __init__(self, strict: bool = False) -> None:
-        self._strict = strict
-        self._entries: dict[Loss, None] = {}
+    _strict: bool = False
+    _entries: dict[Loss, None] = field(default_factory=dict)
 
     def preserved(self, kind: Kind, name: str) -> None:
         self._entries[Loss(kind, name, "preserved")] = None

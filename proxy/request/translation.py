@@ -74,12 +74,10 @@ def translate(
     history: Sequence[Object] = (),
     replaced: Container[int] = (),
 ) -> ChatRequest:
-    """Translate a Responses request into a Chat Completions request.
-
-    `history` are the items of the stored response or conversation that the request continues; they precede its input.
-    `resolve_item` returns the stored item with an id (for `item_reference`), or None. `replaced` are the positions of those
-    items of the input that a later compaction item replaces. Raises `ApiError` 400 naming the field that is wrong, or that
-    cannot be honoured."""
+    """Translate a Responses request into a Chat Completions request. `history` are the items of the stored response or
+    conversation that the request continues; they precede its input. `resolve_item` returns the stored item with an id (for
+    `item_reference`), or None. `replaced` are the positions of those items of the input that a later compaction item replaces.
+    Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
     report = LossReport(policy.strict)

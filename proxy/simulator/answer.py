@@ -44,7 +44,10 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)
     request = ChatRequest(body)
-    directives = _directives(request, model, headers)
+    try:
+        directives = read_directives(request, model, headers)
+    except ValueError as error:
+        raise vllm_error(str(error)) from None
     personality = options.personality
     if directives.personality is not None:
         personality = PERSONALITIES[directives.personality]
@@ -74,13 +77,6 @@ def _model(body: dict[str, Any], options: SimulatorOptions) -> str:
         message = f"The model `{model}` does not exist. Valid aliases: {', '.join(options.models)}."
         raise vllm_error(message, type="NotFoundError", param="model", status=404)
     return model
-
-
-def _directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
-    try:
-        return read_directives(request, model, headers)
-    except ValueError as error:
-        raise vllm_error(str(error)) from None
 
 
 def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> Faults:

@@ -13,10 +13,9 @@ from typing import Any
 from aiohttp import web
 
 from proxy.simulator.answer import AnswerPlan, plan_answer
-from proxy.simulator.completion import completion
 from proxy.simulator.endpoints import add_model_routes
 from proxy.simulator.errors import ErrorAnswer, status_error, vllm_error
-from proxy.simulator.frames import build_frames
+from proxy.simulator.frames import build_frames, completion
 from proxy.simulator.playback import Player
 from proxy.simulator.state import COUNTERS, FAULT_COUNTS, OPTIONS, RECEIVED, Counters, FaultCounts, SimulatorOptions
 from proxy.simulator.validation import parsed_body

@@ -60,7 +60,8 @@ class ChatRequest:
     def images(self) -> list[str]:
         """The URLs of all image parts of the messages."""
         parts = (part for message in self.messages for part in _parts(message))
-        return [_image_url(part) for part in parts if part.get("type") in ("image_url", "input_image")]
+        urls = (part.get("image_url") for part in parts if part.get("type") in ("image_url", "input_image"))
+        return [str(url.get("url") if isinstance(url, dict) else url) for url in urls]
 
     @property
     def tools(self) -> list[Tool]:
@@ -147,11 +148,6 @@ def spoken_text(message: dict[str, Any]) -> str:
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-
-
-def _image_url(part: dict[str, Any]) -> str:
-    url = part.get("image_url")
-    return str(url.get("url") if isinstance(url, dict) else url)
 
 
 def _rendered(message: dict[str, Any]) -> str:

@@ -96,7 +96,9 @@ def _xml_call(step: CallTool, number: int) -> list[Token]:
     head = split(f"<tool_call>\n<function={step.name}>\n")
     tokens = [Token(piece, "silent", "") for piece in head]
     tokens[-1] = Token(head[-1], "name", step.name, number)
-    body = "".join(_xml_parameter(key, value) for key, value in _parameters(step.arguments).items())
+    parameters = _parameters(step.arguments).items()
+    texts = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in parameters}
+    body = "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items())
     tokens += [Token(piece, "arguments", piece, number) for piece in split(body)]
     return tokens + [Token(piece, "silent", "", number) for piece in split("</function>\n</tool_call>")]
 
@@ -107,8 +109,3 @@ def _parameters(arguments: str) -> dict[str, object]:
     except ValueError:  # a script may have broken arguments on purpose
         return {"input": arguments}
     return value if isinstance(value, dict) else {"input": arguments}
-
-
-def _xml_parameter(key: str, value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"<parameter={key}>\n{text}\n</parameter>\n"

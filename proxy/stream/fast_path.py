@@ -13,7 +13,7 @@ import msgspec
 from proxy.stream.items.text_items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import Lifecycle, State
 from proxy.stream.markup import IsPlain, Markup
-from proxy.stream.tokens.usage import TokenCounter
+from proxy.stream.tokens import TokenCounter
 from proxy.stream.writer import quoted
 from proxy.wire.chat import Chunk
 from proxy.wire.deltas import Reasoning, Text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from proxy.stream.markup import Markup
-from proxy.stream.tokens.meter import Encode
+from proxy.stream.tokens import Encode
 from proxy.wire.tools import Grammar, ToolTable
 
 

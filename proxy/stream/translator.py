@@ -23,7 +23,7 @@ from proxy.stream.fast_path import FastPath
 from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
-from proxy.stream.tokens.usage import TokenCounter
+from proxy.stream.tokens import TokenCounter
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
 from proxy.wire.errors import ApiError, read_error_chunk, server_error
@@ -285,21 +285,17 @@ class Translator:
             self.lifecycle.step(delta)
         fast_path.look_ahead(self._reader.waiting)
 
-    def _read_last(self, payload: bytes) -> None:
-        """Read an event without its blank line: whole, or cut by the end of the body. The finish_reason tells what was lost."""
-        try:
-            self._read(payload)
-        except MalformedChunk:
-            self.malformed += 1
-
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
         if self.ended:
             return
         try:
-            for payload in self._sse.finish():
-                self._read_last(payload)
+            try:
+                for payload in self._sse.finish():  # one event at most, whole or cut by the end of the body
+                    self._read(payload)
+            except MalformedChunk:
+                self.malformed += 1  # the finish_reason tells what was lost
             self._end()
         except Exception as error:  # as in feed
             self._break(error)

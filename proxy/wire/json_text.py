@@ -57,11 +57,10 @@ class JsonScanner:
 
 @dataclass(slots=True)
 class StringDecoder:
-    """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote.
-
-    An escape cut by the end of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw
-    control characters, unknown escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash
-    of an unknown escape is kept, and a lone surrogate is replaced by U+FFFD."""
+    """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote. An escape cut by the end
+    of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw control characters, unknown
+    escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash of an unknown escape is kept, and
+    a lone surrogate is replaced by U+FFFD."""
 
     _rest: str = ""
     closed: bool = False

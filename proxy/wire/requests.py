@@ -173,11 +173,7 @@ def _deeper_than(value: Any, limit: int) -> bool:
 
 
 # Parameters of two possible types: the error names the parameter, not the type that was tried last.
-_UNIONS = {
-    "input": "a string or a list",
-    "tool_choice": "a string or an object",
-    "conversation": "a string or an object",
-}
+_UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object", "conversation": "a string or an object"}
 
 
 def _refusal(error: ValidationError) -> ApiError:

@@ -54,7 +54,7 @@ class ModelTokenizer:
     def encode(self, text: str) -> Encoding:
         """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text.
 
-        Pass it as the `encode` of `proxy.stream.tokens.meter`.
+        Pass it as the `encode` of `proxy.stream.tokens`.
         """
         return _encode(self._text, text)
 

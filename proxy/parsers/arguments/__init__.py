@@ -13,9 +13,8 @@ class ReadStatus(Enum):
 
 
 class ArgumentsReader(ABC):
-    """Reads the arguments of one call (or of several, where the family writes them as one list).
-
-    A reader begins its call late: while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
+    """Reads the arguments of one call (or of several, where the family writes them as one list). A reader begins its call late:
+    while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
 
     status = ReadStatus.READING
 
@@ -24,6 +23,5 @@ class ArgumentsReader(ABC):
         """Consume what can be consumed of `text[at:]`; return the index of the first character left."""
 
     def finish(self, cut: bool) -> None:  # noqa: B027 (most have nothing to do)
-        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed.
-
-        Arguments that are not complete stay so by default."""
+        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed. Arguments that are
+        not complete stay so by default."""

@@ -26,11 +26,10 @@ def entries(
     replaced: Container[int],
     limit: int,
 ) -> list[Entry]:
-    """Return the history, then the input, in order, with item references resolved; a string is one user message.
-
-    A reference to an item that the input itself contains is dropped, since the item is there already. Items of the input
-    whose positions are in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a
-    body within its size limit can still contain millions."""
+    """Return the history, then the input, in order, with item references resolved; a string is one user message. A reference to
+    an item that the input itself contains is dropped, since the item is there already. Items of the input whose positions are
+    in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a body within its size
+    limit can still contain millions."""
     count = len(history) + (len(source) if isinstance(source, list) else 1)
     if count > limit:
         raise too_long("input", count, limit, "items, the history included" if history else "items")

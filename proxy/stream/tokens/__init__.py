@@ -1,1 +1,0 @@
-"""Counting the tokens of a response."""
