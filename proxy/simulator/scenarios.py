@@ -159,7 +159,8 @@ def subagent(request: ChatRequest) -> Script:
 def image(request: ChatRequest) -> Script:
     """Say how many images arrived and of what type."""
     images = request.images
-    types = ", ".join(_media_type(url) for url in images) or "none"
+    found = (re.match(r"data:([^;,]+)", url) for url in images)
+    types = ", ".join(match[1] if match else "remote URL" for match in found) or "none"
     return script(Think("Looking at the images."), Say(f"I received {len(images)} image part(s): {types}."))
 
 
@@ -323,8 +324,3 @@ def _last_line(result: str) -> str:
 def _quoted(question: str) -> str:
     line = " ".join(question.split())
     return f"“{line[:120]}…”" if len(line) > 120 else f"“{line}”" if line else "nothing"
-
-
-def _media_type(url: str) -> str:
-    match = re.match(r"data:([^;,]+)", url)
-    return match.group(1) if match else "remote URL"

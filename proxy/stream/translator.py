@@ -321,9 +321,11 @@ class Translator:
         self._conclude()
 
     def _conclude(self) -> None:
-        self.awaiting = waiting_call(self.lifecycle) if self.options.compaction is None else None
-        if self.awaiting is not None:
-            return
+        options = self.options
+        if options.judged and options.grammars and options.compaction is None:
+            self.awaiting = waiting_call(self.lifecycle)
+            if self.awaiting is not None:
+                return
         reason = self.lifecycle.finish_reason
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
