@@ -110,8 +110,7 @@ class PoolOptions:
 
     `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
     another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
-    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone.
-    """
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
 
     connect_timeout: float = 10
     answer_timeout: float | None = None
@@ -274,8 +273,7 @@ class Members:
     def serving(self, model: str) -> list[Member]:
         """Return the backends that are known to serve a model, or else those of which that is not known.
 
-        A single one serves any model, unless the settings say what it serves. Raises `ApiError` 404.
-        """
+        A single one serves any model, unless the settings say what it serves. Raises `ApiError` 404."""
         members = list(self.by_name.values())
         if not model or (self.only is not None and not self.only.catalogue.restricted):
             return members

@@ -38,8 +38,7 @@ class Answer:
     """What a server answered to one request.
 
     `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
-    the field it came in. `cut` is set if we closed the connection before the end.
-    """
+    the field it came in. `cut` is set if we closed the connection before the end."""
 
     status: int = 0
     error: ApiError | None = None
@@ -114,8 +113,7 @@ class Answer:
 async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
     """Send a chat request and return what came back within `answer_timeout` seconds.
 
-    After `cut_after` chunks the connection is closed. Raises nothing: errors are part of the answer.
-    """
+    After `cut_after` chunks the connection is closed. Raises nothing: errors are part of the answer."""
     answer = Answer()
     try:
         async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:

@@ -33,8 +33,7 @@ class Profile:
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
     if it is not enforced.
     `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
-    `seconds`: how long probing took.
-    """
+    `seconds`: how long probing took."""
 
     url: str
     model: str = ""

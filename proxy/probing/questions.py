@@ -43,8 +43,7 @@ class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
     `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
-    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request.
-    """
+    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request."""
 
     def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
         self.backend = backend
@@ -56,8 +55,7 @@ class Questions:
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
         """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere.
 
-        Raises `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed.
-        """
+        Raises `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
         status, value = await self.get("models")
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
@@ -77,8 +75,7 @@ class Questions:
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
         """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST.
 
-        Raises `ApiError` if the server cannot be reached.
-        """
+        Raises `ApiError` if the server cannot be reached."""
         method = "GET" if data is None else "POST"
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:

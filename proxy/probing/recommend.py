@@ -19,8 +19,7 @@ class NeededParsers(NamedTuple):
     """The parsers that the gateway needs for the markup in a backend's text, None where there is none.
 
     "auto" stands for markup of an unknown family. `opened`: reasoning ends in the text but never begins, since the chat
-    template has opened it.
-    """
+    template has opened it."""
 
     reasoning: str | None
     tools: str | None

@@ -77,8 +77,7 @@ def flush() -> None:
 class _BatchHandler(logging.StreamHandler[Any]):
     """Holds routine records (one per request) back until `flush`, because a write for each would be expensive.
 
-    Any other record is written at once, after those that were held back.
-    """
+    Any other record is written at once, after those that were held back."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 """A folder in which several processes write their metrics, so that any of them can show the sum.
 
 Each process writes under the name of its place, not of its process id: the successor of a worker that died continues to count
-in the same files. So a sum never falls, and files do not accumulate.
-"""
+in the same files. So a sum never falls, and files do not accumulate."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ _NEW = 60
 class Folder:
     """The folder of all workers. Raises `OSError` if none can be written.
 
-    Its maker keeps a lock on it. The folder of a process that was killed has no lock, and is removed with the next one.
-    """
+    Its maker keeps a lock on it. The folder of a process that was killed has no lock, and is removed with the next one."""
 
     def __init__(self, places: Sequence[str | None] = PLACES) -> None:
         self.path = _new_folder(places)
@@ -81,8 +79,7 @@ def _is_abandoned(folder: Path) -> bool:
 def share(folder: Path, place: str) -> None:
     """Write the metrics of this process, and of those that it starts, to the folder.
 
-    Call it before any metric is made. No two living processes may have the same place.
-    """
+    Call it before any metric is made. No two living processes may have the same place."""
     os.environ[FOLDER_VARIABLE] = str(folder)
     name_files(place)
 

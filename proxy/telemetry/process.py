@@ -1,8 +1,7 @@
 """The usual `process_*` metrics, for several workers as one.
 
 The library leaves them out when processes share their metrics in files, and no platform knows the workers of one gateway: so
-they are measured here, for workers only. A single process uses the library's own collector.
-"""
+they are measured here, for workers only. A single process uses the library's own collector."""
 
 from __future__ import annotations
 

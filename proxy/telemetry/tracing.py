@@ -5,8 +5,7 @@ bounded queue: when the collector is slow or gone, nothing but spans is lost. Sa
 follow the standard `OTEL_*` variables, as the SDK reads them.
 
 Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with
-`responses_proxy.`. Spans never contain prompts or answers.
-"""
+`responses_proxy.`. Spans never contain prompts or answers."""
 
 from __future__ import annotations
 
@@ -124,8 +123,7 @@ class Trace:
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
         """End all spans. `line` are the fields of the request's log line.
 
-        `first` and `visible` are the loop's times of the first token, and of the first that a user sees.
-        """
+        `first` and `visible` are the loop's times of the first token, and of the first that a user sees."""
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:

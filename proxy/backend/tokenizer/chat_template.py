@@ -1,8 +1,7 @@
 """A model's chat template: renders the messages of a chat request as the prompt, as `apply_chat_template` does.
 
 Messages are prepared as vLLM prepares them: arguments of calls become objects, absent content an empty text, reasoning
-appears in both of its fields, and every tool has all of its fields. Rendering needs the packages of the extra `tokenizer`.
-"""
+appears in both of its fields, and every tool has all of its fields. Rendering needs the packages of the extra `tokenizer`."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class ChatTemplate:
         """Compile the templates in `sources`, by name: `default` is needed, `tool_use` serves requests with tools.
 
         `variables`: the special tokens by their names (`bos_token`, ...). Raises `jinja2.TemplateSyntaxError`, and
-        `ImportError` without the extra.
-        """
+        `ImportError` without the extra."""
         from proxy.backend.tokenizer.jinja_environment import TEMPLATE_ERRORS, compile_templates  # noqa: PLC0415  (an extra)
 
         self._templates = compile_templates(sources, now)
@@ -66,8 +64,7 @@ class ChatTemplate:
         """Tell whether the prompt ends inside a reasoning block that the template opened: the answer begins with reasoning.
 
         `markers`: pairs of texts that open and close one; `prompt`: the rendered prompt, if there is one already. Raises
-        `ApiError` as `render` does.
-        """
+        `ApiError` as `render` does."""
         prompt = self.render(body) if prompt is None else prompt
         conversation = self.render(body, add_generation_prompt=False)
         if prompt == conversation or not prompt.startswith(conversation):

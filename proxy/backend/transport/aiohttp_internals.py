@@ -6,8 +6,7 @@ maps and a task that writes the body. `PushProtocol` passes the body of an event
 response heads and errors remain aiohttp's.
 
 This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
-expected to be; otherwise `SessionSender` does the same through the public API, slower.
-"""
+expected to be; otherwise `SessionSender` does the same through the public API, slower."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ _DNS_CACHE = 30
 def chat_sender(url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> DirectSender | SessionSender:
     """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request.
 
-    Call it inside the running event loop.
-    """
+    Call it inside the running event loop."""
     connector = aiohttp.TCPConnector(
         limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
     )
@@ -225,8 +223,7 @@ class PushProtocol(ResponseHandler):
     """A client protocol that pushes the body of a chunked event stream to a sink.
 
     aiohttp parses the head of each response. If that announces a chunked event stream, this class removes the chunk framing and
-    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool.
-    """
+    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)

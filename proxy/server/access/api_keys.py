@@ -1,8 +1,7 @@
 """Who is asking: the API keys of the settings, and the tenant of a request.
 
 With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
-alone: no backend ever gets to see one.
-"""
+alone: no backend ever gets to see one."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _WRONG = "Incorrect API key provided. Use the key that you got for this gateway.
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start.
-    """
+    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)
@@ -60,8 +58,7 @@ def tenant_of(request: web.Request) -> str:
     """Return a name for whoever asks: what one tenant stored, another cannot see.
 
     With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
-    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name.
-    """
+    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""
     name = request.get(KEY_NAME)
     if name is not None:
         return f"key:{name}"  # the colon keeps it apart from the digests below

@@ -2,8 +2,7 @@
 
 A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
 counted: the resources of the store and the lists of models are free. The workers of one gateway count together
-(`counter_table.py`); a single process counts in plain numbers.
-"""
+(`counter_table.py`); a single process counts in plain numbers."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class ClientLimits:
         shared: SharedRow | None = None,
     ) -> None:
         """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
-        all processes; `shared` is the row in which all workers count.
-        """
+        all processes; `shared` is the row in which all workers count."""
         now = clock()
         self.key = key
         self.running = 0

@@ -10,8 +10,7 @@ class Bucket:
     """Holds a minute's worth when it is full, and fills at that rate.
 
     What is taken may be more than there is (a response's tokens are known when it has ended): then the level is below zero,
-    and nothing is left until it has risen again. Times are in seconds of any clock that does not go backward.
-    """
+    and nothing is left until it has risen again. Times are in seconds of any clock that does not go backward."""
 
     __slots__ = ("_at", "_level", "limit")
 

@@ -1,8 +1,7 @@
 """Responses that run without a client: asked for with `background: true`, and written to the store as they come.
 
 A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
-restart) ends the response as failed.
-"""
+restart) ends the response as failed."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A request whose input ends with a `compaction_trigger` is answered with such an item. With `context_management` and a
 `compact_threshold` a context of more tokens than that is replaced by a summary before it is answered: the response has the
-`compaction` item first and the answer after it, and what continues the response begins at that item.
-"""
+`compaction` item first and the answer after it, and what continues the response begins at that item."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ async def is_due(
 ) -> bool:
     """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer.
 
-    `plan` is that of the request as it came.
-    """
+    `plan` is that of the request as it came."""
     if request.generate is False:
         return False
     items = encryption.since_compaction([*context.history, *context.input])
@@ -98,8 +96,7 @@ class AutomaticCompaction:
 
     async def run(self, log: RequestLog) -> tuple[str, bytes]:
         """Return the JSON of the compaction item, and the chat request that goes on from it. `log` is that of the answer, whose
-        client is charged. Raise `ApiError`.
-        """
+        client is charged. Raise `ApiError`."""
         request = self._request
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
@@ -126,8 +123,7 @@ class AutomaticCompaction:
 
 async def _context_tokens(context: Context, plan: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
     """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
-    input; else an estimate of all.
-    """
+    input; else an estimate of all."""
     if tokenizer is not None:
         try:
             return await asyncio.to_thread(tokenizer.count_input, plan.body)

@@ -48,8 +48,7 @@ class Caller:
     """Who asks for a response, without HTTP.
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
-    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
-    """
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
 
     tenant: str
     request_id: str
@@ -109,8 +108,7 @@ class Responses:
     ) -> Creation:
         """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already.
 
-        Raise `ApiError` and `StoreUnavailable`.
-        """
+        Raise `ApiError` and `StoreUnavailable`."""
         creation = Creation(self, caller, drop_client, recording=recording)
         try:
             await creation.prepare(request, previous)
@@ -121,8 +119,7 @@ class Responses:
 
     async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
         """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
-        has one `compaction` item. Raise `ApiError`.
-        """
+        has one `compaction` item. Raise `ApiError`."""
         with Creation(self, caller, _nothing, is_summary=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()

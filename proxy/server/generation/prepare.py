@@ -31,8 +31,7 @@ def translated(
 ) -> ChatRequest:
     """Return the chat request for a request and what it builds on, with our own encrypted content decrypted.
 
-    `served_as` is the backend's name of the model. Raise `ApiError` 400.
-    """
+    `served_as` is the backend's name of the model. Raise `ApiError` 400."""
     given = request.input
     replaced: frozenset[int] = frozenset()
     history = list(context.history)
@@ -57,8 +56,7 @@ def stream_options(
 ) -> StreamOptions:
     """Return the options of the translator of the answer; `more` are further ones.
 
-    `thinking_open` tells whether the prompt ends inside reasoning, if that is known.
-    """
+    `thinking_open` tells whether the prompt ends inside reasoning, if that is known."""
     settings = in_force.settings
     return StreamOptions(
         response_id=response_id,
@@ -126,8 +124,7 @@ def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bo
     """Return what requests with the same beginning share: the client's own key, or the conversation, or how the chain of
     responses begins. Empty where no other request will build on this one (not `continuable`).
 
-    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come.
-    """
+    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come."""
     if request.prompt_cache_key:
         return f"key:{request.prompt_cache_key}"
     if context.conversation is not None:

@@ -43,8 +43,7 @@ def started_record(record: Record, translator: Translator) -> Record:
 def final_record(record: Record, translator: Translator, *, cancelled: bool = False) -> Record:
     """Return the record of the response as it was streamed: the very text of its items, and what stands around them.
 
-    No event has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's.
-    """
+    No event has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
     status = "cancelled" if cancelled else translator.status
     head, tail = translator.around(status=status)
     return replace(record, status=status, head=head, tail=tail, output=translator.output)
@@ -52,8 +51,7 @@ def final_record(record: Record, translator: Translator, *, cancelled: bool = Fa
 
 async def save(store: Store, record: Record, translator: Translator) -> bool:
     """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
-    says why, and the client gets its terminal event all the same.
-    """
+    says why, and the client gets its terminal event all the same."""
     try:
         await asyncio.shield(store.save(final_record(record, translator)))
     except Exception as error:  # nothing may keep the terminal event from the client

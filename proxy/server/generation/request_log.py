@@ -65,8 +65,7 @@ class RequestLog:
         sampled: bool = True,
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
-        never checked against the rules of a Responses stream.
-        """
+        never checked against the rules of a Responses stream."""
         self.phase: Phase = "request"
         # The response goes on without its client: its delivery is logged by another request.
         self.detached = False

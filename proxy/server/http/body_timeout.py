@@ -1,8 +1,7 @@
 """A time limit for request bodies: sending one slowly, or never to its end, is a cheap way to hold many connections open.
 
 Looking at all connections about once a second costs nothing per request, unlike a timer around each read. (For heads there is
-aiohttp's own limit: it closes a connection without a request after the keep-alive time.)
-"""
+aiohttp's own limit: it closes a connection without a request after the keep-alive time.)"""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ class EventStream:
 
     aiohttp sends the head and the end. Between them, `write` sends HTTP chunks of its own, because a coroutine per chunk costs
     more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
-    it has caught up.
-    """
+    it has caught up."""
 
     __slots__ = (
         "_chunked",

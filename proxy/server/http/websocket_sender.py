@@ -14,8 +14,7 @@ _HIGH_WATER = 1024 * 1024
 class WebSocketSender:
     """Accepts events with `write` and sends them in `run`.
 
-    `on_slow` is called when too much waits, `on_ready` when nothing waits any more.
-    """
+    `on_slow` is called when too much waits, `on_ready` when nothing waits any more."""
 
     live = False  # a WebSocket has pings of its own
 

@@ -3,8 +3,7 @@
 A worker reports each change that it made, and what it found out about the backends, to the parent. The parent holds the state
 of all. It sends the whole of it to each worker after every report, and to a new one before that serves; taking over a state
 changes only what differs. Reports of several workers count in the order in which the parent reads them. Until it has read all
-reports of a worker, that one ignores states, so that none takes back what was just done.
-"""
+reports of a worker, that one ignores states, so that none takes back what was just done."""
 
 from __future__ import annotations
 

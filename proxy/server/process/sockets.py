@@ -1,8 +1,7 @@
 """The sockets that the gateway listens on, and its certificate.
 
 With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
-is replaced by the next.
-"""
+is replaced by the next."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A worker is the same command line again, with the parent's sockets and a link (`worker_link.py`). All accept connections from
 the same queue, so that none is lost in the queue of a worker that dies or is replaced. A rolling restart (SIGUSR2) starts as
-many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead.
-"""
+many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ The link is a pair of sockets, with lines of text. The parent begins with the wo
 `backend_sync.py`. A worker whose parent is gone stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
-does not know, it ignores.
-"""
+does not know, it ignores."""
 
 from __future__ import annotations
 

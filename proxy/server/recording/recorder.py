@@ -15,8 +15,7 @@ The head has `"websocket": true` where the request came as a message. `sealed` a
 were made: no two are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the
 record either (the store, a limit).
 
-Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character).
-"""
+Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character)."""
 
 from __future__ import annotations
 

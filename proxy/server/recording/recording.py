@@ -1,8 +1,7 @@
 """One recorded exchange: what a bug report needs, and what `responses-proxy replay` runs again.
 
 The translator does no I/O, so the request and the translator's calls (with the bytes of each read, and when they came) are the
-whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this.
-"""
+whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ class Recording:
         replaced: frozenset[int],
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
-        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model.
-        """
+        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model."""
 
     def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
         """Take the chat request, and what the translator of its answer begins with."""

@@ -2,8 +2,7 @@
 
 All of it needs the setting `admin_key` as a bearer token; without the setting there are no such paths. What is changed here
 lasts until the gateway ends, or reads its settings again. With several workers all follow; the list shows the backends as the
-worker sees them that answers.
-"""
+worker sees them that answers."""
 
 from __future__ import annotations
 

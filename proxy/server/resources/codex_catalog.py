@@ -4,8 +4,7 @@ the operator's own before it (`model_table` in the settings).
 A table is a YAML list. Each entry names its models by glob patterns, compared without regard to case with the model's id, with
 its root (vLLM's name for the weights), and with the part of each behind the last slash. Of each table the first entry that
 matches counts; the operator's fields go before the shipped ones. The fields bear the names and take the values of Codex's own
-catalog, checked when the table is read: one wrong value would make Codex throw the whole catalog away.
-"""
+catalog, checked when the table is read: one wrong value would make Codex throw the whole catalog away."""
 
 from __future__ import annotations
 
@@ -104,8 +103,7 @@ class ModelTable:
         """The model of Codex's catalog for one of the backend's list; `model["id"]` is a string.
 
         It has every field that any version of Codex since 0.98 requires; optional fields without a value are left out, because
-        not all of them may be null.
-        """
+        not all of them may be null."""
         root = model.get("root")
         entry = self.find(model["id"], root if isinstance(root, str) else None)
         window = min((size for size in (entry.context_window, context_length(model)) if size), default=None)

@@ -2,8 +2,7 @@
 
 Codex fetches it at each start when its provider has `model_catalog_url`, and takes the whole catalog or nothing. An answer of
 5xx keeps it waiting for seconds, so it never gets one: while the backend is down it gets the last list known, or else an empty
-one, at which it falls back quietly. Other clients get the truth.
-"""
+one, at which it falls back quietly. Other clients get the truth."""
 
 from __future__ import annotations
 
@@ -162,8 +161,7 @@ def _union(lists: list[tuple[Member, dict[str, Any]]]) -> dict[str, Any]:
 
 async def _ask_one(member: Member, authorization: str | None, within: float) -> dict[str, Any]:
     """Return the list of one backend, without entries that are not models. Raise `Refused` for an answer that is not a success,
-    `ApiError` (502, 504) for none, or one that is not a list.
-    """
+    `ApiError` (502, 504) for none, or one that is not a list."""
     headers = [] if authorization is None else [("Authorization", authorization)]
     try:
         async with asyncio.timeout(within):

@@ -1,7 +1,6 @@
 """Everything else under `/v1/` goes to the backend and back, byte for byte, streaming in both directions.
 
-Of several backends one is taken that serves the `model` of a JSON body, which is read first; without a model, any.
-"""
+Of several backends one is taken that serves the `model` of a JSON body, which is read first; without a model, any."""
 
 from __future__ import annotations
 

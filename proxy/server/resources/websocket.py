@@ -1,8 +1,7 @@
 """`GET /v1/responses` as a WebSocket: one connection for a session, one response after the other, one event per frame.
 
 A client sends `{"type": "response.create", …}` with the body of a request; it may continue the last response of this very
-connection, which needs no store. Errors before a response has begun are frames of type `error`.
-"""
+connection, which needs no store. Errors before a response has begun are frames of type `error`."""
 
 from __future__ import annotations
 
