@@ -271,9 +271,8 @@ class Members:
     # ---- models ---------------------------------------------------------------------------------------------------
 
     def serving(self, model: str) -> list[Member]:
-        """Return the backends that are known to serve a model, or else those of which that is not known.
-
-        A single one serves any model, unless the settings say what it serves. Raises `ApiError` 404."""
+        """Return the backends that are known to serve a model, or else those of which that is not known. A single one serves
+        any model, unless the settings say what it serves. Raises `ApiError` 404."""
         members = list(self.by_name.values())
         if not model or (self.only is not None and not self.only.catalogue.restricted):
             return members

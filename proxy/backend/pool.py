@@ -118,9 +118,8 @@ class Pool:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send any other request and yield the answer, its body unread; see `Backend.request`.
-
-        A `body` in bytes that names a model must name that of `route`. Raises what `open_chat` raises."""
+        """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
+        model must name that of `route`. Raises what `open_chat` raises."""
         headers = list(headers)
 
         def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:

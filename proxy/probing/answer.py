@@ -111,9 +111,8 @@ class Answer:
 
 
 async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
-    """Send a chat request and return what came back within `answer_timeout` seconds.
-
-    After `cut_after` chunks the connection is closed. Raises nothing: errors are part of the answer."""
+    """Send a chat request and return what came back within `answer_timeout` seconds. After `cut_after` chunks the connection is
+    closed. Raises nothing: errors are part of the answer."""
     answer = Answer()
     try:
         async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:

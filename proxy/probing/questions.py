@@ -53,9 +53,8 @@ class Questions:
         self._answer_timeout = answer_timeout
 
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
-        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere.
-
-        Raises `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
+        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
+        `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
         status, value = await self.get("models")
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
@@ -73,9 +72,8 @@ class Questions:
             profile.models.append(Model(profile.model, context))
 
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
-        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST.
-
-        Raises `ApiError` if the server cannot be reached."""
+        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
+        server cannot be reached."""
         method = "GET" if data is None else "POST"
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:

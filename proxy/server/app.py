@@ -28,7 +28,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None) -> web.Application:
     """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
-
     `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin."""
     settings = parts.settings
     app = _new_app(parts, table)

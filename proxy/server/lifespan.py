@@ -56,9 +56,8 @@ class Parts:
 
 @asynccontextmanager
 async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Parts]:
-    """Open the parts, and close them in reverse order. `share` is that of this process among the workers.
-
-    Raise `ValueError` and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store."""
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers. Raise `ValueError`
+    and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         metrics.build_info.labels(__version__, commit()).set(1)

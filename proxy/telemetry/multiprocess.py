@@ -77,9 +77,8 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def share(folder: Path, place: str) -> None:
-    """Write the metrics of this process, and of those that it starts, to the folder.
-
-    Call it before any metric is made. No two living processes may have the same place."""
+    """Write the metrics of this process, and of those that it starts, to the folder. Call it before any metric is made. No two
+    living processes may have the same place."""
     os.environ[FOLDER_VARIABLE] = str(folder)
     name_files(place)
 

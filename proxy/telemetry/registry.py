@@ -190,9 +190,8 @@ def names_own_files() -> bool:
 
 
 def name_files(name: str) -> None:
-    """Write the metrics that are made from now on to files named `name`.
-
-    Otherwise the library names them after the process id, and only if the variable was set before it was imported."""
+    """Write the metrics that are made from now on to files named `name`. Otherwise the library names them after the process id,
+    and only if the variable was set before it was imported."""
     if names_own_files():
         values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
     else:

@@ -12,9 +12,8 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 
 
 def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the `traceparent` and `tracestate` to forward; nothing without a valid `traceparent`.
-
-    `headers` are a client's, with names in any case and arbitrary values. Rules: https://www.w3.org/TR/trace-context/"""
+    """Return the `traceparent` and `tracestate` to forward; nothing without a valid `traceparent`. `headers` are a client's,
+    with names in any case and arbitrary values. Rules: https://www.w3.org/TR/trace-context/"""
     parent = headers.get("traceparent", "").strip()
     if not _TRACE_PARENT.fullmatch(parent):
         return {}

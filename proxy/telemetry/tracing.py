@@ -121,9 +121,8 @@ class Trace:
         return carried
 
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
-        """End all spans. `line` are the fields of the request's log line.
-
-        `first` and `visible` are the loop's times of the first token, and of the first that a user sees."""
+        """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
+        first token, and of the first that a user sees."""
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:

@@ -29,9 +29,8 @@ class Load:
 
 
 def choose(loads: Sequence[Load], key: str = "") -> str:
-    """Return the name of the backend for a request: by its key, or the least busy one for an empty key.
-
-    `loads` are the backends that can take a request now, at least one."""
+    """Return the name of the backend for a request: by its key, or the least busy one for an empty key. `loads` are the
+    backends that can take a request now, at least one."""
     if len(loads) == 1:
         return loads[0].name
     return _by_key(loads, key) if key else least_busy(loads)

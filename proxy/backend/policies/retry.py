@@ -18,9 +18,8 @@ _LONGEST_WAIT = 1.0
 
 
 def reason_of(status: int) -> Reason | None:
-    """Return why an answer with this status is to be tried elsewhere, or None if it is not.
-
-    500 is not: the request itself may cause it, and would fail one backend after the other."""
+    """Return why an answer with this status is to be tried elsewhere, or None if it is not. 500 is not: the request itself may
+    cause it, and would fail one backend after the other."""
     return _STATUSES.get(status)
 
 

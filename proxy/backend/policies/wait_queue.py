@@ -43,7 +43,6 @@ class WaitQueue(Generic[_P]):
 
     async def wait(self, group: Hashable, suits: Callable[[_P], bool], give_back: Callable[[_P], None]) -> _P:
         """Wait for a place and return it. `suits` tells whether a place can be used; `give_back` takes one that came too late.
-
         Raises `QueueFull` and `QueueTimeout`."""
         if self._groups[group] >= self._size:
             raise QueueFull

@@ -35,9 +35,8 @@ class ModelTokenizer:
     """The tokenizer of one model, with its chat template if it has one. Several threads may use it at once."""
 
     def __init__(self, file: Path) -> None:
-        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`.
-
-        It takes about a second for a large vocabulary: call it in a thread."""
+        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`. It takes about a
+        second for a large vocabulary: call it in a thread."""
         self.file = file
         self._text = _load(_without_prefix(_read_json(file)), file)
         # A model that writes *about* `<|im_end|>` uses ordinary tokens: the token itself never becomes text.
@@ -50,9 +49,8 @@ class ModelTokenizer:
         return _load(_read_json(self.file), self.file)
 
     def encode(self, text: str) -> Encoding:
-        """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text.
-
-        Pass it as the `encode` of `proxy.stream.tokens.meter`."""
+        """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text. Pass it as the
+        `encode` of `proxy.stream.tokens.meter`."""
         return _encode(self._text, text)
 
     def encode_markup(self, text: str) -> Encoding:
@@ -66,9 +64,7 @@ class ModelTokenizer:
 
     def count_input(self, body: Mapping[str, Any]) -> int:
         """Count the tokens of the prompt for the body of a chat request. Raises `ApiError` 400 if there is no template, or if
-        it refuses the messages.
-
-        It takes milliseconds for long conversations: call it in a thread."""
+        it refuses the messages. It takes milliseconds for long conversations: call it in a thread."""
         if self.template is None:
             raise invalid_request(
                 "The gateway's tokenizer has no chat template. Put the model's chat_template.jinja beside its tokenizer.json.",
@@ -99,10 +95,8 @@ class Tokenizers:
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:
-    """Find a `tokenizer.json`. Raises `TokenizerError`.
-
-    `source` is the file, a folder that contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`,
-    with `@revision` if not the main one)."""
+    """Find a `tokenizer.json`. Raises `TokenizerError`. `source` is the file, a folder that contains it, or the name of a model
+    in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main one)."""
     path = Path(source).expanduser()
     if path.is_file():
         return path

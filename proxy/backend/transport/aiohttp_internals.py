@@ -42,9 +42,8 @@ _DNS_CACHE = 30
 
 
 def chat_sender(url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> DirectSender | SessionSender:
-    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request.
-
-    Call it inside the running event loop."""
+    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request. Call
+    it inside the running event loop."""
     connector = aiohttp.TCPConnector(
         limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
     )

@@ -127,10 +127,8 @@ class Backend:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> aiohttp.ClientResponse:
-        """Send any other request and return the answer, its body unread and not decompressed.
-
-        `path` and `query` are percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502,
-        504)."""
+        """Send any other request and return the answer, its body unread and not decompressed. `path` and `query` are
+        percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502, 504)."""
         self._require_open()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
@@ -279,9 +277,8 @@ class ChatStream:
         self._end(broke=False)
 
     def drop(self) -> None:
-        """Close the connection of a backend that has been silent for too long; `finish` raises.
-
-        That counts as a failure of the backend, unless the request was so large that it may be the reason."""
+        """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
+        backend, unless the request was so large that it may be the reason."""
         self._response.close()
         self._end(broke=not self._large)
 

@@ -27,9 +27,8 @@ def open_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def notice_vanished(connection: socket.socket, seconds: float) -> None:
-    """Break a TCP connection whose other end gives no sign of life, or takes no data, for so long.
-
-    Sockets that a listening socket accepts inherit it. Options that the system does not have are left out."""
+    """Break a TCP connection whose other end gives no sign of life, or takes no data, for so long. Sockets that a listening
+    socket accepts inherit it. Options that the system does not have are left out."""
     pause = max(1, min(int(seconds / _PROBES), _LONGEST_PAUSE))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {

@@ -21,9 +21,8 @@ from proxy.wire.errors import ApiError
 
 
 def access_middlewares(settings: Settings, metrics: Metrics, table: Table | None = None) -> list[Middleware]:
-    """Return the middlewares that the settings ask for, outermost first; most often none.
-
-    `table` is where several workers count together."""
+    """Return the middlewares that the settings ask for, outermost first; most often none. `table` is where several workers
+    count together."""
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))

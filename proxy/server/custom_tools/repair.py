@@ -66,9 +66,8 @@ class InputRepair:
     async def settle(
         self, translator: Translator, options: StreamOptions, settings: Settings, headers: Mapping[str, str], send: Send
     ) -> None:
-        """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend.
-
-        To be called when the backend's answer is complete."""
+        """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
+        when the backend's answer is complete."""
         while (waiting := translator.awaiting) is not None:
             correcting = asyncio.create_task(self._corrected(options, settings, waiting, headers))
             try:

@@ -64,9 +64,8 @@ async def is_due(
     encryption: Encryption,
     tokenizer: ModelTokenizer | None,
 ) -> bool:
-    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer.
-
-    `plan` is that of the request as it came."""
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `plan` is that of
+    the request as it came."""
     if request.generate is False:
         return False
     items = encryption.since_compaction([*context.history, *context.input])

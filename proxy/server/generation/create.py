@@ -106,9 +106,8 @@ class Responses:
         recording: Recording | None = None,
         drop_client: DropClient,
     ) -> Creation:
-        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already.
-
-        Raise `ApiError` and `StoreUnavailable`."""
+        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already. Raise
+        `ApiError` and `StoreUnavailable`."""
         creation = Creation(self, caller, drop_client, recording=recording)
         try:
             await creation.prepare(request, previous)

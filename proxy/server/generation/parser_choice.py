@@ -150,9 +150,8 @@ class ParserChoice:
 
 
 def load_vllm_parsers(settings: Settings) -> VllmParsers:
-    """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop.
-
-    Raise `ValueError`, and `VllmMissing` where vLLM is not installed."""
+    """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop. Raise
+    `ValueError`, and `VllmMissing` where vLLM is not installed."""
     everywhere, some = _parser_settings(settings)
     loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
     for found in {everywhere, *(found for _, found in some)}:

@@ -29,9 +29,8 @@ def translated(
     recording: Recording,
     served_as: str,
 ) -> ChatRequest:
-    """Return the chat request for a request and what it builds on, with our own encrypted content decrypted.
-
-    `served_as` is the backend's name of the model. Raise `ApiError` 400."""
+    """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. `served_as` is the
+    backend's name of the model. Raise `ApiError` 400."""
     given = request.input
     replaced: frozenset[int] = frozenset()
     history = list(context.history)
@@ -54,9 +53,8 @@ def stream_options(
     thinking_open: bool | None,
     **more: Any,
 ) -> StreamOptions:
-    """Return the options of the translator of the answer; `more` are further ones.
-
-    `thinking_open` tells whether the prompt ends inside reasoning, if that is known."""
+    """Return the options of the translator of the answer; `more` are further ones. `thinking_open` tells whether the prompt
+    ends inside reasoning, if that is known."""
     settings = in_force.settings
     return StreamOptions(
         response_id=response_id,

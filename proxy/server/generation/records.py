@@ -41,9 +41,8 @@ def started_record(record: Record, translator: Translator) -> Record:
 
 
 def final_record(record: Record, translator: Translator, *, cancelled: bool = False) -> Record:
-    """Return the record of the response as it was streamed: the very text of its items, and what stands around them.
-
-    No event has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
+    """Return the record of the response as it was streamed: the very text of its items, and what stands around them. No event
+    has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
     status = "cancelled" if cancelled else translator.status
     head, tail = translator.around(status=status)
     return replace(record, status=status, head=head, tail=tail, output=translator.output)

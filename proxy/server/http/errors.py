@@ -113,9 +113,8 @@ class Serving(Protocol):
 
 
 def complete_head(process: Serving) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Return the signal handler that completes the head of every answer.
-
-    A client of a process that is to end goes on over a new connection, with another process."""
+    """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
+    new connection, with another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))
