@@ -15,13 +15,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import aiohttp
 from yarl import URL
 
-from proxy.backend.members import Member, Members, PoolOptions
-from proxy.backend.observer import PoolObserver
+from proxy.backend.members import Member, Members, PoolObserver, PoolOptions
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
@@ -36,14 +35,7 @@ ANY = Route()
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
-class _Answer(Protocol):
-    @property
-    def status(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-_A = TypeVar("_A", bound=_Answer)
+_A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
 
 
 class Pool:

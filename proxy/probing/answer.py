@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from proxy.backend.transport.client import Backend, ChatStream
-from proxy.wire.chat import Choice, Chunk, Delta, MalformedChunk, ToolCallDelta, decode_chunk
+from proxy.wire.chat import Choice, Chunk, MalformedChunk, ToolCallDelta, decode_chunk
 from proxy.wire.chat_errors import read_error, read_error_chunk
 from proxy.wire.errors import ApiError
 from proxy.wire.sse import SSEDecoder, SSETooLong
@@ -84,16 +84,13 @@ class Answer:
             return
         if isinstance(delta.content, str):
             self.text += delta.content
-        self._add_reasoning(delta)
-        for call in delta.tool_calls or ():
-            self._add_call(call)
-        self.legacy_call = self.legacy_call or delta.function_call is not None
-
-    def _add_reasoning(self, delta: Delta) -> None:
         for name in REASONING_FIELDS:
             piece = getattr(delta, name)
             if piece:
                 self.reasoning[name] = self.reasoning.get(name, "") + piece
+        for call in delta.tool_calls or ():
+            self._add_call(call)
+        self.legacy_call = self.legacy_call or delta.function_call is not None
 
     def _add_call(self, delta: ToolCallDelta) -> None:
         index = delta.index if delta.index is not None else max(self._last_call, 0)

@@ -62,7 +62,8 @@ class Questions:
         profile = self.profile
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-                profile.models.append(Model(entry["id"], _max_length(entry) or context))
+                length = entry.get("max_model_len")
+                profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
                     profile.server = _OWNERS.get(str(entry.get("owned_by")), "unknown")
         if wanted is None and not profile.models:
@@ -162,8 +163,3 @@ def refusal_of(answer: Answer) -> str:
     """Say in words why there was no answer."""
     message = answer.error.message if answer.error is not None else answer.problem or "no answer"
     return f"HTTP {answer.status}: {message}" if answer.status else message
-
-
-def _max_length(entry: dict[str, Any]) -> int | None:
-    value = entry.get("max_model_len")
-    return value if isinstance(value, int) else None

@@ -13,7 +13,6 @@ from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
-from proxy.server.resources.compact import Compact
 from proxy.server.resources.conversations import Conversations
 from proxy.server.resources.health import Health
 from proxy.server.resources.input_tokens import InputTokens
@@ -38,7 +37,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
-    _add(router, "/v1/responses/compact", POST=Compact(parts.responses).compact)
+    _add(router, "/v1/responses/compact", POST=responses.compact)
     router.add_get("/v1/models", models.list_models)
     router.add_get("/v1/models/{id:.+}", models.retrieve_model)
     _add_stored(router, parts)
@@ -68,7 +67,7 @@ def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
     metrics = parts.metrics
     middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app.on_response_prepare.append(complete_head(parts.in_flight))
+    app.on_response_prepare.append(complete_head(lambda: parts.in_flight.serving))
     add_access_headers(app, settings)
     return app
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
@@ -68,10 +68,10 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             stack.push_async_callback(tracing.close)
         stack.callback(metrics.flush)  # the metrics of a worker are read after its end
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
-        tokenizer = await Tokenizers(os.environ).get(settings.tokenizer) if settings.tokenizer else None
+        tokenizer = await load_tokenizer(settings.tokenizer, os.environ) if settings.tokenizer else None
         policy = translation_policy(settings)
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers)
-        recorder = _recorder(settings)
+        recorder = FileRecorder(settings.record, settings.record_limit, settings) if settings.record else Recorder()
         stack.push_async_callback(asyncio.to_thread, recorder.close)
         store = await open_store(settings)
         if store is not None:
@@ -107,10 +107,6 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             in_flight=in_flight,
             responses=responses,
         )
-
-
-def _recorder(settings: Settings) -> Recorder:
-    return Recorder() if settings.record is None else FileRecorder(settings.record, settings.record_limit, settings)
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:

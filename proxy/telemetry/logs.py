@@ -120,8 +120,4 @@ def _timestamp(record: logging.LogRecord) -> str:
 def _quoted(value: Any) -> str:
     text = str(value)
     # Values come from clients and backends: they must not write control characters to a terminal.
-    return text if _is_bare(text) else json.dumps(text)
-
-
-def _is_bare(text: str) -> bool:
-    return bool(text) and text.isprintable() and " " not in text and '"' not in text and "=" not in text
+    return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

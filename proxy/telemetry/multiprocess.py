@@ -88,10 +88,7 @@ def forget(folder: Path, place: str, pid: int) -> None:
     mark_process_dead(place if names_own_files() else pid, str(folder))  # type: ignore[no-untyped-call]
 
 
-class ParentMetrics:
-    """The metrics that the parent of the workers writes."""
-
-    def __init__(self) -> None:
-        self.deaths = Counter(
-            "responses_proxy_worker_deaths_total", "Workers that ended without being told to.", registry=CollectorRegistry()
-        )
+def count_deaths() -> Counter:
+    """Return the metric that the parent of the workers writes."""
+    text = "Workers that ended without being told to."
+    return Counter("responses_proxy_worker_deaths_total", text, registry=CollectorRegistry())

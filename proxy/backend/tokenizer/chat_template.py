@@ -43,10 +43,11 @@ class ChatTemplate:
         """Return the prompt for the body of a chat request. Raises `ApiError` 400 if the template refuses the messages, or if
         they contain more than text."""
         tools = _tools(body.get("tools"))
+        effort = body.get("reasoning_effort")
         template = self._templates.get("tool_use" if tools else "default") or self._templates["default"]
         variables: Object = {
             **self._variables,
-            **_given(body, "reasoning_effort"),
+            **({"reasoning_effort": effort} if effort is not None else {}),
             **(body.get("chat_template_kwargs") or {}),
             "messages": [_message(message, index) for index, message in enumerate(body["messages"])],
             "tools": tools,
@@ -72,10 +73,6 @@ class ChatTemplate:
         # Markers in the conversation do not count, only those in what the template adds to its end.
         added = prompt.removeprefix(conversation)
         return any(added.rfind(opening) > added.rfind(closing) for opening, closing in markers)
-
-
-def _given(body: Mapping[str, Any], *names: str) -> Object:
-    return {name: body[name] for name in names if body.get(name) is not None}
 
 
 def _message(message: Mapping[str, Any], index: int) -> Object:

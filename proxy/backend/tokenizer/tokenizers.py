@@ -73,25 +73,9 @@ class ModelTokenizer:
         return len(self.encode_markup(self.template.render(body)))
 
 
-class Tokenizers:
-    """Loads each tokenizer once, off the event loop, and shares it."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Find the Hugging Face cache with the variables of `environ`."""
-        self._environ = environ
-        self._loading: dict[str, asyncio.Task[ModelTokenizer]] = {}
-
-    async def get(self, source: str) -> ModelTokenizer:
-        """Return the tokenizer of a folder, a file or a name in the cache (see `locate`). Raises `TokenizerError`."""
-        task = self._loading.get(source)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._load, source))
-            self._loading[source] = task
-        # A caller that is cancelled must not cancel the loading for the others.
-        return await asyncio.shield(task)
-
-    def _load(self, source: str) -> ModelTokenizer:
-        return ModelTokenizer(locate(source, self._environ))
+async def load_tokenizer(source: str, environ: Mapping[str, str]) -> ModelTokenizer:
+    """Load a tokenizer in a thread (see `locate`). Raises `TokenizerError`."""
+    return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ)))
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:

@@ -8,9 +8,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.server.access import cors
-from proxy.server.access.api_keys import KEY_NAME, Keys, require_key
+from proxy.server.access.api_keys import KEY_NAME, Keys, Needs, needs_of, require_key
 from proxy.server.access.counter_table import Table
-from proxy.server.access.needs import Needs, needs_of
 from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
 from proxy.settings import Settings

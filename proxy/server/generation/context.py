@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import msgspec
@@ -17,37 +18,28 @@ Item = dict[str, Any]
 _INSTRUCTIONS_TO_THE_SERVER = frozenset({"compaction_trigger"})
 
 
+@dataclass(slots=True)
 class Context:
-    """The history of one request, and its own input as items."""
+    """The history of one request, and its own input as items.
 
-    __slots__ = ("_input", "_request", "conversation", "history", "history_tokens", "place", "references")
+    `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
+    `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
+    """
 
-    def __init__(
-        self,
-        request: ResponsesRequest,
-        history: Sequence[Item] = (),
-        *,
-        place: int = 0,
-        conversation: str | None = None,
-        references: Mapping[str, Item] | None = None,
-        history_tokens: int | None = None,
-    ) -> None:
-        """`history` are the items before the input and `place` is where they end in the store; `references` are stored items by
-        id. `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
-        """
-        self.history = history
-        self.place = place
-        self.conversation = conversation
-        self.references = references or {}
-        self.history_tokens = history_tokens
-        self._request = request
-        self._input: list[Item] | None = None
+    request: ResponsesRequest
+    history: Sequence[Item] = ()
+    _: KW_ONLY
+    place: int = 0
+    conversation: str | None = None
+    references: Mapping[str, Item] = field(default_factory=dict)
+    history_tokens: int | None = None
+    _input: list[Item] | None = None
 
     @property
     def input(self) -> list[Item]:
         """The input as items to be stored, with references replaced by what they refer to. Computed once."""
         if self._input is None:
-            self._input = _input_items(self._request, self.references)
+            self._input = _input_items(self.request, self.references)
         return self._input
 
 
@@ -81,9 +73,10 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = found.end
-    wanted = _references(request.input)
+    items = request.input if isinstance(request.input, list) else []
+    wanted = [item["id"] for item in items if _is_reference(item)]
     history = await store.history(place) if place else ()
-    references = await store.items(tenant, wanted) if wanted else None
+    references = await store.items(tenant, wanted) if wanted else {}
     return Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
 
 
@@ -129,11 +122,6 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
         if item is not None and item.get("type") not in _INSTRUCTIONS_TO_THE_SERVER:
             items.append(item)
     return items
-
-
-def _references(source: str | list[Any] | None) -> list[str]:
-    items = source if isinstance(source, list) else []
-    return [item["id"] for item in items if _is_reference(item)]
 
 
 def _is_reference(item: object) -> bool:

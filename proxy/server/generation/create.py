@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import msgspec
 
@@ -66,32 +65,20 @@ class Previous:
     items: Sequence[dict[str, object]]
 
 
+@dataclass(eq=False, slots=True)
 class Responses:
     """Makes responses, with the parts that all of them share."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        store: Store | None,
-        encryption: Encryption,
-        live: LiveSettings,
-        metrics: Metrics,
-        tracing: Tracing | None,
-        recorder: Recorder,
-        in_flight: InFlight,
-        repair: InputRepair,
-        tokenizer: ModelTokenizer | None,
-    ) -> None:
-        self.pool = pool
-        self.store = store
-        self.encryption = encryption
-        self.live = live
-        self.metrics = metrics
-        self.tracing = tracing
-        self.recorder = recorder
-        self.in_flight = in_flight
-        self.repair = repair
-        self.tokenizer = tokenizer
+    pool: Pool
+    store: Store | None
+    encryption: Encryption
+    live: LiveSettings
+    metrics: Metrics
+    tracing: Tracing | None
+    recorder: Recorder
+    in_flight: InFlight
+    repair: InputRepair
+    tokenizer: ModelTokenizer | None
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
         """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
@@ -278,7 +265,8 @@ class Creation:
         def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
             return responses.chat_plan(answer, shortened, policy, in_force, caller.tenant)
 
-        return AutomaticCompaction(request, context, responses.encryption, caller.tenant, summarise, translate)
+        said = [*context.history, *context.input]
+        return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
 
     # ---- sending it --------------------------------------------------------------------------------------------------
 
@@ -334,11 +322,6 @@ class Creation:
         output = [msgspec.json.decode(item) for item in self.translator.output]
         return Previous(self.translator.response_id, [*self._context.history, *self._context.input, *output])
 
-    @property
-    def slow(self) -> bool:
-        """The client has more to read than is to be kept for it."""
-        return self._generation is not None and self._generation.sink.slow
-
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""
         if self._generation is not None:
@@ -359,7 +342,7 @@ class Creation:
     def __enter__(self) -> Creation:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._detached:
             self.end(error)
 

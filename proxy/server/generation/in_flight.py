@@ -67,11 +67,9 @@ class InFlight:
         while True:
             await asyncio.sleep(interval)
             housekeeping()
-            self._tick(loop.time())
-
-    def _tick(self, now: float) -> None:
-        for activity in list(self.activities):
-            activity.tick(now)
+            now = loop.time()
+            for activity in list(self.activities):
+                activity.tick(now)
 
     async def _all_ended(self, within: float) -> None:
         if self.activities:

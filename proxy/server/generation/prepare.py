@@ -16,7 +16,7 @@ from proxy.server.generation.live_settings import InForce
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream.options import Client, StreamOptions, recognise
-from proxy.telemetry.trace_context import trace_headers
+from proxy.telemetry.tracing import trace_headers
 from proxy.wire.requests import ResponsesRequest
 
 

@@ -7,7 +7,6 @@ import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -106,19 +105,13 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-class Serving(Protocol):
-    """Knows whether the process goes on serving."""
-
-    serving: bool
-
-
-def complete_head(process: Serving) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+def complete_head(is_serving: Callable[[], bool]) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
     """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
     new connection, with another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))
-        if not process.serving and response.status != 101:
+        if not is_serving() and response.status != 101:
             response.force_close()
             response.headers["Connection"] = "close"
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from proxy.backend.served_models import BackendSpec
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.lifespan import Parts
-from proxy.server.process.worker import Worker
+from proxy.server.process.worker_link import Worker
 from proxy.server.setup.backends import spec_of, specs_of
 from proxy.settings import BackendDetails
 from proxy.telemetry import logs

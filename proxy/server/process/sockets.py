@@ -87,7 +87,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         if reason == "KEY_VALUES_MISMATCH":
@@ -96,10 +97,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         message = f"{files}: a certificate and its key are expected, in PEM, the key without a password ({reason})"
         raise SettingsError(f"{flag('tls_cert')}: {message}") from None
     return context
-
-
-def _no_password() -> str:
-    return ""  # without it OpenSSL would ask on the terminal
 
 
 def _tcp(host: str, port: int) -> list[socket.socket]:

@@ -19,8 +19,7 @@ from proxy.server.process.backend_sync import SharedState
 from proxy.server.process.serve import announce
 from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from proxy.server.process.sockets import Listeners, open_listeners, tls_context
-from proxy.server.process.worker import Worker, own_command
-from proxy.server.process.worker_link import WorkerConfig
+from proxy.server.process.worker_link import Worker, WorkerConfig, own_command
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
@@ -95,7 +94,7 @@ class _Parent:
         self._listeners = listeners
         self._folder = folder
         self._stop_signals = stop_signals
-        self._metrics = multiprocess.ParentMetrics()
+        self._deaths = multiprocess.count_deaths()
         self._prepared: dict[str, Any] = {}
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
@@ -177,7 +176,7 @@ class _Parent:
         self._places.discard(worker.place)
         if worker.leaving_since is not None or self._stopping:
             return
-        self._metrics.deaths.inc()
+        self._deaths.inc()
         ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         logs.logger().error("worker died", extra=logs.fields(pid=worker.process.pid, ended=ended))
         if not self._started:

@@ -16,7 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.setup.backends import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
 from proxy.wire.errors import ApiError, invalid_request

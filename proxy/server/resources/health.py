@@ -8,7 +8,7 @@ from aiohttp import web
 
 from proxy.backend.pool import Pool
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.in_flight import InFlight, State
 from proxy.settings import Settings
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics

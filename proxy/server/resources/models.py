@@ -97,7 +97,9 @@ class Models:
         try:
             return await self._recent(kept, authorization)
         except (Refused, ApiError) as error:
-            if not _from_codex(request) or not (error.status >= 500 or error.status == 429):
+            # Codex is told by its header, or by the version that it puts into the query of this request alone.
+            from_codex = recognise(request.headers) is CODEX or "client_version" in request.query
+            if not from_codex or not (error.status >= 500 or error.status == 429):
                 raise
             logs.logger().warning("no models from the backend", extra=logs.fields(status=error.status))
             return kept.answer or _NO_LIST
@@ -187,8 +189,3 @@ def _read(body: bytes) -> dict[str, Any]:
     if not isinstance(listed, dict) or not isinstance(data, list):
         raise server_error("The backend's list of models cannot be read.")
     return {**listed, "data": [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]}
-
-
-def _from_codex(request: web.Request) -> bool:
-    """Tell Codex by its header, or by the version that it puts into the query of this request alone."""
-    return recognise(request.headers) is CODEX or "client_version" in request.query

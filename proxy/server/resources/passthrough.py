@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 
 from proxy.backend.pool import ANY, Pool
 from proxy.backend.served_models import Route
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.settings import Settings
 from proxy.wire.credentials import KEY_HEADERS

@@ -19,7 +19,7 @@ from proxy.server.generation.create import Caller, Creation, Previous, Responses
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.http.errors import REQUEST_ID
-from proxy.server.http.websocket_sender import WebSocketSender
+from proxy.server.http.event_stream import WebSocketSender
 from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from proxy.backend.members import PoolObserver
 from proxy.backend.policies.breaker import State
 from proxy.backend.policies.retry import Reason
 from proxy.telemetry import logs
@@ -14,53 +15,45 @@ _STATES: tuple[State, ...] = ("closed", "half_open", "open")
 _WARNINGS = frozenset({"backend unhealthy", "breaker open"})
 
 
-class PoolMetrics:
-    """The observer of a pool (see `PoolObserver`)."""
+class PoolMetrics(PoolObserver):
+    """Counts and logs the events of a pool."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def request_started(self, backend: str) -> None:
-        """Count a request."""
         self._metrics.count(self._metrics.backend_requests, backend)
         self._metrics.count(self._metrics.backend_in_flight, backend)
 
     def request_ended(self, backend: str) -> None:
-        """Count a request that is no longer under way."""
         self._metrics.count(self._metrics.backend_in_flight, backend, amount=-1)
 
     def request_retried(self, backend: str, reason: Reason) -> None:
-        """Count a request that is sent to another backend."""
         self._metrics.count(self._metrics.backend_retries, backend, reason)
         logs.logger().debug("retry", extra=logs.fields(backend=backend, reason=reason))
 
     def queue_length_changed(self, length: int) -> None:
-        """Show how many requests wait for a free backend."""
         self._metrics.queued.set(length)
 
     def queue_wait_ended(self, seconds: float) -> None:
-        """Count a request that waited and got its backend."""
         self._metrics.observe(self._metrics.queue_wait, seconds)
 
     def queue_rejected(self, reason: str) -> None:
-        """Count a request that got no backend."""
         self._metrics.count(self._metrics.queue_rejections, reason)
 
     def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
-        """Show the present state of a backend."""
         self._metrics.child(self._metrics.backend_up, backend).set(healthy)
         for state in _STATES:
             self._metrics.child(self._metrics.backend_breaker, backend, state).set(state == breaker)
 
     def backend_removed(self, backend: str) -> None:
-        """Remove the series of a backend: they would look like an outage."""
         metrics = self._metrics
+        # Left behind, its series would look like an outage.
         metrics.remove(metrics.backend_up, backend)
         metrics.remove(metrics.backend_in_flight, backend)
         for state in _STATES:
             metrics.remove(metrics.backend_breaker, backend, state)
 
     def log(self, message: str, backend: str, **fields: Any) -> None:
-        """Log an event that operators want to know."""
         level = logging.WARNING if message in _WARNINGS else logging.INFO
         logs.logger().log(level, message, extra=logs.fields(backend=backend, **fields))
