@@ -101,7 +101,8 @@ class _Prober:
         if not await self._first_answer():
             return
         await self._questions.find_limit_field()
-        await self._reasoning()
+        question = "Think step by step: what is 17 times 23? Then answer with the number."
+        await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
         await self._parallel_calls()
         await self._structured_output()
@@ -163,10 +164,6 @@ class _Prober:
         profile.finish_reason = answer.finish_reason is not None
         profile.done_marker = answer.done
         return True
-
-    async def _reasoning(self) -> None:
-        question = "Think step by step: what is 17 times 23? Then answer with the number."
-        await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
@@ -121,14 +120,10 @@ def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_
     router.add_get("/metrics", health.metrics)
     if parts.settings.admin_key is None:
         return
-    admin = Admin(parts.pool, parts.settings, on_backend_change or _nobody)
+    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
     router.add_get("/admin/backends/{name}", admin.show)
     router.add_delete("/admin/backends/{name}", admin.remove)
     router.add_post("/admin/backends/{name}/drain", admin.drain)
     router.add_post("/admin/backends/{name}/resume", admin.resume)
-
-
-def _nobody(_done: str, _name: str, _fields: dict[str, Any]) -> None:
-    """Tell nobody: there are no other workers."""

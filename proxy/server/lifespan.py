@@ -23,8 +23,7 @@ from proxy.server.generation.live_settings import InForce, LiveSettings, transla
 from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
-from proxy.server.setup.backends import pool_options, specs_of
-from proxy.server.setup.pool_metrics import PoolMetrics
+from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.state import Store

@@ -158,11 +158,6 @@ class Registry:
         self._models.add(name)
         return name
 
-    def exposition(self) -> bytes:
-        """Return the text for Prometheus, with all that was counted."""
-        self.flush()
-        return self.text()
-
     def text(self) -> bytes:
         """Return the text for Prometheus as of the last `flush`, of this process or of all workers. Any thread may call it."""
         folder = shared_folder()

@@ -254,8 +254,6 @@ def test_a_prompt_that_ends_in_reasoning(tail: str, opened: bool, question: str)
 def test_a_template_that_always_opens_the_answer() -> None:
     template = ChatTemplate({"default": "{{ messages[0].content }}\nassistant: <think>\n"}, {})
     assert template.thinking_open(HELLO)
-    assert template.thinking_open(HELLO, [("<think>", "</think>")], prompt=template.render(HELLO))
-    assert not template.thinking_open(HELLO, [("[THINK]", "[/THINK]")])
 
 
 @pytest.mark.parametrize("form", ["text", "list", "file", "old file"])

@@ -59,20 +59,16 @@ class ChatTemplate:
         except self._errors as error:
             raise invalid_request(f"The model's chat template refuses these messages: {error}", "input") from None
 
-    def thinking_open(
-        self, body: Mapping[str, Any], markers: Sequence[tuple[str, str]] = REASONING_MARKERS, prompt: str | None = None
-    ) -> bool:
+    def thinking_open(self, body: Mapping[str, Any]) -> bool:
         """Tell whether the prompt ends inside a reasoning block that the template opened: the answer begins with reasoning.
-
-        `markers`: pairs of texts that open and close one; `prompt`: the rendered prompt, if there is one already. Raises
-        `ApiError` as `render` does."""
-        prompt = self.render(body) if prompt is None else prompt
+        Raises `ApiError` as `render` does."""
+        prompt = self.render(body)
         conversation = self.render(body, add_generation_prompt=False)
         if prompt == conversation or not prompt.startswith(conversation):
-            return prompt.rstrip().endswith(tuple(opening for opening, _ in markers))
+            return prompt.rstrip().endswith(tuple(opening for opening, _ in REASONING_MARKERS))
         # Markers in the conversation do not count, only those in what the template adds to its end.
         added = prompt.removeprefix(conversation)
-        return any(added.rfind(opening) > added.rfind(closing) for opening, closing in markers)
+        return any(added.rfind(opening) > added.rfind(closing) for opening, closing in REASONING_MARKERS)
 
 
 def _message(message: Mapping[str, Any], index: int) -> Object:

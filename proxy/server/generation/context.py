@@ -1,14 +1,18 @@
-"""What a request builds on: the previous response or the conversation, and the stored items that it refers to."""
+"""A request and the store: what it builds on (a previous response, a conversation, items), and the record of its response."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from proxy.state import Store, Stored
+from proxy.state import Record, Store, Stored, StoreUnavailable
+from proxy.stream.translator import Translator
+from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import ResponsesRequest
 
@@ -43,14 +47,6 @@ class Context:
         return self._input
 
 
-class _Usage(msgspec.Struct):
-    total_tokens: int | None = None
-
-
-class _ResponseWithUsage(msgspec.Struct):
-    usage: _Usage | None = None
-
-
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
     """Look up what the request names. Raise `ApiError` for what does not exist, or belongs to another tenant."""
     if store is None:
@@ -65,7 +61,7 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
         previous = await _previous_response(store, tenant, request.previous_response_id)
         place = previous.end
         if request.context_management:
-            tokens = _total_tokens(previous)
+            tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
         conversation = conversation_id(request)
         found = await store.conversation(tenant, conversation)
@@ -100,11 +96,6 @@ async def _previous_response(store: Store, tenant: str, response_id: str) -> Sto
     return found
 
 
-def _total_tokens(previous: Stored) -> int | None:
-    usage = msgspec.json.decode(previous.json, type=_ResponseWithUsage).usage
-    return usage.total_tokens if usage is not None else None
-
-
 def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
     given = request.input
     if given is None:
@@ -130,3 +121,50 @@ def _is_reference(item: object) -> bool:
         return False
     kind = item.get("type")
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
+
+
+def new_record(translator: Translator, request: ResponsesRequest, context: Context, tenant: str) -> Record:
+    """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
+    items = context.input
+    if context.history and not context.place:  # the history is not in the store: it came over this connection
+        items = [*context.history, *items]
+    return Record(
+        id=translator.response_id,
+        tenant=tenant,
+        created_at=time.time(),
+        status=translator.status,
+        head="",
+        tail="",
+        context=context.place,
+        history=context.history,
+        input=items,
+        conversation=context.conversation,
+        background=bool(request.background),
+        detached=bool(request.background),
+    )
+
+
+def started_record(record: Record, translator: Translator) -> Record:
+    """Return the record of a response that has only begun, from its first snapshot."""
+    head, tail = translator.first_around()
+    return replace(record, status=translator.status, head=head, tail=tail)
+
+
+def final_record(record: Record, translator: Translator, *, cancelled: bool = False) -> Record:
+    """Return the record of the response as it was streamed: the very text of its items, and what stands around them. No event
+    has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
+    status = "cancelled" if cancelled else translator.status
+    head, tail = translator.around(status=status)
+    return replace(record, status=status, head=head, tail=tail, output=translator.output)
+
+
+async def save(store: Store, record: Record, translator: Translator) -> bool:
+    """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
+    says why, and the client gets its terminal event all the same."""
+    try:
+        await asyncio.shield(store.save(final_record(record, translator)))
+    except Exception as error:  # nothing may keep the terminal event from the client
+        defect = None if isinstance(error, StoreUnavailable) else error
+        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
+        return False
+    return True

@@ -15,7 +15,7 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
-from proxy.server.generation.context import Context, find_context
+from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
 from proxy.server.generation.in_flight import InFlight
@@ -28,7 +28,6 @@ from proxy.server.generation.prepare import (
     stream_options,
     translated,
 )
-from proxy.server.generation.records import new_record, save
 from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
@@ -106,7 +105,7 @@ class Responses:
     async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
         """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
         has one `compaction` item. Raise `ApiError`."""
-        with Creation(self, caller, _nothing, is_summary=True) as creation:
+        with Creation(self, caller, lambda: None, is_summary=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
             await creation.prepare(request, context=context)
@@ -389,7 +388,3 @@ class Creation:
     def abandon(self) -> None:
         """Drop a client that does not take what is there for it."""
         self._drop_client()
-
-
-def _nothing() -> None:
-    """Do nothing: there is no client to drop."""

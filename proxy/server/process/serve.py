@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -232,11 +233,9 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
     """Wait for the event, at most so long."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        return
 
 
 def _loop_factory(settings: Settings) -> type[asyncio.AbstractEventLoop] | None:

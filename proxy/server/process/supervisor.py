@@ -10,6 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -78,28 +79,22 @@ async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None
         return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
 
 
+@dataclass(eq=False)
 class _Parent:
-    def __init__(
-        self,
-        settings: Settings,
-        prepare: Prepare,
-        reload: Reload | None,
-        listeners: Listeners,
-        folder: Path,
-        stop_signals: StopSignals,
-    ) -> None:
-        self._settings = settings
-        self._prepare = prepare
-        self._reload = reload
-        self._listeners = listeners
-        self._folder = folder
-        self._stop_signals = stop_signals
+    _settings: Settings
+    _prepare: Prepare
+    _reload: Reload | None
+    _listeners: Listeners
+    _folder: Path
+    _stop_signals: StopSignals
+
+    def __post_init__(self) -> None:
         self._deaths = multiprocess.count_deaths()
         self._prepared: dict[str, Any] = {}
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
-        self._table = Table(folder)
+        self._table = Table(self._folder)
         self._places: set[str] = set()  # taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False  # all of the first workers were ready

@@ -34,8 +34,7 @@ import aiohttp
 import msgspec
 
 from proxy import __version__
-from proxy.server.recording.recording import FileRecording, Recorder
-from proxy.server.recording.redaction import SHORTEST_SECRET, Redaction, as_text
+from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Redaction, as_text
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.wire.credentials import KEY_HEADERS

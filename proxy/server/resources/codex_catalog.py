@@ -108,32 +108,17 @@ class ModelTable:
         entry = self.find(model["id"], root if isinstance(root, str) else None)
         window = min((size for size in (entry.context_window, context_length(model)) if size), default=None)
         levels = [{"effort": effort, "description": _EFFORTS[effort]} for effort in entry.supported_reasoning_levels]
-        fields = {
+        fields = entry.model_dump(mode="json", exclude={"match", "prompt", "tool_output_tokens"}) | {
             "slug": model["id"],
             "display_name": entry.display_name or model["id"],
             "description": entry.description or (f"{window:,} tokens of context" if window else "Context length unknown"),
             "supported_reasoning_levels": levels,
-            "default_reasoning_level": entry.default_reasoning_level,
-            "default_reasoning_summary": entry.default_reasoning_summary,
             "supports_reasoning_summaries": True,  # required before 0.169
-            "shell_type": entry.shell_type,
-            "visibility": entry.visibility,
             "supported_in_api": True,
-            "priority": entry.priority,
             "base_instructions": base_prompt(entry.prompt or SHIPPED_PROMPT),
-            "support_verbosity": entry.support_verbosity,
-            "default_verbosity": entry.default_verbosity,
-            "apply_patch_tool_type": entry.apply_patch_tool_type,
             "truncation_policy": {"mode": "tokens", "limit": entry.tool_output_tokens},
-            "supports_parallel_tool_calls": entry.supports_parallel_tool_calls,  # required before 0.169
             "context_window": window,
-            "auto_compact_token_limit": entry.auto_compact_token_limit,
             "experimental_supported_tools": [],
-            "input_modalities": list(entry.input_modalities),
-            "supports_search_tool": entry.supports_search_tool,
-            "tool_mode": entry.tool_mode,
-            "multi_agent_version": entry.multi_agent_version,
-            "use_responses_lite": entry.use_responses_lite,
         }
         return {name: value for name, value in fields.items() if value is not None}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -15,17 +16,15 @@ from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.wire.errors import ApiError
 
 
+@dataclass(frozen=True, slots=True)
 class Health:
     """Serves the paths."""
 
-    def __init__(
-        self, pool: Pool, in_flight: InFlight, autoconfiguration: Autoconfiguration, metrics: Metrics, settings: Settings
-    ) -> None:
-        self._pool = pool
-        self._in_flight = in_flight
-        self._autoconfiguration = autoconfiguration
-        self._metrics = metrics
-        self._settings = settings
+    _pool: Pool
+    _in_flight: InFlight
+    _autoconfiguration: Autoconfiguration
+    _metrics: Metrics
+    _settings: Settings
 
     @needs(Needs.NOTHING)
     async def health(self, request: web.Request) -> web.Response:

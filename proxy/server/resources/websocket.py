@@ -98,7 +98,9 @@ class _Session:
             await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
                 message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open another one."
-                await self._send_last_error(ApiError(400, message, code="websocket_connection_limit_reached"))
+                with suppress(TimeoutError):  # the client may not read any more
+                    async with asyncio.timeout(_GOODBYE):
+                        await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
                 task.cancel()
@@ -207,12 +209,6 @@ class _Session:
         with suppress(ConnectionError):
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
-
-    async def _send_last_error(self, error: ApiError) -> None:
-        """Send an error to a client that may not read any more."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE):
-                await self._send_error(error)
 
     def _drop(self) -> None:
         if self._transport is not None:
