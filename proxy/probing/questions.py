@@ -27,12 +27,7 @@ WEATHER = {
 _PATTERNED_CITY = {**_CITY, "properties": {"city": {"type": "string", "pattern": r"^zq7\\nzq7$"}}}
 PATTERNED_WEATHER = {
     "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather in a city.",
-        "parameters": _PATTERNED_CITY,
-        "strict": True,
-    },
+    "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _PATTERNED_CITY, "strict": True},
 }
 WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
 USER = {"role": "user", "content": "Say hello."}

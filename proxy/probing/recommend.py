@@ -43,9 +43,7 @@ def needed_parsers(profile: Profile) -> NeededParsers:
         seen_tools = known_tools if seen_tools is not None else None
     opened = seen_reasoning is not None and "</think>" in text and "<think>" not in text
     return NeededParsers(
-        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None,
-        tools=seen_tools,
-        opened=opened,
+        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None, tools=seen_tools, opened=opened
     )
 
 

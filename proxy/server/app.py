@@ -94,13 +94,7 @@ def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
     _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)
     _add(router, "/v1/responses/{id}/cancel", POST=stored.cancel)
     _add(router, "/v1/conversations", POST=conversations.create)
-    _add(
-        router,
-        "/v1/conversations/{id}",
-        GET=conversations.read,
-        POST=conversations.update,
-        DELETE=conversations.delete,
-    )
+    _add(router, "/v1/conversations/{id}", GET=conversations.read, POST=conversations.update, DELETE=conversations.delete)
     _add(router, "/v1/conversations/{id}/items", GET=conversations.items, POST=conversations.add)
     _add(router, "/v1/conversations/{id}/items/{item}", GET=conversations.item, DELETE=conversations.remove)
 

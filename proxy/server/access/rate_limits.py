@@ -107,13 +107,7 @@ class ClientLimits:
     """What one client had in the last minute, and has now."""
 
     def __init__(
-        self,
-        key: str | None,
-        name: str,
-        allowance: Allowance,
-        clock: Clock,
-        metrics: Metrics,
-        shared: SharedRow | None = None,
+        self, key: str | None, name: str, allowance: Allowance, clock: Clock, metrics: Metrics, shared: SharedRow | None = None
     ) -> None:
         """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
         all processes; `shared` is the row in which all workers count."""

@@ -167,10 +167,7 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
 def _parser_settings(settings: Settings) -> tuple[_ParserSettings, list[tuple[str, _ParserSettings]]]:
     """Return the settings for all models, and those for models whose name matches a pattern."""
     everywhere = _ParserSettings(
-        settings.reasoning_parser,
-        settings.tool_call_parser,
-        _THINKING_OPEN[settings.opened_thinking],
-        settings.rescue,
+        settings.reasoning_parser, settings.tool_call_parser, _THINKING_OPEN[settings.opened_thinking], settings.rescue
     )
     _check(everywhere, "")
     some: list[tuple[str, _ParserSettings]] = []

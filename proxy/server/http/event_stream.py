@@ -33,17 +33,7 @@ class EventStream:
     more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
     it has caught up."""
 
-    __slots__ = (
-        "_chunked",
-        "_held",
-        "_on_ready",
-        "_on_slow",
-        "_request",
-        "_transport",
-        "_waiter",
-        "live",
-        "response",
-    )
+    __slots__ = ("_chunked", "_held", "_on_ready", "_on_slow", "_request", "_transport", "_waiter", "live", "response")
 
     def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._request = request
