@@ -90,7 +90,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         autoconfiguration = Autoconfiguration(settings, pool, live.use)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
-        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), lambda: _housekeeping(metrics)))
+        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer)
         yield Parts(
@@ -119,11 +119,6 @@ def _tick_interval(settings: Settings) -> float:
     """Return the seconds between two ticks, by which keep-alives and time limits are exact enough."""
     limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
     return min(_LONGEST_TICK, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
-
-
-def _housekeeping(metrics: Metrics) -> None:
-    metrics.flush()
-    logs.flush()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -36,17 +36,12 @@ class Folder:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         for other in self.path.parent.glob(f"{_PREFIX}*"):
             if _is_abandoned(other):
-                remove_folder(other)
+                shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
         """Delete the folder."""
-        remove_folder(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _new_folder(places: Sequence[str | None]) -> Path:

@@ -155,7 +155,11 @@ class Trace:
             self._call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
             if "finish_reason" in line:
                 self._call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
-            self._add_events(self._call, first, visible)
+            for name, at in (("first_token", first), ("first_visible_token", visible)):
+                if at is not None:
+                    self._call.add_event(name, timestamp=self._at(at))
+            if first is not None:
+                self._call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
             _set_status(self._call, failed, line.get("error"))
             self._call.end(ended)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
@@ -163,13 +167,6 @@ class Trace:
         # By convention, a server's span fails when the server does, not when the request is wrong.
         _set_status(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
         self._span.end(ended)
-
-    def _add_events(self, call: Span, first: float | None, visible: float | None) -> None:
-        for name, at in (("first_token", first), ("first_visible_token", visible)):
-            if at is not None:
-                call.add_event(name, timestamp=self._at(at))
-        if first is not None:
-            call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
 
     def _at(self, now: float) -> int:
         """Convert the loop's time to nanoseconds since 1970."""

@@ -61,12 +61,13 @@ class InFlight:
             activity.abandon()
         await self._all_ended(_CUT_TIMEOUT)
 
-    async def run_timer(self, interval: float, housekeeping: Callable[[], None]) -> None:
+    async def run_timer(self, interval: float, *housekeeping: Callable[[], None]) -> None:
         """Tick all activities every `interval` seconds, so that keep-alives and time limits cost nothing per chunk."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
-            housekeeping()
+            for work in housekeeping:
+                work()
             now = loop.time()
             for activity in list(self.activities):
                 activity.tick(now)

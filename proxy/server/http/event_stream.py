@@ -164,15 +164,10 @@ class WebSocketSender:
         self._on_ready = on_ready
         self._waiting: list[bytes] = []
         self._size = 0
-        self._slow = False
+        self.slow = False  # so much waits for the client that nothing should be added
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-
-    @property
-    def slow(self) -> bool:
-        """Whether so much waits for the client that nothing should be added."""
-        return self._slow
 
     def write(self, events: bytes) -> None:
         """Accept complete server-sent events."""
@@ -180,8 +175,8 @@ class WebSocketSender:
         self._size += len(events)
         self._empty.clear()
         self._filled.set()
-        if self._size > _SOCKET_HIGH_WATER and not self._slow:
-            self._slow = True
+        if self._size > _SOCKET_HIGH_WATER and not self.slow:
+            self.slow = True
             self._on_slow()
 
     async def flush(self) -> None:
@@ -203,6 +198,6 @@ class WebSocketSender:
             if self._waiting:
                 continue
             self._empty.set()
-            if self._slow:
-                self._slow = False
+            if self.slow:
+                self.slow = False
                 self._on_ready()

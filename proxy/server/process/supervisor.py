@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from proxy.server.access.counter_table import Table, create
 from proxy.server.process.backend_sync import SharedState
 from proxy.server.process.serve import announce
@@ -155,7 +157,8 @@ class _Parent:
             raise
         # Nothing may come between: what is not in its configuration it hears as one of all.
         state = self._shared.for_worker(worker).line().decode()
-        worker.configure(WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state))
+        config = WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state)
+        worker.send(msgspec.json.encode(config) + b"\n")
         self._all.add(worker)
         if self._stopping:
             worker.tell("stop")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -99,7 +100,7 @@ class WorkerLink:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._orphaned:  # nobody else will do it
-            await asyncio.to_thread(multiprocess.remove_folder, Path(self.config.metrics))
+            await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
     async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
         try:
@@ -120,7 +121,7 @@ class WorkerLink:
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A process that serves. `start` gives one, which waits for `configure`; `watch` follows it to its end."""
+    """A process that serves. `start` gives one, which waits for its `WorkerConfig`; `watch` follows it to its end."""
 
     place: str
     generation: int  # workers of the same one have the same settings
@@ -149,10 +150,6 @@ class Worker:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         loop = asyncio.get_running_loop()
         return cls(place, generation, process, reader, writer, loop.create_future(), loop.time())
-
-    def configure(self, config: WorkerConfig) -> None:
-        """Tell it all that it needs to begin."""
-        self.send(msgspec.json.encode(config) + b"\n")
 
     @property
     def served_for(self) -> float:
