@@ -66,7 +66,7 @@ def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
     metrics = parts.metrics
     middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app.on_response_prepare.append(complete_head(lambda: parts.in_flight.serving))
+    app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
 

@@ -40,12 +40,13 @@ class InFlight:
     def __init__(self) -> None:
         self.activities: set[Activity] = set()
         self.state = State.SERVING
-        self.serving = True  # nothing has ended that
+        self.ending = asyncio.Event()  # set with the first later state
 
     def enter(self, state: State) -> None:
         """Go on to a later state; an earlier one changes nothing."""
         self.state = max(self.state, state)
-        self.serving = self.state is State.SERVING
+        if self.state is not State.SERVING:
+            self.ending.set()
 
     async def drain(self, hurry: asyncio.Event, seconds: float) -> None:
         """Let the activities under way end within so many seconds, or until `hurry` is set; fail what is left then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -69,8 +70,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case web.RequestPayloadError() | UnicodeDecodeError():
             return error_response(_unreadable())
     count_defect()
-    fields = logs.fields(request_id=request[REQUEST_ID], path=request.path)
-    logs.logger().error("defect", exc_info=error, extra=fields)
+    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
     return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
 
 
@@ -105,13 +105,13 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-def complete_head(is_serving: Callable[[], bool]) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
     """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
     new connection, with another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))
-        if not is_serving() and response.status != 101:
+        if ending.is_set() and response.status != 101:
             response.force_close()
             response.headers["Connection"] = "close"
 

@@ -17,7 +17,6 @@ from proxy.settings.serving import UNIX
 
 # Connections that may wait to be accepted.
 BACKLOG = 2048
-_TAKEN = "Address already in use"
 
 
 class Listeners(NamedTuple):
@@ -126,7 +125,7 @@ def _unix(path: Path) -> socket.socket:
     try:
         if path.is_socket():
             if _answers(path):
-                raise OSError(errno.EADDRINUSE, _TAKEN)
+                raise OSError(errno.EADDRINUSE, "Address already in use")
             path.unlink()
         listener.bind(str(path))
         listener.listen(BACKLOG)

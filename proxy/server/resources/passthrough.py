@@ -74,9 +74,7 @@ class Passthrough:
             raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
         headers = _passed_on(request, self._settings)
         body = await self._body(request, headers)
-        route = ANY
-        if isinstance(body, bytes) and self._pool.needs_model:
-            route = _route_of(body)
+        route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
         sending = self._pool.request(
             request.method,
             path,
