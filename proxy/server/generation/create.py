@@ -321,6 +321,11 @@ class Creation:
         output = [msgspec.json.decode(item) for item in self.translator.output]
         return Previous(self.translator.response_id, [*self._context.history, *self._context.input, *output])
 
+    @property
+    def slow(self) -> bool:
+        """The client has more to read than is to be kept for it."""
+        return self._generation is not None and self._generation.sink.slow
+
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""
         if self._generation is not None:

@@ -50,9 +50,8 @@ class Health:
             return web.json_response({"status": "backend silent"}, status=503)
         except ApiError as error:
             return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
-        if not reachable:
-            return web.json_response({"status": "backend unhealthy"}, status=503)
-        return web.json_response({"status": "ok"})
+        status = "ok" if reachable else "backend unhealthy"
+        return web.json_response({"status": status}, status=200 if reachable else 503)
 
     @needs(Needs.KEY_IF_METRICS_DO)
     async def metrics(self, request: web.Request) -> web.Response:
