@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import random
+from typing import Any, Protocol
 
-from proxy.backend.observer import PoolObserver
 from proxy.backend.policies.affinity import Load
-from proxy.backend.policies.breaker import Breaker
+from proxy.backend.policies.breaker import Breaker, State
 from proxy.backend.policies.health import FAILURES, HealthReport, check_health
+from proxy.backend.policies.retry import Reason
 from proxy.backend.served_models import BackendSpec, ModelCatalogue, no_such_model
 from proxy.backend.transport.client import Backend
 from proxy.wire.errors import ApiError
@@ -110,8 +111,7 @@ class PoolOptions:
 
     `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
     another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
-    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone.
-    """
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
 
     connect_timeout: float = 10
     answer_timeout: float | None = None
@@ -123,6 +123,37 @@ class PoolOptions:
     breaker_time: float = 10
     identify: bool = False
     share: Share = ALL
+
+
+class PoolObserver(Protocol):
+    """Receives the events of a pool, for metrics and logs. All calls come from the event loop, and have to return at once."""
+
+    def request_started(self, backend: str) -> None:
+        """Note that a request was sent to a backend."""
+
+    def request_ended(self, backend: str) -> None:
+        """Note that a request to a backend has ended, in whatever way."""
+
+    def request_retried(self, backend: str, reason: Reason) -> None:
+        """Note that a request left a backend to be sent to another one."""
+
+    def queue_length_changed(self, length: int) -> None:
+        """Note how many requests wait for a free backend."""
+
+    def queue_wait_ended(self, seconds: float) -> None:
+        """Note how long a request waited before it got a backend."""
+
+    def queue_rejected(self, reason: str) -> None:
+        """Note that a request got no backend: the queue was `full`, or it waited too long (`late`)."""
+
+    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
+        """Note the present state of a backend."""
+
+    def backend_removed(self, backend: str) -> None:
+        """Note that a backend was removed and is idle."""
+
+    def log(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event that operators want to know."""
 
 
 class Members:
@@ -272,10 +303,8 @@ class Members:
     # ---- models ---------------------------------------------------------------------------------------------------
 
     def serving(self, model: str) -> list[Member]:
-        """Return the backends that are known to serve a model, or else those of which that is not known.
-
-        A single one serves any model, unless the settings say what it serves. Raises `ApiError` 404.
-        """
+        """Return the backends that are known to serve a model, or else those of which that is not known. A single one serves
+        any model, unless the settings say what it serves. Raises `ApiError` 404."""
         members = list(self.by_name.values())
         if not model or (self.only is not None and not self.only.catalogue.restricted):
             return members

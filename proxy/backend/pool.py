@@ -5,8 +5,7 @@ healthy ones by key or by load (`policies/affinity.py`); if none has room it wai
 the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`).
 
 A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer is the best
-that can be had.
-"""
+that can be had."""
 
 from __future__ import annotations
 
@@ -16,13 +15,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import aiohttp
 from yarl import URL
 
-from proxy.backend.members import Member, Members, PoolOptions
-from proxy.backend.observer import PoolObserver
+from proxy.backend.members import Member, Members, PoolObserver, PoolOptions
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
@@ -37,14 +35,7 @@ ANY = Route()
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
-class _Answer(Protocol):
-    @property
-    def status(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-_A = TypeVar("_A", bound=_Answer)
+_A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
 
 
 class Pool:
@@ -95,8 +86,7 @@ class Pool:
 
         `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
         its place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and
-        503 if none has room, 502 to 504.
-        """
+        503 if none has room, 502 to 504."""
 
         def send(member: Member) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
@@ -120,10 +110,8 @@ class Pool:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send any other request and yield the answer, its body unread; see `Backend.request`.
-
-        A `body` in bytes that names a model must name that of `route`. Raises what `open_chat` raises.
-        """
+        """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
+        model must name that of `route`. Raises what `open_chat` raises."""
         headers = list(headers)
 
         def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:
@@ -146,8 +134,7 @@ class Pool:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
         or no budget left. Requests of a backend that is gone need no budget to move to a healthy one.
 
-        Call it only before the client has seen anything of the answer, and close the failed stream first.
-        """
+        Call it only before the client has seen anything of the answer, and close the failed stream first."""
         if len(route.avoid) >= self._retries or self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})

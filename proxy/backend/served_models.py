@@ -19,8 +19,7 @@ class Route:
     """Where a request may go.
 
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
-    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
-    """
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already."""
 
     model: str = ""
     affinity: str = ""
@@ -33,8 +32,7 @@ class BackendSpec:
 
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
-    the others.
-    """
+    the others."""
 
     name: str
     url: str
@@ -50,8 +48,7 @@ class ModelCatalogue:
     """The models of one backend, by the names that clients use.
 
     `aliases`: the client's name → the backend's. `restricted`: the settings say which models it serves. `listed`: what the
-    backend listed, name → owner; None until it has.
-    """
+    backend listed, name → owner; None until it has."""
 
     def __init__(self, patterns: Iterable[str], aliases: Mapping[str, str]) -> None:
         self._patterns = tuple(pattern.lower() for pattern in patterns)

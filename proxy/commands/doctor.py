@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -
         "server": server_name(profile),
         "findings": [finding._asdict() for finding in found],
         "settings": settings,
-        "profile": profile.facts(),
+        "profile": asdict(profile),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from proxy.backend.transport.client import Backend, ChatStream
-from proxy.wire.chat import Choice, Chunk, Delta, MalformedChunk, ToolCallDelta, decode_chunk
+from proxy.wire.chat import Choice, Chunk, MalformedChunk, ToolCallDelta, decode_chunk
 from proxy.wire.errors import ApiError, read_error, read_error_chunk
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
@@ -37,8 +37,7 @@ class Answer:
     """What a server answered to one request.
 
     `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
-    the field it came in. `cut` is set if we closed the connection before the end.
-    """
+    the field it came in. `cut` is set if we closed the connection before the end."""
 
     status: int = 0
     error: ApiError | None = None
@@ -84,16 +83,13 @@ class Answer:
             return
         if isinstance(delta.content, str):
             self.text += delta.content
-        self._add_reasoning(delta)
-        for call in delta.tool_calls or ():
-            self._add_call(call)
-        self.legacy_call = self.legacy_call or delta.function_call is not None
-
-    def _add_reasoning(self, delta: Delta) -> None:
         for name in REASONING_FIELDS:
             piece = getattr(delta, name)
             if piece:
                 self.reasoning[name] = self.reasoning.get(name, "") + piece
+        for call in delta.tool_calls or ():
+            self._add_call(call)
+        self.legacy_call = self.legacy_call or delta.function_call is not None
 
     def _add_call(self, delta: ToolCallDelta) -> None:
         index = delta.index if delta.index is not None else max(self._last_call, 0)
@@ -111,10 +107,8 @@ class Answer:
 
 
 async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
-    """Send a chat request and return what came back within `answer_timeout` seconds.
-
-    After `cut_after` chunks the connection is closed. Raises nothing: errors are part of the answer.
-    """
+    """Send a chat request and return what came back within `answer_timeout` seconds. After `cut_after` chunks the connection is
+    closed. Raises nothing: errors are part of the answer."""
     answer = Answer()
     try:
         async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:

@@ -22,23 +22,17 @@ RECONNECT_DELAY_MAX = 60.0
 ANSWER_RETRY_DELAYS = (10.0, 30.0, 90.0, 270.0)
 _KEY_REQUIRED = "the backend requires a key: set backend_api_key, or the settings that fit"
 
-Report = Callable[["Autoconfiguration"], None]
-
-
-def _nobody(found: Autoconfiguration) -> None:
-    """Report to nobody: there are no other workers."""
-
 
 class Autoconfiguration:
     """Probes the backends of a pool in the background, and applies the settings that all of them need.
 
     With several workers one of them probes and reports, and the others `take_over` what it found. `looked` is set when the
-    first attempt at each backend is over, whatever came of it.
-    """
+    first attempt at each backend is over, whatever came of it."""
 
     def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None]) -> None:
         """Take the `settings` that were given. `use` is called with the settings to use from then on."""
-        self.report: Report = _nobody  # called whenever something was found out
+        # Called whenever something was found out, for other workers.
+        self.report: Callable[[Autoconfiguration], None] = lambda found: None
         self.enabled = settings.adapt
         self.finished = False
         self.looked = asyncio.Event()
@@ -48,13 +42,8 @@ class Autoconfiguration:
         self._pool = pool
         self._use = use
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
-        self._taken: dict[str, Any] = {}
+        self.taken: dict[str, Any] = {}  # the settings that were applied so far
         self._pending: set[str] = set()  # backends that were not attempted yet
-
-    @property
-    def taken(self) -> dict[str, Any]:
-        """The settings that were applied so far."""
-        return dict(self._taken)
 
     @property
     def pending(self) -> bool:
@@ -76,8 +65,8 @@ class Autoconfiguration:
 
     def take_over(self, taken: dict[str, Any]) -> None:
         """Apply the settings that another process has found."""
-        self._taken = {name: value for name, value in taken.items() if name in Settings.model_fields}
-        self._use(self._settings.model_copy(update=self._taken))
+        self.taken = {name: value for name, value in taken.items() if name in Settings.model_fields}
+        self._use(self._settings.model_copy(update=self.taken))
 
     async def close(self) -> None:
         """Stop probing."""
@@ -113,15 +102,15 @@ class Autoconfiguration:
             return
         self._needed[url] = settings_to_apply(self._settings, profile)
         common, conflicting = common_settings(list(self._needed.values()))
-        for name in common.keys() - self._taken.keys():
+        for name in common.keys() - self.taken.keys():
             fields = logs.fields(setting=name, value=common[name], model=profile.model or None, backend=url)
             logs.logger().info("adapted to the backend", extra=fields)
         for name in conflicting:
             value = self._needed[url].get(name)
             fields = logs.fields(setting=name, value=value, model=profile.model or None, backend=url)
             logs.logger().warning("the backends differ: not adapted", extra=fields)
-        if common != self._taken:
-            self._taken = common
+        if common != self.taken:
+            self.taken = common
             self._use(self._settings.model_copy(update=common))
             self.report(self)
         fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.seconds, backend=url)

@@ -2,8 +2,7 @@
 
 `probe` asks everything, in some twenty requests. `probe_briefly` asks only what decides about settings. A server that behaves
 as the defaults expect gets five requests: the list of its models, an answer of 8 tokens, a tool call, and two prompts for one
-token each.
-"""
+token each."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ async def probe(url: str, *, model: str | None = None, api_key: str | None = Non
     """Find out everything about the server at `url` (which ends in `/v1`), with `model` or the first that it lists.
 
     `answer_timeout` is the longest time for one answer, in seconds. Raises `ApiError` if the server cannot be reached
-    (502, 504), the key is wrong (401, 403) or there is no model to ask.
-    """
+    (502, 504), the key is wrong (401, 403) or there is no model to ask."""
     backend = Backend(url, api_key=api_key, connect_timeout=min(answer_timeout, 10))
     try:
         prober = _Prober(backend, answer_timeout)
@@ -79,8 +77,7 @@ async def probe_briefly(backend: Backend, *, answer_timeout: float = 60) -> Prof
 
     `answer_timeout` is the longest time for one answer, in seconds. If nothing could be found out, `refusal` says why. Raises
     `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed; `NoAnswer` if the
-    server is there but does not answer.
-    """
+    server is there but does not answer."""
     prober = _Prober(backend, answer_timeout)
     await prober.ask_briefly()
     return prober.finished_profile()
@@ -104,7 +101,8 @@ class _Prober:
         if not await self._first_answer():
             return
         await self._questions.find_limit_field()
-        await self._reasoning()
+        question = "Think step by step: what is 17 times 23? Then answer with the number."
+        await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
         await self._parallel_calls()
         await self._structured_output()
@@ -166,10 +164,6 @@ class _Prober:
         profile.finish_reason = answer.finish_reason is not None
         profile.done_marker = answer.done
         return True
-
-    async def _reasoning(self) -> None:
-        question = "Think step by step: what is 17 times 23? Then answer with the number."
-        await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from proxy.probing.answer import ErrorShape
 
@@ -33,8 +33,7 @@ class Profile:
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
     if it is not enforced.
     `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
-    `seconds`: how long probing took.
-    """
+    `seconds`: how long probing took."""
 
     url: str
     model: str = ""
@@ -74,7 +73,3 @@ class Profile:
     def max_length(self) -> int | None:
         """The context length of the probed model, in tokens."""
         return next((known.max_length for known in self.models if known.id == self.model), None)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the facts as plain values."""
-        return asdict(self)

@@ -26,12 +26,7 @@ WEATHER = {
 _PATTERNED_CITY = {**_CITY, "properties": {"city": {"type": "string", "pattern": r"^zq7\\nzq7$"}}}
 PATTERNED_WEATHER = {
     "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather in a city.",
-        "parameters": _PATTERNED_CITY,
-        "strict": True,
-    },
+    "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _PATTERNED_CITY, "strict": True},
 }
 WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
 USER = {"role": "user", "content": "Say hello."}
@@ -42,8 +37,7 @@ class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
     `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
-    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request.
-    """
+    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request."""
 
     def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
         self.backend = backend
@@ -53,10 +47,8 @@ class Questions:
         self._answer_timeout = answer_timeout
 
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
-        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere.
-
-        Raises `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed.
-        """
+        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
+        `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
         status, value = await self.get("models")
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
@@ -64,7 +56,8 @@ class Questions:
         profile = self.profile
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-                profile.models.append(Model(entry["id"], _max_length(entry) or context))
+                length = entry.get("max_model_len")
+                profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
                     profile.server = _OWNERS.get(str(entry.get("owned_by")), "unknown")
         if wanted is None and not profile.models:
@@ -74,10 +67,8 @@ class Questions:
             profile.models.append(Model(profile.model, context))
 
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
-        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST.
-
-        Raises `ApiError` if the server cannot be reached.
-        """
+        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
+        server cannot be reached."""
         method = "GET" if data is None else "POST"
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:
@@ -166,8 +157,3 @@ def refusal_of(answer: Answer) -> str:
     """Say in words why there was no answer."""
     message = answer.error.message if answer.error is not None else answer.problem or "no answer"
     return f"HTTP {answer.status}: {message}" if answer.status else message
-
-
-def _max_length(entry: dict[str, Any]) -> int | None:
-    value = entry.get("max_model_len")
-    return value if isinstance(value, int) else None

@@ -19,8 +19,7 @@ class NeededParsers(NamedTuple):
     """The parsers that the gateway needs for the markup in a backend's text, None where there is none.
 
     "auto" stands for markup of an unknown family. `opened`: reasoning ends in the text but never begins, since the chat
-    template has opened it.
-    """
+    template has opened it."""
 
     reasoning: str | None
     tools: str | None
@@ -44,9 +43,7 @@ def needed_parsers(profile: Profile) -> NeededParsers:
         seen_tools = known_tools if seen_tools is not None else None
     opened = seen_reasoning is not None and "</think>" in text and "<think>" not in text
     return NeededParsers(
-        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None,
-        tools=seen_tools,
-        opened=opened,
+        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None, tools=seen_tools, opened=opened
     )
 
 

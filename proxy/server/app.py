@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
 
@@ -13,7 +12,6 @@ from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
-from proxy.server.resources.compact import Compact
 from proxy.server.resources.conversations import Conversations
 from proxy.server.resources.health import Health
 from proxy.server.resources.input_tokens import InputTokens
@@ -28,9 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None) -> web.Application:
     """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
-
-    `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin.
-    """
+    `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin."""
     settings = parts.settings
     app = _new_app(parts, table)
     websockets = WebSockets(parts.responses)
@@ -40,7 +36,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
-    _add(router, "/v1/responses/compact", POST=Compact(parts.responses).compact)
+    _add(router, "/v1/responses/compact", POST=responses.compact)
     router.add_get("/v1/models", models.list_models)
     router.add_get("/v1/models/{id:.+}", models.retrieve_model)
     _add_stored(router, parts)
@@ -70,7 +66,7 @@ def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
     metrics = parts.metrics
     middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
-    app.on_response_prepare.append(complete_head(parts.in_flight))
+    app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
 
@@ -98,13 +94,7 @@ def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
     _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)
     _add(router, "/v1/responses/{id}/cancel", POST=stored.cancel)
     _add(router, "/v1/conversations", POST=conversations.create)
-    _add(
-        router,
-        "/v1/conversations/{id}",
-        GET=conversations.read,
-        POST=conversations.update,
-        DELETE=conversations.delete,
-    )
+    _add(router, "/v1/conversations/{id}", GET=conversations.read, POST=conversations.update, DELETE=conversations.delete)
     _add(router, "/v1/conversations/{id}/items", GET=conversations.items, POST=conversations.add)
     _add(router, "/v1/conversations/{id}/items/{item}", GET=conversations.item, DELETE=conversations.remove)
 
@@ -124,14 +114,10 @@ def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_
     router.add_get("/metrics", health.metrics)
     if parts.settings.admin_key is None:
         return
-    admin = Admin(parts.pool, parts.settings, on_backend_change or _nobody)
+    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
     router.add_get("/admin/backends/{name}", admin.show)
     router.add_delete("/admin/backends/{name}", admin.remove)
     router.add_post("/admin/backends/{name}/drain", admin.drain)
     router.add_post("/admin/backends/{name}/resume", admin.resume)
-
-
-def _nobody(_done: str, _name: str, _fields: dict[str, Any]) -> None:
-    """Tell nobody: there are no other workers."""

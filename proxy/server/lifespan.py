@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer, Tokenizers
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
@@ -23,8 +23,7 @@ from proxy.server.generation.live_settings import InForce, LiveSettings, transla
 from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
-from proxy.server.setup.backends import pool_options, specs_of
-from proxy.server.setup.pool_metrics import PoolMetrics
+from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.state import Store
@@ -56,10 +55,8 @@ class Parts:
 
 @asynccontextmanager
 async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Parts]:
-    """Open the parts, and close them in reverse order. `share` is that of this process among the workers.
-
-    Raise `ValueError` and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store.
-    """
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers. Raise `ValueError`
+    and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         metrics.build_info.labels(__version__, commit()).set(1)
@@ -70,10 +67,10 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             stack.push_async_callback(tracing.close)
         stack.callback(metrics.flush)  # the metrics of a worker are read after its end
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
-        tokenizer = await Tokenizers(os.environ).get(settings.tokenizer) if settings.tokenizer else None
+        tokenizer = await load_tokenizer(settings.tokenizer, os.environ) if settings.tokenizer else None
         policy = translation_policy(settings)
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers)
-        recorder = _recorder(settings)
+        recorder = FileRecorder(settings.record, settings.record_limit, settings) if settings.record else Recorder()
         stack.push_async_callback(asyncio.to_thread, recorder.close)
         store = await open_store(settings)
         if store is not None:
@@ -93,7 +90,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         autoconfiguration = Autoconfiguration(settings, pool, live.use)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
-        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), lambda: _housekeeping(metrics)))
+        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer)
         yield Parts(
@@ -111,10 +108,6 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         )
 
 
-def _recorder(settings: Settings) -> Recorder:
-    return Recorder() if settings.record is None else FileRecorder(settings.record, settings.record_limit, settings)
-
-
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:
     """Return the key of the settings, or one that is made once and kept in the store; without either, one for this process."""
     if settings.seal_key is not None:
@@ -126,11 +119,6 @@ def _tick_interval(settings: Settings) -> float:
     """Return the seconds between two ticks, by which keep-alives and time limits are exact enough."""
     limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
     return min(_LONGEST_TICK, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
-
-
-def _housekeeping(metrics: Metrics) -> None:
-    metrics.flush()
-    logs.flush()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -77,8 +77,7 @@ def flush() -> None:
 class _BatchHandler(logging.StreamHandler[Any]):
     """Holds routine records (one per request) back until `flush`, because a write for each would be expensive.
 
-    Any other record is written at once, after those that were held back.
-    """
+    Any other record is written at once, after those that were held back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +120,4 @@ def _timestamp(record: logging.LogRecord) -> str:
 def _quoted(value: Any) -> str:
     text = str(value)
     # Values come from clients and backends: they must not write control characters to a terminal.
-    return text if _is_bare(text) else json.dumps(text)
-
-
-def _is_bare(text: str) -> bool:
-    return bool(text) and text.isprintable() and " " not in text and '"' not in text and "=" not in text
+    return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

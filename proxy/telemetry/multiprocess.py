@@ -1,8 +1,7 @@
 """A folder in which several processes write their metrics, so that any of them can show the sum.
 
 Each process writes under the name of its place, not of its process id: the successor of a worker that died continues to count
-in the same files. So a sum never falls, and files do not accumulate.
-"""
+in the same files. So a sum never falls, and files do not accumulate."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ _NEW = 60
 class Folder:
     """The folder of all workers. Raises `OSError` if none can be written.
 
-    Its maker keeps a lock on it. The folder of a process that was killed has no lock, and is removed with the next one.
-    """
+    Its maker keeps a lock on it. The folder of a process that was killed has no lock, and is removed with the next one."""
 
     def __init__(self, places: Sequence[str | None] = PLACES) -> None:
         self.path = _new_folder(places)
@@ -38,17 +36,12 @@ class Folder:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         for other in self.path.parent.glob(f"{_PREFIX}*"):
             if _is_abandoned(other):
-                remove_folder(other)
+                shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
         """Delete the folder."""
-        remove_folder(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _new_folder(places: Sequence[str | None]) -> Path:
@@ -79,10 +72,8 @@ def _is_abandoned(folder: Path) -> bool:
 
 
 def share(folder: Path, place: str) -> None:
-    """Write the metrics of this process, and of those that it starts, to the folder.
-
-    Call it before any metric is made. No two living processes may have the same place.
-    """
+    """Write the metrics of this process, and of those that it starts, to the folder. Call it before any metric is made. No two
+    living processes may have the same place."""
     os.environ[FOLDER_VARIABLE] = str(folder)
     name_files(place)
 
@@ -92,10 +83,7 @@ def forget(folder: Path, place: str, pid: int) -> None:
     mark_process_dead(place if names_own_files() else pid, str(folder))  # type: ignore[no-untyped-call]
 
 
-class ParentMetrics:
-    """The metrics that the parent of the workers writes."""
-
-    def __init__(self) -> None:
-        self.deaths = Counter(
-            "responses_proxy_worker_deaths_total", "Workers that ended without being told to.", registry=CollectorRegistry()
-        )
+def count_deaths() -> Counter:
+    """Return the metric that the parent of the workers writes."""
+    text = "Workers that ended without being told to."
+    return Counter("responses_proxy_worker_deaths_total", text, registry=CollectorRegistry())

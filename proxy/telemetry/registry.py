@@ -4,8 +4,7 @@ The library takes a lock for each addition, and a request makes a dozen of them:
 second.
 
 This is the only file that uses private parts of prometheus_client. Each use is checked; otherwise the public API does the same,
-slower.
-"""
+slower."""
 
 from __future__ import annotations
 
@@ -159,11 +158,6 @@ class Registry:
         self._models.add(name)
         return name
 
-    def exposition(self) -> bytes:
-        """Return the text for Prometheus, with all that was counted."""
-        self.flush()
-        return self.text()
-
     def text(self) -> bytes:
         """Return the text for Prometheus as of the last `flush`, of this process or of all workers. Any thread may call it."""
         folder = shared_folder()
@@ -191,10 +185,8 @@ def names_own_files() -> bool:
 
 
 def name_files(name: str) -> None:
-    """Write the metrics that are made from now on to files named `name`.
-
-    Otherwise the library names them after the process id, and only if the variable was set before it was imported.
-    """
+    """Write the metrics that are made from now on to files named `name`. Otherwise the library names them after the process id,
+    and only if the variable was set before it was imported."""
     if names_own_files():
         values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
     else:

@@ -1,30 +1,34 @@
 """Traces over OTLP: a span for each response, a child span for each request to a backend.
 
-Needs the extra `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
+A client's own trace (W3C Trace Context) goes on to the backend whether the gateway traces or not. `Tracing` needs the extra
+`otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
 bounded queue: when the collector is slow or gone, nothing but spans is lost. Sampling, batching, headers and certificates
 follow the standard `OTEL_*` variables, as the SDK reads them.
 
 Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with
-`responses_proxy.`. Spans never contain prompts or answers.
-"""
+`responses_proxy.`. Spans never contain prompts or answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from proxy.telemetry import logs
-from proxy.telemetry.trace_context import trace_headers
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 _PATH = "/v1/traces"
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+# What the specification asks every hop to forward, in characters. No more is accepted.
+_STATE_LIMIT = 512
+_PRINTABLE = re.compile(r"[\x20-\x7e]*")
 # Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
 _LAST_SPANS = 2.0
 # Seconds between two warnings about the collector.
@@ -48,6 +52,24 @@ _OUR_ATTRIBUTES = {
 }
 
 
+def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the `traceparent` and `tracestate` to forward; nothing without a valid `traceparent`. `headers` are a client's,
+    with names in any case and arbitrary values. Rules: https://www.w3.org/TR/trace-context/"""
+    parent = headers.get("traceparent", "").strip()
+    if not _TRACE_PARENT.fullmatch(parent):
+        return {}
+    state = ",".join(part.strip() for part in _values(headers, "tracestate"))
+    if not state or len(state) > _STATE_LIMIT or not _PRINTABLE.fullmatch(state):
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": state}
+
+
+def _values(headers: Mapping[str, str], name: str) -> Iterable[str]:
+    """Return all values of a header: a list may be spread over several lines."""
+    getall = getattr(headers, "getall", None)
+    return getall(name, ()) if getall is not None else [headers.get(name, "")]
+
+
 class TracingMissing(Exception):
     """Traces are configured, but the extra is not installed. The message says what to do."""
 
@@ -69,7 +91,7 @@ class Tracing:
         _redirect_warnings()
         ours = Resource.create({"service.name": "responses-proxy", "service.version": version})
         self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-        self._exporter = OTLPSpanExporter(endpoint=_traces_url(endpoint))
+        self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("responses_proxy", version)
 
@@ -122,10 +144,8 @@ class Trace:
         return carried
 
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
-        """End all spans. `line` are the fields of the request's log line.
-
-        `first` and `visible` are the loop's times of the first token, and of the first that a user sees.
-        """
+        """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
+        first token, and of the first that a user sees."""
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:
@@ -135,7 +155,11 @@ class Trace:
             self._call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
             if "finish_reason" in line:
                 self._call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
-            self._add_events(self._call, first, visible)
+            for name, at in (("first_token", first), ("first_visible_token", visible)):
+                if at is not None:
+                    self._call.add_event(name, timestamp=self._at(at))
+            if first is not None:
+                self._call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
             _set_status(self._call, failed, line.get("error"))
             self._call.end(ended)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
@@ -143,13 +167,6 @@ class Trace:
         # By convention, a server's span fails when the server does, not when the request is wrong.
         _set_status(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
         self._span.end(ended)
-
-    def _add_events(self, call: Span, first: float | None, visible: float | None) -> None:
-        for name, at in (("first_token", first), ("first_visible_token", visible)):
-            if at is not None:
-                call.add_event(name, timestamp=self._at(at))
-        if first is not None:
-            call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
 
     def _at(self, now: float) -> int:
         """Convert the loop's time to nanoseconds since 1970."""
@@ -171,11 +188,6 @@ def _set_status(span: Span, failed: str | None, message: str | None) -> None:
     if failed is not None:
         span.set_attribute("error.type", failed)
         span.set_status(Status(StatusCode.ERROR, _text(message)))
-
-
-def _traces_url(endpoint: str) -> str:
-    base = endpoint.rstrip("/")
-    return base if base.endswith(_PATH) else base + _PATH
 
 
 def _redirect_warnings() -> None:

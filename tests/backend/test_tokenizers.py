@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -12,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.tokenizer import tokenizers
 from proxy.backend.tokenizer.chat_template import ChatTemplate
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, Tokenizers, locate
+from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
 from proxy.stream.tokens import TokenMeter
 from proxy.wire.errors import ApiError
 from tests.stream.vocabularies import PREFIXED, vocabulary
@@ -124,26 +122,6 @@ def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(TokenizerError, match=r"pip install 'responses-proxy\[tokenizer\]'"):
         loaded(folder)
-
-
-def test_each_is_loaded_once_and_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = str(model(tmp_path))
-    read: list[Path] = []
-    original = tokenizers.ModelTokenizer
-    monkeypatch.setattr(tokenizers, "ModelTokenizer", lambda file: read.append(file) or original(file))
-
-    async def test() -> None:
-        shared = Tokenizers({})
-        given_up = asyncio.create_task(shared.get(folder))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        first, second = await asyncio.gather(shared.get(folder), shared.get(folder))
-        assert first is second is await shared.get(folder)
-        with pytest.raises(TokenizerError):
-            await shared.get("/nowhere/at/all")
-
-    asyncio.run(test())
-    assert len(read) == 1
 
 
 # ---- encoding ---------------------------------------------------------------------------------------------------------
@@ -276,8 +254,6 @@ def test_a_prompt_that_ends_in_reasoning(tail: str, opened: bool, question: str)
 def test_a_template_that_always_opens_the_answer() -> None:
     template = ChatTemplate({"default": "{{ messages[0].content }}\nassistant: <think>\n"}, {})
     assert template.thinking_open(HELLO)
-    assert template.thinking_open(HELLO, [("<think>", "</think>")], prompt=template.render(HELLO))
-    assert not template.thinking_open(HELLO, [("[THINK]", "[/THINK]")])
 
 
 @pytest.mark.parametrize("form", ["text", "list", "file", "old file"])

@@ -23,8 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.conformance.checker import frames
 from proxy.server import create_app, open_parts
-from proxy.server.http.body_timeout import body_limit
-from proxy.server.http.connections import Runner
+from proxy.server.http.connections import Runner, body_limit
 from proxy.server.lifespan import Parts
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving

@@ -27,7 +27,8 @@ metrics = Metrics()
 metrics.requests.labels("m", "completed", "true").inc(3)
 metrics.in_flight.inc(2)
 metrics.observe_many(metrics.inter_token, [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0, "m")
-sys.stdout.buffer.write(metrics.exposition())
+metrics.flush()
+sys.stdout.buffer.write(metrics.text())
 """
 
 

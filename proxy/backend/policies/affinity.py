@@ -5,8 +5,7 @@ number from the key and its own name, the highest wins. A backend that comes or 
 gateways choose alike without talking to each other. Loads stay bounded (Mirrokni, Thorup and Zadimoghaddam, 2016): a backend
 with a quarter more than its share passes the request on to the next in the key's order.
 
-No I/O, no clock, no state.
-"""
+No I/O, no clock, no state."""
 
 from __future__ import annotations
 
@@ -30,10 +29,8 @@ class Load:
 
 
 def choose(loads: Sequence[Load], key: str = "") -> str:
-    """Return the name of the backend for a request: by its key, or the least busy one for an empty key.
-
-    `loads` are the backends that can take a request now, at least one.
-    """
+    """Return the name of the backend for a request: by its key, or the least busy one for an empty key. `loads` are the
+    backends that can take a request now, at least one."""
     if len(loads) == 1:
         return loads[0].name
     return _by_key(loads, key) if key else least_busy(loads)

@@ -4,8 +4,7 @@
                                      ^                              |
                                      +------(the trial fails: twice the time)
 
-It has no clock of its own: `now` is in seconds, of any clock that does not run backwards.
-"""
+It has no clock of its own: `now` is in seconds, of any clock that does not run backwards."""
 
 from __future__ import annotations
 

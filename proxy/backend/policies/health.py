@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
 import msgspec
@@ -34,7 +34,7 @@ class HealthReport:
     because it requires a client's key, for example."""
 
     problem: str = ""
-    models: dict[str, str | None] | None = field(default=None)
+    models: dict[str, str | None] | None = None
 
 
 async def check_health(backend: Backend, within: float) -> HealthReport:

@@ -1,8 +1,7 @@
 """When a request may be sent to another backend, and after how long. No clock and no randomness of its own.
 
 Retries multiply the load when capacity is scarcest: a budget allows one for every few requests. A backend that is gone
-has no load any more: its requests move to a healthy one without a budget, however many they are.
-"""
+has no load any more: its requests move to a healthy one without a budget, however many they are."""
 
 from __future__ import annotations
 
@@ -19,10 +18,8 @@ _LONGEST_WAIT = 1.0
 
 
 def reason_of(status: int) -> Reason | None:
-    """Return why an answer with this status is to be tried elsewhere, or None if it is not.
-
-    500 is not: the request itself may cause it, and would fail one backend after the other.
-    """
+    """Return why an answer with this status is to be tried elsewhere, or None if it is not. 500 is not: the request itself may
+    cause it, and would fail one backend after the other."""
     return _STATUSES.get(status)
 
 

@@ -1,8 +1,7 @@
 """A queue of requests that wait for a free backend: first come, first served, of bounded length, for a bounded time.
 
 A place at a backend goes to the first in the queue that can use it. A request that is cancelled leaves the queue at once; a
-place that it got in the same moment is given back.
-"""
+place that it got in the same moment is given back."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class _Waiter(Generic[_P]):
 class WaitQueue(Generic[_P]):
     """One queue. Its length is limited per group, so that many requests for one model leave room for others.
 
-    `waiters` are those who wait, in the order in which they came.
-    """
+    `waiters` are those who wait, in the order in which they came."""
 
     def __init__(self, size: int, seconds: float) -> None:
         """Let at most `size` requests of a group wait, each at most so many seconds."""
@@ -45,9 +43,7 @@ class WaitQueue(Generic[_P]):
 
     async def wait(self, group: Hashable, suits: Callable[[_P], bool], give_back: Callable[[_P], None]) -> _P:
         """Wait for a place and return it. `suits` tells whether a place can be used; `give_back` takes one that came too late.
-
-        Raises `QueueFull` and `QueueTimeout`.
-        """
+        Raises `QueueFull` and `QueueTimeout`."""
         if self._groups[group] >= self._size:
             raise QueueFull
         place: asyncio.Future[_P] = asyncio.get_running_loop().create_future()

@@ -1,8 +1,7 @@
 """A model's chat template: renders the messages of a chat request as the prompt, as `apply_chat_template` does.
 
 Messages are prepared as vLLM prepares them: arguments of calls become objects, absent content an empty text, reasoning
-appears in both of its fields, and every tool has all of its fields. Rendering needs the packages of the extra `tokenizer`.
-"""
+appears in both of its fields, and every tool has all of its fields. Rendering needs the packages of the extra `tokenizer`."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class ChatTemplate:
         """Compile the templates in `sources`, by name: `default` is needed, `tool_use` serves requests with tools.
 
         `variables`: the special tokens by their names (`bos_token`, ...). Raises `jinja2.TemplateSyntaxError`, and
-        `ImportError` without the extra.
-        """
+        `ImportError` without the extra."""
         from proxy.backend.tokenizer.jinja_environment import TEMPLATE_ERRORS, compile_templates  # noqa: PLC0415  (an extra)
 
         self._templates = compile_templates(sources, now)
@@ -45,10 +43,11 @@ class ChatTemplate:
         """Return the prompt for the body of a chat request. Raises `ApiError` 400 if the template refuses the messages, or if
         they contain more than text."""
         tools = _tools(body.get("tools"))
+        effort = body.get("reasoning_effort")
         template = self._templates.get("tool_use" if tools else "default") or self._templates["default"]
         variables: Object = {
             **self._variables,
-            **_given(body, "reasoning_effort"),
+            **({"reasoning_effort": effort} if effort is not None else {}),
             **(body.get("chat_template_kwargs") or {}),
             "messages": [_message(message, index) for index, message in enumerate(body["messages"])],
             "tools": tools,
@@ -60,25 +59,16 @@ class ChatTemplate:
         except self._errors as error:
             raise invalid_request(f"The model's chat template refuses these messages: {error}", "input") from None
 
-    def thinking_open(
-        self, body: Mapping[str, Any], markers: Sequence[tuple[str, str]] = REASONING_MARKERS, prompt: str | None = None
-    ) -> bool:
+    def thinking_open(self, body: Mapping[str, Any]) -> bool:
         """Tell whether the prompt ends inside a reasoning block that the template opened: the answer begins with reasoning.
-
-        `markers`: pairs of texts that open and close one; `prompt`: the rendered prompt, if there is one already. Raises
-        `ApiError` as `render` does.
-        """
-        prompt = self.render(body) if prompt is None else prompt
+        Raises `ApiError` as `render` does."""
+        prompt = self.render(body)
         conversation = self.render(body, add_generation_prompt=False)
         if prompt == conversation or not prompt.startswith(conversation):
-            return prompt.rstrip().endswith(tuple(opening for opening, _ in markers))
+            return prompt.rstrip().endswith(tuple(opening for opening, _ in REASONING_MARKERS))
         # Markers in the conversation do not count, only those in what the template adds to its end.
         added = prompt.removeprefix(conversation)
-        return any(added.rfind(opening) > added.rfind(closing) for opening, closing in markers)
-
-
-def _given(body: Mapping[str, Any], *names: str) -> Object:
-    return {name: body[name] for name in names if body.get(name) is not None}
+        return any(added.rfind(opening) > added.rfind(closing) for opening, closing in REASONING_MARKERS)
 
 
 def _message(message: Mapping[str, Any], index: int) -> Object:

@@ -1,7 +1,6 @@
 """A model's tokenizer on this machine: find it, load it once, encode text, count tokens, name special tokens.
 
-Needs the packages of the extra `tokenizer`. Nothing is downloaded.
-"""
+Needs the packages of the extra `tokenizer`. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -36,10 +35,8 @@ class ModelTokenizer:
     """The tokenizer of one model, with its chat template if it has one. Several threads may use it at once."""
 
     def __init__(self, file: Path) -> None:
-        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`.
-
-        It takes about a second for a large vocabulary: call it in a thread.
-        """
+        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`. It takes about a
+        second for a large vocabulary: call it in a thread."""
         self.file = file
         self._text = _load(_without_prefix(_read_json(file)), file)
         # A model that writes *about* `<|im_end|>` uses ordinary tokens: the token itself never becomes text.
@@ -52,10 +49,8 @@ class ModelTokenizer:
         return _load(_read_json(self.file), self.file)
 
     def encode(self, text: str) -> Encoding:
-        """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text.
-
-        Pass it as the `encode` of `proxy.stream.tokens`.
-        """
+        """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text. Pass it as the
+        `encode` of `proxy.stream.tokens`."""
         return _encode(self._text, text)
 
     def encode_markup(self, text: str) -> Encoding:
@@ -69,10 +64,7 @@ class ModelTokenizer:
 
     def count_input(self, body: Mapping[str, Any]) -> int:
         """Count the tokens of the prompt for the body of a chat request. Raises `ApiError` 400 if there is no template, or if
-        it refuses the messages.
-
-        It takes milliseconds for long conversations: call it in a thread.
-        """
+        it refuses the messages. It takes milliseconds for long conversations: call it in a thread."""
         if self.template is None:
             raise invalid_request(
                 "The gateway's tokenizer has no chat template. Put the model's chat_template.jinja beside its tokenizer.json.",
@@ -81,33 +73,14 @@ class ModelTokenizer:
         return len(self.encode_markup(self.template.render(body)))
 
 
-class Tokenizers:
-    """Loads each tokenizer once, off the event loop, and shares it."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Find the Hugging Face cache with the variables of `environ`."""
-        self._environ = environ
-        self._loading: dict[str, asyncio.Task[ModelTokenizer]] = {}
-
-    async def get(self, source: str) -> ModelTokenizer:
-        """Return the tokenizer of a folder, a file or a name in the cache (see `locate`). Raises `TokenizerError`."""
-        task = self._loading.get(source)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._load, source))
-            self._loading[source] = task
-        # A caller that is cancelled must not cancel the loading for the others.
-        return await asyncio.shield(task)
-
-    def _load(self, source: str) -> ModelTokenizer:
-        return ModelTokenizer(locate(source, self._environ))
+async def load_tokenizer(source: str, environ: Mapping[str, str]) -> ModelTokenizer:
+    """Load a tokenizer in a thread (see `locate`). Raises `TokenizerError`."""
+    return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ)))
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:
-    """Find a `tokenizer.json`. Raises `TokenizerError`.
-
-    `source` is the file, a folder that contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`,
-    with `@revision` if not the main one).
-    """
+    """Find a `tokenizer.json`. Raises `TokenizerError`. `source` is the file, a folder that contains it, or the name of a model
+    in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main one)."""
     path = Path(source).expanduser()
     if path.is_file():
         return path

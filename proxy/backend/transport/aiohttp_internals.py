@@ -6,8 +6,7 @@ maps and a task that writes the body. `PushProtocol` passes the body of an event
 response heads and errors remain aiohttp's.
 
 This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
-expected to be; otherwise `SessionSender` does the same through the public API, slower.
-"""
+expected to be; otherwise `SessionSender` does the same through the public API, slower."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ import io
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -43,10 +43,8 @@ _DNS_CACHE = 30
 
 
 def chat_sender(url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> DirectSender | SessionSender:
-    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request.
-
-    Call it inside the running event loop.
-    """
+    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request. Call
+    it inside the running event loop."""
     connector = aiohttp.TCPConnector(
         limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
     )
@@ -115,13 +113,8 @@ class SessionSender:
         await self._session.close()
 
 
-class _SentRequest:
-    """Stands in for the writer of a request that has been written already."""
-
-    output_size = 0
-
-
-_SENT_REQUEST = _SentRequest()
+# Stands in for the writer of a request that has been written already.
+_SENT_REQUEST = SimpleNamespace(output_size=0)
 
 
 class DirectSender:
@@ -225,8 +218,7 @@ class PushProtocol(ResponseHandler):
     """A client protocol that pushes the body of a chunked event stream to a sink.
 
     aiohttp parses the head of each response. If that announces a chunked event stream, this class removes the chunk framing and
-    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool.
-    """
+    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -235,7 +227,7 @@ class PushProtocol(ResponseHandler):
         self._reset_body(pushing=False)
 
     def _reset_body(self, *, pushing: bool) -> None:
-        self._pushing = pushing
+        self.pushing = pushing  # the current response is an event stream whose body has to be taken with `attach`
         self._lost = False
         self._sink: Sink | None = None
         self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
@@ -243,11 +235,6 @@ class PushProtocol(ResponseHandler):
         self._early = b""  # what came before there was a sink
         self._line = b""  # a size line cut by the end of a read
         self._left = 0  # bytes of the current chunk still to come, its line end included
-
-    @property
-    def pushing(self) -> bool:
-        """Whether the current response is an event stream whose body has to be taken with `attach`."""
-        return self._pushing
 
     @property
     def was_closed_while_idle(self) -> bool:
@@ -271,7 +258,7 @@ class PushProtocol(ResponseHandler):
     def pause(self) -> None:
         """Stop reading while the client is slower than the model. Do nothing once the body is over: the connection is in the
         pool then, and a paused one would never deliver the next answer."""
-        if self._pushing and self.transport is not None and not self.transport.is_closing():
+        if self.pushing and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def resume(self) -> None:
@@ -296,7 +283,7 @@ class PushProtocol(ResponseHandler):
                 sink(data[end + 2 : -2])  # the usual case: one read is one chunk
             else:
                 self._receive(data)
-        elif self._pushing:
+        elif self.pushing:
             if self._sink is not None:
                 self._receive(data)
                 return
@@ -329,10 +316,10 @@ class PushProtocol(ResponseHandler):
         sink = self._sink
         assert sink is not None
         body = self._remove_framing(data)
-        self._ready = sink if self._pushing and not self._left and not self._line else None
+        self._ready = sink if self.pushing and not self._left and not self._line else None
         if body:
             sink(body)
-        if not self._pushing:
+        if not self.pushing:
             self._sink = None  # the connection may wait long for its next request
             if self._finished is not None and not self._finished.done():
                 self._finished.set_result(None)
@@ -363,7 +350,7 @@ class PushProtocol(ResponseHandler):
             except ValueError:
                 size = _size_before_extensions(line) if end >= 0 else -1
             if size <= 0:  # the last chunk, or a malformed one: both are for aiohttp's parser
-                self._pushing = False
+                self.pushing = False
                 super().data_received(data[at:])
                 break
             at = end + 2 + size

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Literal
 
 import aiohttp
@@ -36,8 +35,7 @@ _LONGEST_WAIT = 24 * 3600
 class Unreachable(ApiError):
     """The backend did not answer: no connection, or it was closed before the first byte, or nothing came in time.
 
-    `body_may_be_why` tells that the body was large: servers close the connection when a body is too large, or take longer.
-    """
+    `body_may_be_why` tells that the body was large: servers close the connection when a body is too large, or take longer."""
 
     def __init__(
         self,
@@ -67,8 +65,7 @@ class Backend:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
-        backend never gets a client's `Authorization`.
-        """
+        backend never gets a client's `Authorization`."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
@@ -129,11 +126,8 @@ class Backend:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
     ) -> aiohttp.ClientResponse:
-        """Send any other request and return the answer, its body unread and not decompressed.
-
-        `path` and `query` are percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502,
-        504).
-        """
+        """Send any other request and return the answer, its body unread and not decompressed. `path` and `query` are
+        percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502, 504)."""
         self._require_open()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
@@ -282,10 +276,8 @@ class ChatStream:
         self._end(broke=False)
 
     def drop(self) -> None:
-        """Close the connection of a backend that has been silent for too long; `finish` raises.
-
-        That counts as a failure of the backend, unless the request was so large that it may be the reason.
-        """
+        """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
+        backend, unless the request was so large that it may be the reason."""
         self._response.close()
         self._end(broke=not self._large)
 
@@ -298,9 +290,7 @@ class ChatStream:
     async def __aenter__(self) -> ChatStream:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self.close()
 
 

@@ -2,8 +2,7 @@
 
 A process that dies closes its connections. A machine that loses power, or a network in between, says nothing: the kernel would
 wait two hours for an idle connection, and a quarter of an hour for data that is not acknowledged. These options make that
-shorter. They ask the other kernel, not the program, so a model that thinks for long is not disturbed.
-"""
+shorter. They ask the other kernel, not the program, so a model that thinks for long is not disturbed."""
 
 from __future__ import annotations
 
@@ -28,10 +27,8 @@ def open_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def notice_vanished(connection: socket.socket, seconds: float) -> None:
-    """Break a TCP connection whose other end gives no sign of life, or takes no data, for so long.
-
-    Sockets that a listening socket accepts inherit it. Options that the system does not have are left out.
-    """
+    """Break a TCP connection whose other end gives no sign of life, or takes no data, for so long. Sockets that a listening
+    socket accepts inherit it. Options that the system does not have are left out."""
     pause = max(1, min(int(seconds / _PROBES), _LONGEST_PAUSE))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {

@@ -1,14 +1,15 @@
-"""Who is asking: the API keys of the settings, and the tenant of a request.
+"""Who is asking, and for what: the API keys of the settings, the tenant of a request, and what handlers need of both.
 
 With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
-alone: no backend ever gets to see one.
-"""
+alone: no backend ever gets to see one."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -16,6 +17,8 @@ from proxy.settings import ApiKey
 from proxy.wire.credentials import given_key
 from proxy.wire.errors import ApiError
 
+_H = TypeVar("_H", bound=Callable[..., object])
+_NEEDS = "access_needs"
 # The name of the key with which a request came; absent where the settings have no keys.
 KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
 
@@ -25,11 +28,35 @@ _MISSING = (
 _WRONG = "Incorrect API key provided. Use the key that you got for this gateway."
 
 
+class Needs(Flag):
+    """What a request needs before its handler runs. Handlers that declare nothing need a key."""
+
+    NOTHING = 0
+    KEY = auto()
+    KEY_IF_METRICS_DO = auto()  # unless the settings leave metrics open
+    RESERVATION = auto()  # it makes the backend work
+
+
+def needs(what: Needs) -> Callable[[_H], _H]:
+    """Declare what requests for a handler need."""
+
+    def declare(handler: _H) -> _H:
+        setattr(handler, _NEEDS, what)
+        return handler
+
+    return declare
+
+
+def needs_of(handler: object) -> Needs:
+    """Return what a handler has declared."""
+    found: Needs = getattr(handler, _NEEDS, Needs.KEY)
+    return found
+
+
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start.
-    """
+    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)
@@ -60,8 +87,7 @@ def tenant_of(request: web.Request) -> str:
     """Return a name for whoever asks: what one tenant stored, another cannot see.
 
     With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
-    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name.
-    """
+    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""
     name = request.get(KEY_NAME)
     if name is not None:
         return f"key:{name}"  # the colon keeps it apart from the digests below

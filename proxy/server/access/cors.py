@@ -1,8 +1,7 @@
 """Web pages as clients: which may use the gateway from a browser (CORS), and which may open its WebSocket.
 
 A browser asks for permission before it lets a page read an answer, but not before it opens a WebSocket: any page open on this
-machine could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off.
-"""
+machine could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off."""
 
 from __future__ import annotations
 

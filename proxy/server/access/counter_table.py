@@ -3,8 +3,7 @@
 A row is a client. It has the levels of the client's buckets, which all workers share, and for each worker the requests that run
 there: what a worker had running is gone with its column when it dies. An update takes microseconds, under a lock of the file,
 which the kernel releases when its holder dies. A holder that hangs is not waited for: a count that is off by one is better than
-a gateway that answers nobody.
-"""
+a gateway that answers nobody."""
 
 from __future__ import annotations
 

@@ -8,9 +8,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from proxy.server.access import cors
-from proxy.server.access.api_keys import KEY_NAME, Keys, require_key
+from proxy.server.access.api_keys import KEY_NAME, Keys, Needs, needs_of, require_key
 from proxy.server.access.counter_table import Table
-from proxy.server.access.needs import Needs, needs_of
 from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
 from proxy.settings import Settings
@@ -21,10 +20,8 @@ from proxy.wire.errors import ApiError
 
 
 def access_middlewares(settings: Settings, metrics: Metrics, table: Table | None = None) -> list[Middleware]:
-    """Return the middlewares that the settings ask for, outermost first; most often none.
-
-    `table` is where several workers count together.
-    """
+    """Return the middlewares that the settings ask for, outermost first; most often none. `table` is where several workers
+    count together."""
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))

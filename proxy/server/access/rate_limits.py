@@ -2,8 +2,7 @@
 
 A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
 counted: the resources of the store and the lists of models are free. The workers of one gateway count together
-(`counter_table.py`); a single process counts in plain numbers.
-"""
+(`counter_table.py`); a single process counts in plain numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from aiohttp import web
 
 from proxy.server.access.api_keys import KEY_NAME
 from proxy.server.access.counter_table import SharedRow, Table
-from proxy.server.access.token_bucket import Bucket, duration
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
@@ -26,7 +24,74 @@ from proxy.wire.errors import ApiError
 _ADDRESSES = 10_000
 # Seconds after which a client may try again: when a running request will end is not known.
 _TRY_AGAIN = 1.0
+# In seconds: limits are per minute.
+MINUTE = 60.0
+# A client that was told to come back in a second may find the bucket short of a unit by a rounding error.
+_ROUNDING = 1e-6
 Clock = Callable[[], float]
+
+
+class Bucket:
+    """A token bucket: holds a minute's worth when it is full, and fills at that rate. The time is passed in.
+
+    What is taken may be more than there is (a response's tokens are known when it has ended): then the level is below zero,
+    and nothing is left until it has risen again. Times are in seconds of any clock that does not go backward."""
+
+    __slots__ = ("_at", "_level", "limit")
+
+    def __init__(self, limit: int, now: float) -> None:
+        """Full. `limit`: most that may be had in a minute, at least 1."""
+        self.limit = limit
+        self._level = float(limit)
+        self._at = now
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """The level, and the time of it: what several processes share."""
+        return self._level, self._at
+
+    @state.setter
+    def state(self, state: tuple[float, float]) -> None:
+        level, at = state
+        self._level = min(level, float(self.limit))
+        self._at = at
+
+    def take(self, amount: float, now: float) -> None:
+        """Take so much out, even if it is not there."""
+        self._fill(now)
+        self._level -= amount
+
+    def remaining(self, now: float) -> int:
+        """Return the whole units that are there, at least 0."""
+        self._fill(now)
+        return max(0, int(self._level + _ROUNDING))
+
+    def seconds_until(self, amount: float, now: float) -> float:
+        """Return the seconds until so much is there, 0 if it is; `amount` is at most the limit."""
+        self._fill(now)
+        return max(0.0, (amount - self._level) * MINUTE / self.limit)
+
+    def seconds_until_full(self, now: float) -> float:
+        """Return the seconds until the bucket is full."""
+        return self.seconds_until(self.limit, now)
+
+    def _fill(self, now: float) -> None:
+        if now > self._at:
+            self._level = min(float(self.limit), self._level + (now - self._at) * self.limit / MINUTE)
+            self._at = now
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as in the `x-ratelimit-reset-…` headers: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
+    milliseconds = -int(-seconds * 1000 // 1)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds > 0 else "0s"
+    whole = -(-milliseconds // 1000)
+    minutes_in_all, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes_in_all, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +107,10 @@ class ClientLimits:
     """What one client had in the last minute, and has now."""
 
     def __init__(
-        self,
-        key: str | None,
-        name: str,
-        allowance: Allowance,
-        clock: Clock,
-        metrics: Metrics,
-        shared: SharedRow | None = None,
+        self, key: str | None, name: str, allowance: Allowance, clock: Clock, metrics: Metrics, shared: SharedRow | None = None
     ) -> None:
         """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
-        all processes; `shared` is the row in which all workers count.
-        """
+        all processes; `shared` is the row in which all workers count."""
         now = clock()
         self.key = key
         self.running = 0
@@ -150,15 +208,13 @@ class ClientLimits:
 
 
 class Reservation:
-    """One request that was let in, until it ends."""
+    """One request that was let in, until it ends (see `request_log.Reservation`)."""
 
     __slots__ = ("_limits", "kept", "key")
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits: ClientLimits | None = limits
-        # The name of the client's key, if it came with one.
         self.key = limits.key
-        # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
         self.kept = False
 
     def charge(self, tokens: int) -> None:

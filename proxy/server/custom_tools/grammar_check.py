@@ -2,8 +2,7 @@
 
 Whatever is a regular expression, or a Lark grammar without recursion, is matched by RE2: in linear time, with a bound on its
 memory, in a thread. Any other Lark grammar is left to the library `lark` in a process of its own, which is killed when it takes
-too long. Both libraries are in the extra `grammars`; without them inputs are `skipped`.
-"""
+too long. Both libraries are in the extra `grammars`; without them inputs are `skipped`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Runs on its own (`python -I lark_process.py`): one grammar and one text as JSON on stdin, the result as JSON on stdout.
 
 A hostile grammar can keep the parser, or Python's regular expressions, busy forever; a process can be killed, a thread cannot.
-Nothing of the gateway is imported here, so that it starts within a tenth of a second.
-"""
+Nothing of the gateway is imported here, so that it starts within a tenth of a second."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Inputs of custom tools that do not match the tool's grammar: counted, and corrected once if the settings say so.
 
 The backend is asked in a small conversation of its own: here is the grammar, here is the input, write it again. Its answer is
-checked like the first input, and only an input that matches takes the place of what the model wrote.
-"""
+checked like the first input, and only an input that matches takes the place of what the model wrote."""
 
 from __future__ import annotations
 
@@ -67,10 +66,8 @@ class InputRepair:
     async def settle(
         self, translator: Translator, options: StreamOptions, settings: Settings, headers: Mapping[str, str], send: Send
     ) -> None:
-        """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend.
-
-        To be called when the backend's answer is complete.
-        """
+        """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
+        when the backend's answer is complete."""
         while (waiting := translator.awaiting) is not None:
             correcting = asyncio.create_task(self._corrected(options, settings, waiting, headers))
             try:

@@ -1,8 +1,7 @@
 """Responses that run without a client: asked for with `background: true`, and written to the store as they come.
 
 A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
-restart) ends the response as failed.
-"""
+restart) ends the response as failed."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from proxy.server.generation.context import final_record, started_record
 from proxy.server.generation.create import Creation
 from proxy.server.generation.generation import Generation
-from proxy.server.generation.records import final_record, started_record
 from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.stored_stream import close_open_item
@@ -73,11 +72,9 @@ class Run:
         """Wait until event `number` is in the store, but no longer than so many seconds."""
         if self._stored > number or self.finished:
             return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(within):
                 await self._news.wait()
-        except TimeoutError:
-            return
 
     async def begin(self, worker: str) -> str:
         """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""

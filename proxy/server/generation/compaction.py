@@ -2,13 +2,13 @@
 
 A request whose input ends with a `compaction_trigger` is answered with such an item. With `context_management` and a
 `compact_threshold` a context of more tokens than that is replaced by a summary before it is answered: the response has the
-`compaction` item first and the answer after it, and what continues the response begins at that item.
-"""
+`compaction` item first and the answer after it, and what continues the response begins at that item."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -65,10 +65,8 @@ async def is_due(
     encryption: Encryption,
     tokenizer: ModelTokenizer | None,
 ) -> bool:
-    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer.
-
-    `plan` is that of the request as it came.
-    """
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `plan` is that of
+    the request as it came."""
     if request.generate is False:
         return False
     items = encryption.since_compaction([*context.history, *context.input])
@@ -77,33 +75,24 @@ async def is_due(
     return len(said) >= 2 and await _context_tokens(context, plan, tokenizer) > threshold
 
 
+@dataclass(frozen=True, slots=True)
 class AutomaticCompaction:
     """A compaction that is due. `run` it before the answer is asked for."""
 
-    def __init__(
-        self,
-        request: ResponsesRequest,
-        context: Context,
-        encryption: Encryption,
-        tenant: str,
-        summarise: Summarise,
-        translate: Translate,
-    ) -> None:
-        self._request = request
-        self._said = [*context.history, *context.input]
-        self._encryption = encryption
-        self._tenant = tenant
-        self._summarise = summarise
-        self._translate = translate
+    request: ResponsesRequest
+    said: Sequence[Item]  # up to the answer
+    encryption: Encryption
+    tenant: str
+    summarise: Summarise
+    translate: Translate
 
     async def run(self, log: RequestLog) -> tuple[str, bytes]:
         """Return the JSON of the compaction item, and the chat request that goes on from it. `log` is that of the answer, whose
-        client is charged. Raise `ApiError`.
-        """
-        request = self._request
+        client is charged. Raise `ApiError`."""
+        request = self.request
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
-            summary = await self._summarise(question, Context(question, self._said))
+            summary = await self.summarise(question, Context(question, self.said))
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
@@ -111,23 +100,22 @@ class AutomaticCompaction:
         item: Item = msgspec.json.decode(summary.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"])
         answer = request.model_copy(update={"input": []})
-        plan = self._translate(answer, Context(answer, [*self._said, item]))
+        plan = self.translate(answer, Context(answer, [*self.said, item]))
         return msgspec.json.encode(item).decode(), msgspec.json.encode(plan.body)
 
     def _with_question(self, content: str) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
-        found = self._encryption.decrypt("compaction", self._tenant, content, "input")
-        question = _last_question(self._said)
+        found = self.encryption.decrypt("compaction", self.tenant, content, "input")
+        question = _last_question(self.said)
         if found is None or not 0 < len(question) <= _LONGEST_QUESTION:
             return content
         text = found[1] + _LAST_WORDS + question
-        return self._encryption.encrypt("compaction", self._tenant, self._request.model, text)
+        return self.encryption.encrypt("compaction", self.tenant, self.request.model, text)
 
 
 async def _context_tokens(context: Context, plan: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
     """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
-    input; else an estimate of all.
-    """
+    input; else an estimate of all."""
     if tokenizer is not None:
         try:
             return await asyncio.to_thread(tokenizer.count_input, plan.body)

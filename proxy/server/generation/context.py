@@ -1,13 +1,18 @@
-"""What a request builds on: the previous response or the conversation, and the stored items that it refers to."""
+"""A request and the store: what it builds on (a previous response, a conversation, items), and the record of its response."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from proxy.state import Store, Stored
+from proxy.state import Record, Store, Stored, StoreUnavailable
+from proxy.stream.translator import Translator
+from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import ResponsesRequest
 
@@ -17,46 +22,29 @@ Item = dict[str, Any]
 _INSTRUCTIONS_TO_THE_SERVER = frozenset({"compaction_trigger"})
 
 
+@dataclass(slots=True)
 class Context:
-    """The history of one request, and its own input as items."""
+    """The history of one request, and its own input as items.
 
-    __slots__ = ("_input", "_request", "conversation", "history", "history_tokens", "place", "references")
+    `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
+    `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
+    """
 
-    def __init__(
-        self,
-        request: ResponsesRequest,
-        history: Sequence[Item] = (),
-        *,
-        place: int = 0,
-        conversation: str | None = None,
-        references: Mapping[str, Item] | None = None,
-        history_tokens: int | None = None,
-    ) -> None:
-        """`history` are the items before the input and `place` is where they end in the store; `references` are stored items by
-        id. `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
-        """
-        self.history = history
-        self.place = place
-        self.conversation = conversation
-        self.references = references or {}
-        self.history_tokens = history_tokens
-        self._request = request
-        self._input: list[Item] | None = None
+    request: ResponsesRequest
+    history: Sequence[Item] = ()
+    _: KW_ONLY
+    place: int = 0
+    conversation: str | None = None
+    references: Mapping[str, Item] = field(default_factory=dict)
+    history_tokens: int | None = None
+    _input: list[Item] | None = None
 
     @property
     def input(self) -> list[Item]:
         """The input as items to be stored, with references replaced by what they refer to. Computed once."""
         if self._input is None:
-            self._input = _input_items(self._request, self.references)
+            self._input = _input_items(self.request, self.references)
         return self._input
-
-
-class _Usage(msgspec.Struct):
-    total_tokens: int | None = None
-
-
-class _ResponseWithUsage(msgspec.Struct):
-    usage: _Usage | None = None
 
 
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
@@ -73,7 +61,7 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
         previous = await _previous_response(store, tenant, request.previous_response_id)
         place = previous.end
         if request.context_management:
-            tokens = _total_tokens(previous)
+            tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
         conversation = conversation_id(request)
         found = await store.conversation(tenant, conversation)
@@ -81,9 +69,10 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = found.end
-    wanted = _references(request.input)
+    items = request.input if isinstance(request.input, list) else []
+    wanted = [item["id"] for item in items if _is_reference(item)]
     history = await store.history(place) if place else ()
-    references = await store.items(tenant, wanted) if wanted else None
+    references = await store.items(tenant, wanted) if wanted else {}
     return Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
 
 
@@ -107,11 +96,6 @@ async def _previous_response(store: Store, tenant: str, response_id: str) -> Sto
     return found
 
 
-def _total_tokens(previous: Stored) -> int | None:
-    usage = msgspec.json.decode(previous.json, type=_ResponseWithUsage).usage
-    return usage.total_tokens if usage is not None else None
-
-
 def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
     given = request.input
     if given is None:
@@ -131,14 +115,56 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
     return items
 
 
-def _references(source: str | list[Any] | None) -> list[str]:
-    items = source if isinstance(source, list) else []
-    return [item["id"] for item in items if _is_reference(item)]
-
-
 def _is_reference(item: object) -> bool:
     """Tell a reference as the translation does: it may come without a type."""
     if not isinstance(item, dict) or not isinstance(item.get("id"), str):
         return False
     kind = item.get("type")
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
+
+
+def new_record(translator: Translator, request: ResponsesRequest, context: Context, tenant: str) -> Record:
+    """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
+    items = context.input
+    if context.history and not context.place:  # the history is not in the store: it came over this connection
+        items = [*context.history, *items]
+    return Record(
+        id=translator.response_id,
+        tenant=tenant,
+        created_at=time.time(),
+        status=translator.status,
+        head="",
+        tail="",
+        context=context.place,
+        history=context.history,
+        input=items,
+        conversation=context.conversation,
+        background=bool(request.background),
+        detached=bool(request.background),
+    )
+
+
+def started_record(record: Record, translator: Translator) -> Record:
+    """Return the record of a response that has only begun, from its first snapshot."""
+    head, tail = translator.first_around()
+    return replace(record, status=translator.status, head=head, tail=tail)
+
+
+def final_record(record: Record, translator: Translator, *, cancelled: bool = False) -> Record:
+    """Return the record of the response as it was streamed: the very text of its items, and what stands around them. No event
+    has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
+    status = "cancelled" if cancelled else translator.status
+    head, tail = translator.around(status=status)
+    return replace(record, status=status, head=head, tail=tail, output=translator.output)
+
+
+async def save(store: Store, record: Record, translator: Translator) -> bool:
+    """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
+    says why, and the client gets its terminal event all the same."""
+    try:
+        await asyncio.shield(store.save(final_record(record, translator)))
+    except Exception as error:  # nothing may keep the terminal event from the client
+        defect = None if isinstance(error, StoreUnavailable) else error
+        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
+        return False
+    return True

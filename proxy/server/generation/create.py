@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import msgspec
 
@@ -16,7 +15,7 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
-from proxy.server.generation.context import Context, find_context
+from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
 from proxy.server.generation.in_flight import InFlight
@@ -29,7 +28,6 @@ from proxy.server.generation.prepare import (
     stream_options,
     translated,
 )
-from proxy.server.generation.records import new_record, save
 from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
@@ -48,8 +46,7 @@ class Caller:
     """Who asks for a response, without HTTP.
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
-    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
-    """
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
 
     tenant: str
     request_id: str
@@ -67,32 +64,20 @@ class Previous:
     items: Sequence[dict[str, object]]
 
 
+@dataclass(eq=False, slots=True)
 class Responses:
     """Makes responses, with the parts that all of them share."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        store: Store | None,
-        encryption: Encryption,
-        live: LiveSettings,
-        metrics: Metrics,
-        tracing: Tracing | None,
-        recorder: Recorder,
-        in_flight: InFlight,
-        repair: InputRepair,
-        tokenizer: ModelTokenizer | None,
-    ) -> None:
-        self.pool = pool
-        self.store = store
-        self.encryption = encryption
-        self.live = live
-        self.metrics = metrics
-        self.tracing = tracing
-        self.recorder = recorder
-        self.in_flight = in_flight
-        self.repair = repair
-        self.tokenizer = tokenizer
+    pool: Pool
+    store: Store | None
+    encryption: Encryption
+    live: LiveSettings
+    metrics: Metrics
+    tracing: Tracing | None
+    recorder: Recorder
+    in_flight: InFlight
+    repair: InputRepair
+    tokenizer: ModelTokenizer | None
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
         """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
@@ -107,10 +92,8 @@ class Responses:
         recording: Recording | None = None,
         drop_client: DropClient,
     ) -> Creation:
-        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already.
-
-        Raise `ApiError` and `StoreUnavailable`.
-        """
+        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already. Raise
+        `ApiError` and `StoreUnavailable`."""
         creation = Creation(self, caller, drop_client, recording=recording)
         try:
             await creation.prepare(request, previous)
@@ -121,9 +104,8 @@ class Responses:
 
     async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
         """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
-        has one `compaction` item. Raise `ApiError`.
-        """
-        with Creation(self, caller, _nothing, is_summary=True) as creation:
+        has one `compaction` item. Raise `ApiError`."""
+        with Creation(self, caller, lambda: None, is_summary=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
             await creation.prepare(request, context=context)
@@ -282,7 +264,8 @@ class Creation:
         def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
             return responses.chat_plan(answer, shortened, policy, in_force, caller.tenant)
 
-        return AutomaticCompaction(request, context, responses.encryption, caller.tenant, summarise, translate)
+        said = [*context.history, *context.input]
+        return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
 
     # ---- sending it --------------------------------------------------------------------------------------------------
 
@@ -363,7 +346,7 @@ class Creation:
     def __enter__(self) -> Creation:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._detached:
             self.end(error)
 
@@ -410,7 +393,3 @@ class Creation:
     def abandon(self) -> None:
         """Drop a client that does not take what is there for it."""
         self._drop_client()
-
-
-def _nothing() -> None:
-    """Do nothing: there is no client to drop."""

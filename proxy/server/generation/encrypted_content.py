@@ -1,8 +1,7 @@
 """Encrypted content: compacted histories and reasoning, which a client keeps for us and cannot read.
 
 Encrypted with AES-256-GCM, bound to the kind of content and to the tenant it was made for. An encrypted text names the key it
-was made with: one of another server is passed over like any foreign content, one of ours that was changed is refused.
-"""
+was made with: one of another server is passed over like any foreign content, one of ours that was changed is refused."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class Encryption:
 
     def decrypt(self, kind: Kind, tenant: str, content: str, param: str) -> tuple[str, str] | None:
         """Return model and text; None if it was not encrypted with this key. Raise `ApiError` 400 if it was changed since, or
-        belongs to another tenant.
-        """
+        belongs to another tenant."""
         if not content.startswith(self._mark):
             return None
         try:
@@ -77,8 +75,7 @@ class Encryption:
 
     def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
         """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
-        wrote it. Others stay as they are. Raise `ApiError` 400.
-        """
+        wrote it. Others stay as they are. Raise `ApiError` 400."""
         return [self._decrypted(item, tenant, model, f"{path}[{index}]") for index, item in enumerate(items)]
 
     def since_compaction(self, items: list[Any]) -> list[Any]:
@@ -88,8 +85,7 @@ class Encryption:
 
     def replaced(self, items: Sequence[Any]) -> frozenset[int]:
         """Return the positions of what the last compaction replaces: all items before it, except system and developer messages.
-        One that was encrypted elsewhere cannot be read here, and replaces nothing.
-        """
+        One that was encrypted elsewhere cannot be read here, and replaces nothing."""
         last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
         return frozenset(index for index in range(last) if not is_instruction(items[index]))
 

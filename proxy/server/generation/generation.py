@@ -84,8 +84,7 @@ class Generation:
     """One answer: `open` it, `run` it, `close` it.
 
     The sink gets whole events as they come, except for the terminal event: `translator.terminal` has it, so that the response
-    can be stored first.
-    """
+    can be stored first."""
 
     __slots__ = (
         "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_last_comment",
@@ -111,8 +110,7 @@ class Generation:
     ) -> None:
         """`options` are those of the translator. `tokenizer` counts the request for backends that may report no usage.
         `compaction` comes before the answer, and gives another chat request. `drop_client` is called for a client that does not
-        read.
-        """
+        read."""
         self.phase = Phase.PREPARED
         self.translator = translator
         self._pool = pool
@@ -271,8 +269,7 @@ class Generation:
 
     async def _ask_another_backend(self) -> bool:
         """Ask another backend if the answer broke off, or was dropped, before the model said anything: what the client has seen
-        by then holds for any answer. Return False if there is no other. Raise `ApiError` if that one refuses.
-        """
+        by then holds for any answer. Return False if there is no other. Raise `ApiError` if that one refuses."""
         chat = self._chat
         if chat is None or self._failure is not None or not self.translator.unheard:
             return False
@@ -396,8 +393,7 @@ class Generation:
 
     def _keep_alive(self, now: float) -> None:
         """Send a comment, which keeps proxies awake, or an event, which resets the idle timers of clients that count nothing
-        else (Codex).
-        """
+        else (Codex)."""
         comment = self._settings.keepalive_comment
         event = self._settings.keepalive_event
         if event and now - self.last_event >= event:

@@ -40,12 +40,13 @@ class InFlight:
     def __init__(self) -> None:
         self.activities: set[Activity] = set()
         self.state = State.SERVING
-        self.serving = True  # nothing has ended that
+        self.ending = asyncio.Event()  # set with the first later state
 
     def enter(self, state: State) -> None:
         """Go on to a later state; an earlier one changes nothing."""
         self.state = max(self.state, state)
-        self.serving = self.state is State.SERVING
+        if self.state is not State.SERVING:
+            self.ending.set()
 
     async def drain(self, hurry: asyncio.Event, seconds: float) -> None:
         """Let the activities under way end within so many seconds, or until `hurry` is set; fail what is left then."""
@@ -61,17 +62,16 @@ class InFlight:
             activity.abandon()
         await self._all_ended(_CUT_TIMEOUT)
 
-    async def run_timer(self, interval: float, housekeeping: Callable[[], None]) -> None:
+    async def run_timer(self, interval: float, *housekeeping: Callable[[], None]) -> None:
         """Tick all activities every `interval` seconds, so that keep-alives and time limits cost nothing per chunk."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
-            housekeeping()
-            self._tick(loop.time())
-
-    def _tick(self, now: float) -> None:
-        for activity in list(self.activities):
-            activity.tick(now)
+            for work in housekeeping:
+                work()
+            now = loop.time()
+            for activity in list(self.activities):
+                activity.tick(now)
 
     async def _all_ended(self, within: float) -> None:
         if self.activities:

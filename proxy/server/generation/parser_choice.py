@@ -69,8 +69,7 @@ class ParserChoice:
     ) -> None:
         """`policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells markers from
         text that looks like them, where token ids come. `own_name` maps a client's name of a model to the backend's, which may
-        tell its family. Raise `ValueError` for the name of a parser that does not exist.
-        """
+        tell its family. Raise `ValueError` for the name of a parser that does not exist."""
         self._settings = settings
         self._policy = policy
         self._tokenizer = tokenizer
@@ -118,8 +117,7 @@ class ParserChoice:
         """Return what reads the answer to a chat request; None where the backend parses it.
 
         `thinking_open` is what the method of this name returned. Without tools in the request there is nothing to call: what
-        looks like a call is text then, as it is for vLLM's parsers.
-        """
+        looks like a call is text then, as it is for vLLM's parsers."""
         found = self._settings_for(body["model"])
         if not found.raw and not found.rescue:
             return None
@@ -152,10 +150,8 @@ class ParserChoice:
 
 
 def load_vllm_parsers(settings: Settings) -> VllmParsers:
-    """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop.
-
-    Raise `ValueError`, and `VllmMissing` where vLLM is not installed.
-    """
+    """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop. Raise
+    `ValueError`, and `VllmMissing` where vLLM is not installed."""
     everywhere, some = _parser_settings(settings)
     loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
     for found in {everywhere, *(found for _, found in some)}:
@@ -171,10 +167,7 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
 def _parser_settings(settings: Settings) -> tuple[_ParserSettings, list[tuple[str, _ParserSettings]]]:
     """Return the settings for all models, and those for models whose name matches a pattern."""
     everywhere = _ParserSettings(
-        settings.reasoning_parser,
-        settings.tool_call_parser,
-        _THINKING_OPEN[settings.opened_thinking],
-        settings.rescue,
+        settings.reasoning_parser, settings.tool_call_parser, _THINKING_OPEN[settings.opened_thinking], settings.rescue
     )
     _check(everywhere, "")
     some: list[tuple[str, _ParserSettings]] = []

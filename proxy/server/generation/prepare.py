@@ -16,7 +16,7 @@ from proxy.server.generation.live_settings import InForce
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream.options import Client, StreamOptions, recognise
-from proxy.telemetry.trace_context import trace_headers
+from proxy.telemetry.tracing import trace_headers
 from proxy.wire.requests import ResponsesRequest
 
 
@@ -29,10 +29,8 @@ def translated(
     recording: Recording,
     served_as: str,
 ) -> ChatRequest:
-    """Return the chat request for a request and what it builds on, with our own encrypted content decrypted.
-
-    `served_as` is the backend's name of the model. Raise `ApiError` 400.
-    """
+    """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. `served_as` is the
+    backend's name of the model. Raise `ApiError` 400."""
     given = request.input
     replaced: frozenset[int] = frozenset()
     history = list(context.history)
@@ -55,10 +53,8 @@ def stream_options(
     thinking_open: bool | None,
     **more: Any,
 ) -> StreamOptions:
-    """Return the options of the translator of the answer; `more` are further ones.
-
-    `thinking_open` tells whether the prompt ends inside reasoning, if that is known.
-    """
+    """Return the options of the translator of the answer; `more` are further ones. `thinking_open` tells whether the prompt
+    ends inside reasoning, if that is known."""
     settings = in_force.settings
     return StreamOptions(
         response_id=response_id,
@@ -126,8 +122,7 @@ def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bo
     """Return what requests with the same beginning share: the client's own key, or the conversation, or how the chain of
     responses begins. Empty where no other request will build on this one (not `continuable`).
 
-    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come.
-    """
+    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come."""
     if request.prompt_cache_key:
         return f"key:{request.prompt_cache_key}"
     if context.conversation is not None:

@@ -65,8 +65,7 @@ class RequestLog:
         sampled: bool = True,
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
-        never checked against the rules of a Responses stream.
-        """
+        never checked against the rules of a Responses stream."""
         self.phase: Phase = "request"
         # The response goes on without its client: its delivery is logged by another request.
         self.detached = False
@@ -114,16 +113,8 @@ class RequestLog:
         for loss in losses:
             if loss.outcome != "preserved":
                 self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
-                logs.logger().debug(
-                    "loss",
-                    extra=logs.fields(
-                        request_id=self._request_id,
-                        kind=loss.kind,
-                        name=loss.name,
-                        outcome=loss.outcome,
-                        reason=loss.reason,
-                    ),
-                )
+                said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
+                logs.logger().debug("loss", extra=logs.fields(request_id=self._request_id, **said))
 
     def charge(self, translator: Translator) -> None:
         """Charge the client for another answer that this one needed, such as a summary of the context."""
@@ -245,10 +236,8 @@ class RequestLog:
     def _check(self, stream: bytes) -> None:
         for violation in check_stream(stream, unfinished_allowed=True):
             self._metrics.child(self._metrics.violations, violation.rule).inc()  # in a thread: at once
-            logs.logger().error(
-                "invariant violated",
-                extra=logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail),
-            )
+            fields = logs.fields(request_id=self._request_id, rule=violation.rule, detail=violation.detail)
+            logs.logger().error("invariant violated", extra=fields)
         self._metrics.sampled.inc()
 
     def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 `is_supported` checks at the start that they are what they are expected to be. Otherwise the gateway works without them: events
 are written with `StreamResponse.write`, which is slower, a middleware finds the bodies under way, and malformed requests
-get aiohttp's own error page.
-"""
+get aiohttp's own error page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""Client connections: limits for heads and idle times, and JSON errors for what is not valid HTTP."""
+"""Client connections: limits for heads, bodies and idle times, and JSON errors for what is not valid HTTP."""
 
 from __future__ import annotations
 
-from aiohttp import http_exceptions, web
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import StreamReader, http_exceptions, web
 
 from proxy.server.http import aiohttp_internals
 from proxy.server.http.errors import REQUEST_ID, Handler, error_response, name_answer, new_request_id
@@ -10,6 +14,9 @@ from proxy.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.
 _LINE_LIMIT = 32 * 1024
+# Seconds between two looks at the bodies under way, of which there are at least so many within their time limit.
+_INTERVAL = 1.0
+_LOOKS = 4
 _ENCODING = "The request body is compressed in a way that is not read here: send it as it is, or with gzip or deflate."
 
 
@@ -68,3 +75,53 @@ def _malformed(status: int, error: BaseException | None, message: str) -> ApiErr
     if isinstance(error, http_exceptions.InvalidURLError) or "'" in reason:
         reason = "its head cannot be read"
     return ApiError(status, f"This is not a valid HTTP request: {reason}.", code="invalid_http")
+
+
+class BodyTooSlow(ApiError, TimeoutError):
+    """408 for the handler that reads the body. For aiohttp it is a time-out, after which it closes the connection."""
+
+    def __init__(self, limit: float) -> None:
+        message = f"The request body did not arrive within {limit:g} seconds."
+        super().__init__(408, message, code="request_timeout")
+
+
+@asynccontextmanager
+async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
+    """Let no body take longer than `limit` seconds, from its head to its end, while this is open; 0 is no limit.
+
+    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Looking at all connections about
+    once a second costs nothing per request, unlike a timer around each read. (For heads there is aiohttp's own limit: it
+    closes a connection without a request after the keep-alive time.)
+    """
+    if not limit:
+        yield
+        return
+    watching = asyncio.create_task(_watch(runner, limit))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _watch(runner: Runner, limit: float) -> None:
+    loop = asyncio.get_running_loop()
+    first_seen: dict[StreamReader, float] = {}
+    while True:
+        await asyncio.sleep(min(_INTERVAL, limit / _LOOKS))
+        now = loop.time()
+        first_seen = {body: first_seen.get(body, now) for body in _unfinished_bodies(runner)}
+        for body, first in first_seen.items():
+            if now - first >= limit:
+                body.set_exception(BodyTooSlow(limit))
+
+
+def _unfinished_bodies(runner: Runner) -> list[StreamReader]:
+    """Return the bodies that are not complete though the gateway is reading them."""
+    found = []
+    for request in runner.requests:
+        transport = request.transport
+        if transport is not None and transport.is_reading() and not request.content.is_eof():
+            found.append(request.content)
+    return found

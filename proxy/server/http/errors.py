@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -70,8 +70,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case web.RequestPayloadError() | UnicodeDecodeError():
             return error_response(_unreadable())
     count_defect()
-    fields = logs.fields(request_id=request[REQUEST_ID], path=request.path)
-    logs.logger().error("defect", exc_info=error, extra=fields)
+    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
     return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
 
 
@@ -106,21 +105,13 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-class Serving(Protocol):
-    """Knows whether the process goes on serving."""
-
-    serving: bool
-
-
-def complete_head(process: Serving) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Return the signal handler that completes the head of every answer.
-
-    A client of a process that is to end goes on over a new connection, with another process.
-    """
+def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
+    new connection, with another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))
-        if not process.serving and response.status != 101:
+        if ending.is_set() and response.status != 101:
             response.force_close()
             response.headers["Connection"] = "close"
 

@@ -1,4 +1,4 @@
-"""An event stream to a client: one write to the transport for all events that one read from the backend brought."""
+"""Events to a client: as a stream, one write for all events that one read from the backend brought, or over a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from proxy.server.http import aiohttp_internals
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
+# Bytes that may wait for a WebSocket before the model is slowed down.
+_SOCKET_HIGH_WATER = 1024 * 1024
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -29,20 +31,9 @@ class EventStream:
 
     aiohttp sends the head and the end. Between them, `write` sends HTTP chunks of its own, because a coroutine per chunk costs
     more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
-    it has caught up.
-    """
+    it has caught up."""
 
-    __slots__ = (
-        "_chunked",
-        "_held",
-        "_on_ready",
-        "_on_slow",
-        "_request",
-        "_transport",
-        "_waiter",
-        "live",
-        "response",
-    )
+    __slots__ = ("_chunked", "_held", "_on_ready", "_on_slow", "_request", "_transport", "_waiter", "live", "response")
 
     def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._request = request
@@ -158,3 +149,55 @@ class BufferedEventStream(EventStream):
         if self._paused:
             self._paused = False
             self._on_ready()
+
+
+class WebSocketSender:
+    """Accepts events with `write` and sends them in `run`.
+
+    `on_slow` is called when too much waits, `on_ready` when nothing waits any more."""
+
+    live = False  # a WebSocket has pings of its own
+
+    def __init__(self, socket: web.WebSocketResponse, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
+        self._socket = socket
+        self._on_slow = on_slow
+        self._on_ready = on_ready
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self.slow = False  # so much waits for the client that nothing should be added
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def write(self, events: bytes) -> None:
+        """Accept complete server-sent events."""
+        self._waiting.append(events)
+        self._size += len(events)
+        self._empty.clear()
+        self._filled.set()
+        if self._size > _SOCKET_HIGH_WATER and not self.slow:
+            self.slow = True
+            self._on_slow()
+
+    async def flush(self) -> None:
+        """Wait until everything is sent."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Send until cancelled, or until the connection is gone."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            waiting = self._waiting
+            self._waiting = []
+            self._size = 0
+            for event in b"".join(waiting).split(b"\n\n"):
+                _, mark, data = event.partition(b"\ndata: ")
+                if mark:  # not `[DONE]`, which ends event streams
+                    await self._socket.send_str(data.decode())
+            if self._waiting:
+                continue
+            self._empty.set()
+            if self.slow:
+                self.slow = False
+                self._on_ready()

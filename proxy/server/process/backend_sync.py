@@ -3,8 +3,7 @@
 A worker reports each change that it made, and what it found out about the backends, to the parent. The parent holds the state
 of all. It sends the whole of it to each worker after every report, and to a new one before that serves; taking over a state
 changes only what differs. Reports of several workers count in the order in which the parent reads them. Until it has read all
-reports of a worker, that one ignores states, so that none takes back what was just done.
-"""
+reports of a worker, that one ignores states, so that none takes back what was just done."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 from proxy.backend.served_models import BackendSpec
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.lifespan import Parts
-from proxy.server.process.worker import Worker
+from proxy.server.process.worker_link import Worker
 from proxy.server.setup.backends import spec_of, specs_of
 from proxy.settings import BackendDetails
 from proxy.telemetry import logs

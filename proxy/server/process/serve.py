@@ -8,6 +8,8 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -18,8 +20,7 @@ from proxy.parsers.vllm import VllmMissing
 from proxy.server.access.counter_table import Table
 from proxy.server.app import create_app, create_operations_app
 from proxy.server.generation.in_flight import State
-from proxy.server.http.body_timeout import body_limit
-from proxy.server.http.connections import Runner
+from proxy.server.http.connections import Runner, body_limit
 from proxy.server.lifespan import Parts, open_parts
 from proxy.server.process.backend_sync import WorkerSync
 from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
@@ -72,7 +73,8 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
     stop_signals = StopSignals()
     stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop us
     if link is None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _refuse_rolling_restart)
+        warn = partial(logs.logger().warning, "a rolling restart needs several workers")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
         async with open_parts(settings, share) as parts:
@@ -231,15 +233,9 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
     """Wait for the event, at most so long."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        return
-
-
-def _refuse_rolling_restart() -> None:
-    logs.logger().warning("a rolling restart needs several workers")
 
 
 def _loop_factory(settings: Settings) -> type[asyncio.AbstractEventLoop] | None:

@@ -1,8 +1,7 @@
 """The sockets that the gateway listens on, and its certificate.
 
 With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
-is replaced by the next.
-"""
+is replaced by the next."""
 
 from __future__ import annotations
 
@@ -18,7 +17,6 @@ from proxy.settings.serving import UNIX
 
 # Connections that may wait to be accepted.
 BACKLOG = 2048
-_TAKEN = "Address already in use"
 
 
 class Listeners(NamedTuple):
@@ -88,7 +86,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_no_password)
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
         if reason == "KEY_VALUES_MISMATCH":
@@ -97,10 +96,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         message = f"{files}: a certificate and its key are expected, in PEM, the key without a password ({reason})"
         raise SettingsError(f"{flag('tls_cert')}: {message}") from None
     return context
-
-
-def _no_password() -> str:
-    return ""  # without it OpenSSL would ask on the terminal
 
 
 def _tcp(host: str, port: int) -> list[socket.socket]:
@@ -130,7 +125,7 @@ def _unix(path: Path) -> socket.socket:
     try:
         if path.is_socket():
             if _answers(path):
-                raise OSError(errno.EADDRINUSE, _TAKEN)
+                raise OSError(errno.EADDRINUSE, "Address already in use")
             path.unlink()
         listener.bind(str(path))
         listener.listen(BACKLOG)

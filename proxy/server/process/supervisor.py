@@ -2,8 +2,7 @@
 
 A worker is the same command line again, with the parent's sockets and a link (`worker_link.py`). All accept connections from
 the same queue, so that none is lost in the queue of a worker that dies or is replaced. A rolling restart (SIGUSR2) starts as
-many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead.
-"""
+many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead."""
 
 from __future__ import annotations
 
@@ -11,17 +10,19 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from proxy.server.access.counter_table import Table, create
 from proxy.server.process.backend_sync import SharedState
 from proxy.server.process.serve import announce
 from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from proxy.server.process.sockets import Listeners, open_listeners, tls_context
-from proxy.server.process.worker import Worker, own_command
-from proxy.server.process.worker_link import WorkerConfig
+from proxy.server.process.worker_link import Worker, WorkerConfig, own_command
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
@@ -80,28 +81,22 @@ async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None
         return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
 
 
+@dataclass(eq=False)
 class _Parent:
-    def __init__(
-        self,
-        settings: Settings,
-        prepare: Prepare,
-        reload: Reload | None,
-        listeners: Listeners,
-        folder: Path,
-        stop_signals: StopSignals,
-    ) -> None:
-        self._settings = settings
-        self._prepare = prepare
-        self._reload = reload
-        self._listeners = listeners
-        self._folder = folder
-        self._stop_signals = stop_signals
-        self._metrics = multiprocess.ParentMetrics()
+    _settings: Settings
+    _prepare: Prepare
+    _reload: Reload | None
+    _listeners: Listeners
+    _folder: Path
+    _stop_signals: StopSignals
+
+    def __post_init__(self) -> None:
+        self._deaths = multiprocess.count_deaths()
         self._prepared: dict[str, Any] = {}
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
-        self._table = Table(folder)
+        self._table = Table(self._folder)
         self._places: set[str] = set()  # taken
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False  # all of the first workers were ready
@@ -162,7 +157,8 @@ class _Parent:
             raise
         # Nothing may come between: what is not in its configuration it hears as one of all.
         state = self._shared.for_worker(worker).line().decode()
-        worker.configure(WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state))
+        config = WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state)
+        worker.send(msgspec.json.encode(config) + b"\n")
         self._all.add(worker)
         if self._stopping:
             worker.tell("stop")
@@ -178,7 +174,7 @@ class _Parent:
         self._places.discard(worker.place)
         if worker.leaving_since is not None or self._stopping:
             return
-        self._metrics.deaths.inc()
+        self._deaths.inc()
         ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         logs.logger().error("worker died", extra=logs.fields(pid=worker.process.pid, ended=ended))
         if not self._started:

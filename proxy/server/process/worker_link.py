@@ -1,20 +1,23 @@
-"""A worker's side of the link to its parent.
+"""The link between a worker and its parent, and both ends of it.
 
 The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
 `retire`, `stop` or `hurry`. The worker says `ready` once, and `alive` every second. Both also send the lines of
 `backend_sync.py`. A worker whose parent is gone stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
-does not know, it ignores.
-"""
+does not know, it ignores."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable, MutableMapping
+import sys
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +100,7 @@ class WorkerLink:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._orphaned:  # nobody else will do it
-            await asyncio.to_thread(multiprocess.remove_folder, Path(self.config.metrics))
+            await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
     async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
         try:
@@ -114,3 +117,95 @@ class WorkerLink:
         while True:
             await asyncio.sleep(_ALIVE_INTERVAL)
             self.send(ALIVE)
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A process that serves. `start` gives one, which waits for its `WorkerConfig`; `watch` follows it to its end."""
+
+    place: str
+    generation: int  # workers of the same one have the same settings
+    process: asyncio.subprocess.Process
+    _reader: asyncio.StreamReader
+    _link: asyncio.StreamWriter
+    ready: asyncio.Future[bool]  # False if it ended before
+    heard_at: float  # on the loop's clock, like the other times
+    ready_at: float | None = None
+    leaving_since: float | None = None  # it was told to end
+    reports: int = 0  # that the parent has read, of changes of the backends
+
+    @classmethod
+    async def start(cls, command: Sequence[str], listeners: Listeners, place: str, generation: int) -> Worker:
+        """Start the command with the listening sockets and a link. Raises `OSError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            numbers = [listener.fileno() for listener in (*listeners.clients, *listeners.operators)]
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env={**os.environ, SUPERVISED_VARIABLE: str(theirs.fileno())},
+                pass_fds=[theirs.fileno(), *numbers],
+                stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the parent
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        loop = asyncio.get_running_loop()
+        return cls(place, generation, process, reader, writer, loop.create_future(), loop.time())
+
+    @property
+    def served_for(self) -> float:
+        """Seconds since it was ready; 0 if it never was."""
+        return 0.0 if self.ready_at is None else self._clock() - self.ready_at
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it last sent a line."""
+        return self._clock() - self.heard_at
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is ready, and was not told to end."""
+        return self.ready_at is not None and self.leaving_since is None
+
+    async def watch(self, hear: Callable[[Worker, bytes], None]) -> int:
+        """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
+        try:
+            while line := await self._reader.readline():
+                self.heard_at = self._clock()
+                if line == READY and not self.ready.done():
+                    self.ready_at = self.heard_at
+                    self.ready.set_result(True)
+                if line != ALIVE:
+                    hear(self, line)
+        except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
+            self._link.close()
+        code = await self.process.wait()
+        if not self.ready.done():
+            self.ready.set_result(False)
+        self._link.close()
+        return code
+
+    def tell(self, order: str) -> None:
+        """Tell it to `retire`, `stop` or `hurry`."""
+        if self.leaving_since is None:
+            self.leaving_since = self._clock()
+            if self.ready_at is None:
+                self.signal(signal.SIGTERM)  # it does not read the link yet
+        self.send(f"{order}\n".encode())
+
+    def send(self, line: bytes) -> None:
+        """Write a line to it, if it still reads."""
+        if not self._link.is_closing():
+            self._link.write(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is there."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def own_command() -> list[str]:
+    """Return the command line of this process, to be run again: what is installed by then runs, be it another version."""
+    return [sys.executable, *sys.orig_argv[1:]]

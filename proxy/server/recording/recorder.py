@@ -15,8 +15,7 @@ The head has `"websocket": true` where the request came as a message. `sealed` a
 were made: no two are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the
 record either (the store, a limit).
 
-Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character).
-"""
+Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character)."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ import aiohttp
 import msgspec
 
 from proxy import __version__
-from proxy.server.recording.recording import FileRecording, Recorder
-from proxy.server.recording.redaction import SHORTEST_SECRET, Redaction, as_text
+from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Redaction, as_text
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.wire.credentials import KEY_HEADERS

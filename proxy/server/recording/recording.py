@@ -1,11 +1,12 @@
 """One recorded exchange: what a bug report needs, and what `responses-proxy replay` runs again.
 
 The translator does no I/O, so the request and the translator's calls (with the bytes of each read, and when they came) are the
-whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this.
-"""
+whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this."""
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any
 import msgspec
 
 from proxy.request import Policy
-from proxy.server.recording.redaction import as_text
 from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
 from proxy.wire.errors import ApiError
@@ -24,6 +24,11 @@ from proxy.wire.requests import ResponsesRequest
 EXCHANGE_LIMIT = 16 * 1024 * 1024
 # About what a call costs besides its bytes.
 _CALL_COST = 100
+# Names of fields whose text is a secret (of an MCP server, say); case, `-` and `_` are ignored.
+_SECRET_FIELDS = frozenset({"authorization", "apikey", "accesstoken", "refreshtoken", "clientsecret", "password", "cookie"})
+# Shorter texts are replaced only where they are a whole string: replacing each "no" would spoil the record.
+SHORTEST_SECRET = 8
+REDACTED = "[redacted]"
 
 SealText = Callable[[str], str]
 Note = Callable[[str, "bytes | ApiError | None", bytes], None]
@@ -32,10 +37,8 @@ Note = Callable[[str, "bytes | ApiError | None", bytes], None]
 class Recording:
     """Records nothing, at no cost; `FileRecording` does."""
 
-    @property
-    def note(self) -> Note | None:
-        """What the translator calls at the end of each of its calls, if anything."""
-        return None
+    # What the translator calls at the end of each of its calls, if anything.
+    note: Note | None = None
 
     def received(self, body: bytes) -> None:
         """Take the body of the client's request."""
@@ -55,8 +58,7 @@ class Recording:
         replaced: frozenset[int],
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
-        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model.
-        """
+        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model."""
 
     def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
         """Take the chat request, and what the translator of its answer begins with."""
@@ -171,12 +173,8 @@ class FileRecording(Recording):
             self._moment = self.created + round(time.time() - self.created, 6)
         return self._moment
 
-    @property
-    def note(self) -> Note:
-        """What takes a call of the translator: its name, its argument and the events that came of it."""
-        return self._note
-
-    def _note(self, call: str, data: bytes | ApiError | None, sent: bytes) -> None:
+    def note(self, call: str, data: bytes | ApiError | None, sent: bytes) -> None:
+        """Take a call of the translator: its name, its argument and the events that came of it."""
         at = round(self.clock() - self.created, 6)
         self._moment = None
         if self._fits(_CALL_COST + len(sent) + (len(data) if isinstance(data, bytes) else 0)):
@@ -216,3 +214,54 @@ class FileRecording(Recording):
         self.size += size
         self.truncated = self.truncated or self.size > EXCHANGE_LIMIT
         return not self.truncated
+
+
+class Redaction:
+    """Removes secrets from bodies, and remembers them, since events may repeat what the request said."""
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._found = set(known)
+
+    def value(self, body: bytes) -> Any:
+        """Return the value of a body, redacted; a body that is not JSON stays bytes, under a name that says so."""
+        try:
+            return self._redacted(msgspec.json.decode(body))  # as the gateway itself reads it
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {"not_json": as_text(body)}
+
+    def text(self, record: str) -> str:
+        """Return a whole record without the secrets found so far: in its own strings, and in JSON inside of them."""
+        for secret in sorted(self._found, key=len, reverse=True):
+            inside = json.dumps(json.dumps(secret, ensure_ascii=False))[1:-1]  # with its quotation marks
+            if len(secret) >= SHORTEST_SECRET:
+                record = record.replace(json.dumps(secret)[1:-1], REDACTED).replace(inside[2:-2], REDACTED)
+            else:
+                record = record.replace(inside, f'\\"{REDACTED}\\"')
+        return record
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._redacted(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        return {name: self._field(name, entry, of=value) for name, entry in value.items()}
+
+    def _field(self, name: str, entry: Any, of: dict[str, Any]) -> Any:
+        if name == "headers" and of.get("type") == "mcp" and isinstance(entry, dict):
+            return {header: self._secret(text) for header, text in entry.items()}
+        if isinstance(entry, str) and entry and name.lower().replace("-", "").replace("_", "") in _SECRET_FIELDS:
+            return self._secret(entry)
+        return self._redacted(entry)
+
+    def _secret(self, text: Any) -> str:
+        if isinstance(text, str) and text:
+            self._found.add(text)
+        return REDACTED
+
+
+def as_text(data: bytes) -> str | dict[str, str]:
+    """Return bytes as a record has them: a text, or `{"base64": …}` where they are not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

@@ -2,8 +2,7 @@
 
 All of it needs the setting `admin_key` as a bearer token; without the setting there are no such paths. What is changed here
 lasts until the gateway ends, or reads its settings again. With several workers all follow; the list shows the backends as the
-worker sees them that answers.
-"""
+worker sees them that answers."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pydantic import SecretStr, ValidationError
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.setup.backends import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
 from proxy.wire.errors import ApiError, invalid_request

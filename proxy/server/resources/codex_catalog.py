@@ -4,8 +4,7 @@ the operator's own before it (`model_table` in the settings).
 A table is a YAML list. Each entry names its models by glob patterns, compared without regard to case with the model's id, with
 its root (vLLM's name for the weights), and with the part of each behind the last slash. Of each table the first entry that
 matches counts; the operator's fields go before the shipped ones. The fields bear the names and take the values of Codex's own
-catalog, checked when the table is read: one wrong value would make Codex throw the whole catalog away.
-"""
+catalog, checked when the table is read: one wrong value would make Codex throw the whole catalog away."""
 
 from __future__ import annotations
 
@@ -104,38 +103,22 @@ class ModelTable:
         """The model of Codex's catalog for one of the backend's list; `model["id"]` is a string.
 
         It has every field that any version of Codex since 0.98 requires; optional fields without a value are left out, because
-        not all of them may be null.
-        """
+        not all of them may be null."""
         root = model.get("root")
         entry = self.find(model["id"], root if isinstance(root, str) else None)
         window = min((size for size in (entry.context_window, context_length(model)) if size), default=None)
         levels = [{"effort": effort, "description": _EFFORTS[effort]} for effort in entry.supported_reasoning_levels]
-        fields = {
+        fields = entry.model_dump(mode="json", exclude={"match", "prompt", "tool_output_tokens"}) | {
             "slug": model["id"],
             "display_name": entry.display_name or model["id"],
             "description": entry.description or (f"{window:,} tokens of context" if window else "Context length unknown"),
             "supported_reasoning_levels": levels,
-            "default_reasoning_level": entry.default_reasoning_level,
-            "default_reasoning_summary": entry.default_reasoning_summary,
             "supports_reasoning_summaries": True,  # required before 0.169
-            "shell_type": entry.shell_type,
-            "visibility": entry.visibility,
             "supported_in_api": True,
-            "priority": entry.priority,
             "base_instructions": base_prompt(entry.prompt or SHIPPED_PROMPT),
-            "support_verbosity": entry.support_verbosity,
-            "default_verbosity": entry.default_verbosity,
-            "apply_patch_tool_type": entry.apply_patch_tool_type,
             "truncation_policy": {"mode": "tokens", "limit": entry.tool_output_tokens},
-            "supports_parallel_tool_calls": entry.supports_parallel_tool_calls,  # required before 0.169
             "context_window": window,
-            "auto_compact_token_limit": entry.auto_compact_token_limit,
             "experimental_supported_tools": [],
-            "input_modalities": list(entry.input_modalities),
-            "supports_search_tool": entry.supports_search_tool,
-            "tool_mode": entry.tool_mode,
-            "multi_agent_version": entry.multi_agent_version,
-            "use_responses_lite": entry.use_responses_lite,
         }
         return {name: value for name, value in fields.items() if value is not None}
 

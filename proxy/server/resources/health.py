@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from proxy.backend.pool import Pool
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.in_flight import InFlight, State
 from proxy.settings import Settings
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics
 from proxy.wire.errors import ApiError
 
 
+@dataclass(frozen=True, slots=True)
 class Health:
     """Serves the paths."""
 
-    def __init__(
-        self, pool: Pool, in_flight: InFlight, autoconfiguration: Autoconfiguration, metrics: Metrics, settings: Settings
-    ) -> None:
-        self._pool = pool
-        self._in_flight = in_flight
-        self._autoconfiguration = autoconfiguration
-        self._metrics = metrics
-        self._settings = settings
+    _pool: Pool
+    _in_flight: InFlight
+    _autoconfiguration: Autoconfiguration
+    _metrics: Metrics
+    _settings: Settings
 
     @needs(Needs.NOTHING)
     async def health(self, request: web.Request) -> web.Response:
@@ -51,9 +50,8 @@ class Health:
             return web.json_response({"status": "backend silent"}, status=503)
         except ApiError as error:
             return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
-        if not reachable:
-            return web.json_response({"status": "backend unhealthy"}, status=503)
-        return web.json_response({"status": "ok"})
+        status = "ok" if reachable else "backend unhealthy"
+        return web.json_response({"status": status}, status=200 if reachable else 503)
 
     @needs(Needs.KEY_IF_METRICS_DO)
     async def metrics(self, request: web.Request) -> web.Response:

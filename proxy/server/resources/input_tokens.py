@@ -11,8 +11,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.served_models import Route
-from proxy.server.access.api_keys import tenant_of
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.generation.context import find_context
 from proxy.server.generation.create import Responses
 from proxy.server.generation.prepare import forwards_client_key

@@ -2,8 +2,7 @@
 
 Codex fetches it at each start when its provider has `model_catalog_url`, and takes the whole catalog or nothing. An answer of
 5xx keeps it waiting for seconds, so it never gets one: while the backend is down it gets the last list known, or else an empty
-one, at which it falls back quietly. Other clients get the truth.
-"""
+one, at which it falls back quietly. Other clients get the truth."""
 
 from __future__ import annotations
 
@@ -98,7 +97,9 @@ class Models:
         try:
             return await self._recent(kept, authorization)
         except (Refused, ApiError) as error:
-            if not _from_codex(request) or not (error.status >= 500 or error.status == 429):
+            # Codex is told by its header, or by the version that it puts into the query of this request alone.
+            from_codex = recognise(request.headers) is CODEX or "client_version" in request.query
+            if not from_codex or not (error.status >= 500 or error.status == 429):
                 raise
             logs.logger().warning("no models from the backend", extra=logs.fields(status=error.status))
             return kept.answer or _NO_LIST
@@ -162,8 +163,7 @@ def _union(lists: list[tuple[Member, dict[str, Any]]]) -> dict[str, Any]:
 
 async def _ask_one(member: Member, authorization: str | None, within: float) -> dict[str, Any]:
     """Return the list of one backend, without entries that are not models. Raise `Refused` for an answer that is not a success,
-    `ApiError` (502, 504) for none, or one that is not a list.
-    """
+    `ApiError` (502, 504) for none, or one that is not a list."""
     headers = [] if authorization is None else [("Authorization", authorization)]
     try:
         async with asyncio.timeout(within):
@@ -189,8 +189,3 @@ def _read(body: bytes) -> dict[str, Any]:
     if not isinstance(listed, dict) or not isinstance(data, list):
         raise server_error("The backend's list of models cannot be read.")
     return {**listed, "data": [model for model in data if isinstance(model, dict) and isinstance(model.get("id"), str)]}
-
-
-def _from_codex(request: web.Request) -> bool:
-    """Tell Codex by its header, or by the version that it puts into the query of this request alone."""
-    return recognise(request.headers) is CODEX or "client_version" in request.query

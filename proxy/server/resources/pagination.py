@@ -29,10 +29,8 @@ _INCLUDABLE = frozenset(
 
 
 async def read_page(request: web.Request, store: Store, span: Span) -> Page:
-    """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`).
-
-    Raise `ApiError` 400.
-    """
+    """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`). Raise
+    `ApiError` 400."""
     order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")

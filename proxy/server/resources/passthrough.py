@@ -1,7 +1,6 @@
 """Everything else under `/v1/` goes to the backend and back, byte for byte, streaming in both directions.
 
-Of several backends one is taken that serves the `model` of a JSON body, which is read first; without a model, any.
-"""
+Of several backends one is taken that serves the `model` of a JSON body, which is read first; without a model, any."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from multidict import CIMultiDict
 
 from proxy.backend.pool import ANY, Pool
 from proxy.backend.served_models import Route
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.settings import Settings
 from proxy.wire.credentials import KEY_HEADERS
@@ -75,9 +74,7 @@ class Passthrough:
             raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
         headers = _passed_on(request, self._settings)
         body = await self._body(request, headers)
-        route = ANY
-        if isinstance(body, bytes) and self._pool.needs_model:
-            route = _route_of(body)
+        route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
         sending = self._pool.request(
             request.method,
             path,

@@ -1,16 +1,17 @@
-"""`/v1/responses`: a response over HTTP, streamed or whole."""
+"""`/v1/responses`: a response over HTTP, streamed or whole; `/v1/responses/compact`: an encrypted item for a history."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from aiohttp import web
 
 from proxy.request import header_value
-from proxy.server.access.api_keys import tenant_of
-from proxy.server.access.needs import Needs, needs
+from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.generation.background import Background, new_run
+from proxy.server.generation.compaction import with_trigger
 from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.generation import Generation, Unread, shutting_down
 from proxy.server.generation.in_flight import State
@@ -20,7 +21,7 @@ from proxy.server.http.event_stream import EventStream, event_stream
 from proxy.server.resources.resume import follow
 from proxy.server.resources.websocket import WebSockets
 from proxy.wire.errors import ApiError
-from proxy.wire.requests import ResponsesRequest, parse_request
+from proxy.wire.requests import ResponsesRequest, parse_request, read_object
 
 # Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE_BODY = 256 * 1024
@@ -31,7 +32,7 @@ _OPERATION = "POST /v1/responses"
 
 
 class ResponsesResource:
-    """Serves the path with the parts that it needs."""
+    """Serves the paths with the parts that they need."""
 
     def __init__(self, responses: Responses, background: Background | None, websockets: WebSockets) -> None:
         self._responses = responses
@@ -61,6 +62,20 @@ class ResponsesResource:
         if wanted and self._responses.live.current.settings.websocket:
             return await self._websockets.serve(request)
         raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def compact(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
+        body = await request.read()
+        # In a thread, so that no other stream waits for a long history.
+        asked = await asyncio.to_thread(lambda: parse_request({**read_object(body), "store": False}))
+        operation = f"{_OPERATION}/compact"
+        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
+        translator = await self._responses.summarise(with_trigger(asked), caller)
+        response = msgspec.json.decode(translator.response())
+        shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
+        compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
+        return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
         body = await read_body(request)

@@ -31,10 +31,8 @@ async def follow(
     keep_alive: float,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Send the events after number `after`, up to the terminal one. Raise `ApiError` 404.
-
-    `run` is what makes them, if it is in this process; `keep_alive` is the time between two comments in seconds, or 0.
-    """
+    """Send the events after number `after`, up to the terminal one. Raise `ApiError` 404. `run` is what makes them, if it is in
+    this process; `keep_alive` is the time between two comments in seconds, or 0."""
     clock = asyncio.get_running_loop().time
     response = web.StreamResponse(headers={**(headers or {}), "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
     response.content_type = "text/event-stream"

@@ -1,8 +1,7 @@
 """`GET /v1/responses` as a WebSocket: one connection for a session, one response after the other, one event per frame.
 
 A client sends `{"type": "response.create", …}` with the body of a request; it may continue the last response of this very
-connection, which needs no store. Errors before a response has begun are frames of type `error`.
-"""
+connection, which needs no store. Errors before a response has begun are frames of type `error`."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from proxy.server.generation.create import Caller, Creation, Previous, Responses
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.http.errors import REQUEST_ID
-from proxy.server.http.websocket_sender import WebSocketSender
+from proxy.server.http.event_stream import WebSocketSender
 from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request, server_error
@@ -99,7 +98,9 @@ class _Session:
             await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
                 message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open another one."
-                await self._send_last_error(ApiError(400, message, code="websocket_connection_limit_reached"))
+                with suppress(TimeoutError):  # the client may not read any more
+                    async with asyncio.timeout(_GOODBYE):
+                        await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
                 task.cancel()
@@ -208,12 +209,6 @@ class _Session:
         with suppress(ConnectionError):
             await self._outbox.flush()
             await self._socket.send_str(json.dumps(frame))
-
-    async def _send_last_error(self, error: ApiError) -> None:
-        """Send an error to a client that may not read any more."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE):
-                await self._send_error(error)
 
     def _drop(self) -> None:
         if self._transport is not None:

@@ -1,12 +1,21 @@
-"""The backends of the settings, as the pool takes them."""
+"""The backends of the settings, as the pool takes them, and the events of the pool, as metrics and log lines."""
 
 from __future__ import annotations
 
+import logging
+from typing import Any
 from urllib.parse import urlsplit
 
-from proxy.backend.members import PoolOptions, Share
+from proxy.backend.members import PoolObserver, PoolOptions, Share
+from proxy.backend.policies.breaker import State
+from proxy.backend.policies.retry import Reason
 from proxy.backend.served_models import BackendSpec
 from proxy.settings import BackendDetails, Settings
+from proxy.telemetry import logs
+from proxy.telemetry.metrics import Metrics
+
+_STATES: tuple[State, ...] = ("closed", "half_open", "open")
+_WARNINGS = frozenset({"backend unhealthy", "breaker open"})
 
 
 def specs_of(settings: Settings) -> list[BackendSpec]:
@@ -58,3 +67,47 @@ def pool_options(settings: Settings, *, identify: bool, share: Share) -> PoolOpt
         identify=identify,
         share=share,
     )
+
+
+class PoolMetrics(PoolObserver):
+    """Counts and logs the events of a pool."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def request_started(self, backend: str) -> None:
+        self._metrics.count(self._metrics.backend_requests, backend)
+        self._metrics.count(self._metrics.backend_in_flight, backend)
+
+    def request_ended(self, backend: str) -> None:
+        self._metrics.count(self._metrics.backend_in_flight, backend, amount=-1)
+
+    def request_retried(self, backend: str, reason: Reason) -> None:
+        self._metrics.count(self._metrics.backend_retries, backend, reason)
+        logs.logger().debug("retry", extra=logs.fields(backend=backend, reason=reason))
+
+    def queue_length_changed(self, length: int) -> None:
+        self._metrics.queued.set(length)
+
+    def queue_wait_ended(self, seconds: float) -> None:
+        self._metrics.observe(self._metrics.queue_wait, seconds)
+
+    def queue_rejected(self, reason: str) -> None:
+        self._metrics.count(self._metrics.queue_rejections, reason)
+
+    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
+        self._metrics.child(self._metrics.backend_up, backend).set(healthy)
+        for state in _STATES:
+            self._metrics.child(self._metrics.backend_breaker, backend, state).set(state == breaker)
+
+    def backend_removed(self, backend: str) -> None:
+        metrics = self._metrics
+        # Left behind, its series would look like an outage.
+        metrics.remove(metrics.backend_up, backend)
+        metrics.remove(metrics.backend_in_flight, backend)
+        for state in _STATES:
+            metrics.remove(metrics.backend_breaker, backend, state)
+
+    def log(self, message: str, backend: str, **fields: Any) -> None:
+        level = logging.WARNING if message in _WARNINGS else logging.INFO
+        logs.logger().log(level, message, extra=logs.fields(backend=backend, **fields))

@@ -20,8 +20,7 @@ async def open_store(settings: Settings) -> Store | None:
     """Open the store; return None if nothing is to be kept. Raises `StoreUnavailable`.
 
     If the default file cannot be written, as in a container without a home, responses are kept in memory, with a warning in the
-    log. A file or server that the settings name has to be there.
-    """
+    log. A file or server that the settings name has to be there."""
     if settings.store == "none":
         return None
     if settings.store == "memory":

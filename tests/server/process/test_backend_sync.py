@@ -21,7 +21,7 @@ from proxy.server.process.backend_sync import (
     WorkerSync,
     state_of,
 )
-from proxy.server.process.worker import Worker
+from proxy.server.process.worker_link import Worker
 from proxy.server.setup.backends import specs_of
 from proxy.settings import Settings
 from tests.server.running_gateway import gateway, run

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.server.recording import recorder
 from proxy.server.recording.recorder import PATTERN, FileRecorder
-from proxy.server.recording.redaction import REDACTED
+from proxy.server.recording.recording import REDACTED
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated

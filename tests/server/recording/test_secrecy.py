@@ -138,13 +138,15 @@ def test_logs_metrics_and_errors_tell_no_secrets(style: str, keys: dict[str, str
                     {"Authorization": "Bearer SECRET-wrong-key"},
                 ):
                     errors += [answer for answer in await sweep(served, headers) if answer.status >= 400]
-                exposed = served.parts.metrics.exposition().decode()
+                served.parts.metrics.flush()
+                exposed = served.parts.metrics.text().decode()
             for play in quoting:
                 async with backend(play) as behind, gateway(behind.url, **settings) as served:
                     for stream in (True, False):
                         told = await post(served, BODY, stream=stream, headers={"Authorization": f"Bearer {KEY}"})
                         assert PROMPT.encode() in told.body  # who asked may know
-                    exposed += served.parts.metrics.exposition().decode()
+                    served.parts.metrics.flush()
+                    exposed += served.parts.metrics.text().decode()
         assert "response" in seen.getvalue()  # something was logged, so there was something to look at
         assert len(errors) > 20
         lines = [line for line in seen.getvalue().splitlines() if "SECRET" in line]
