@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proxy.stream.translator import Translator
 
 
-#: Where the names of the library are.
+# Where the names of the library are.
 _MODULES = {
     "StreamOptions": "proxy.stream.options",
     "Translator": "proxy.stream.translator",
@@ -27,7 +27,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The library is imported when it is asked for: the command line need not wait for it."""
+    """Import the library when it is asked for, so that the command line need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

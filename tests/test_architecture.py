@@ -211,6 +211,89 @@ def test_no_error_is_swallowed() -> None:
     assert silent == []
 
 
+# With these, a docstring says what something is, and not what it does.
+NO_VERBS = set(
+    [
+        "A",
+        "An",
+        "The",
+        "This",
+        "That",
+        "These",
+        "Those",
+        "It",
+        "Its",
+        "Of",
+        "In",
+        "On",
+        "At",
+        "By",
+        "For",
+        "From",
+        "To",
+        "With",
+        "Without",
+        "As",
+        "So",
+        "If",
+        "When",
+        "While",
+        "Until",
+        "What",
+        "Who",
+        "Whose",
+        "Which",
+        "Whether",
+        "How",
+        "Where",
+        "Why",
+        "All",
+        "Any",
+        "Every",
+        "Each",
+        "No",
+        "Nothing",
+        "Nobody",
+        "One",
+        "Two",
+        "Some",
+        "Only",
+        "Also",
+        "Both",
+        "Other",
+        "There",
+        "Here",
+    ]
+)
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    """Those of properties and constructors may describe a value and the arguments."""
+    functions = [
+        (path, node)
+        for path in MODULES
+        for node in nodes_of(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name != "__init__"
+    ]
+    wrong = [
+        f"{name_of(path)}:{node.lineno}"
+        for path, node in functions
+        if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and (ast.get_docstring(node) or "Do").split()[0].rstrip(",.:") in NO_VERBS
+    ]
+    assert wrong == []
+
+
+def test_one_line_assigns_one_value() -> None:
+    several = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+    ]
+    assert several == []
+
+
 def test_every_setting_is_read() -> None:
     read = {node.attr for path in MODULES for node in nodes_of(path) if isinstance(node, ast.Attribute)}
     assert sorted(Settings.model_fields.keys() - read) == []

@@ -171,9 +171,9 @@ def replay(path: Path) -> Replay:
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
             return done
-        request, plan = _translated(record, in_force, request)
+        request, chat_request = _translated(record, in_force, request)
         client = client_of(in_force.settings, headers)
-        options = stream_options(in_force, request, plan, client, chat["response_id"], chat.get("thinking_open"))
+        options = stream_options(in_force, request, chat_request, client, chat["response_id"], chat.get("thinking_open"))
         if websocket:
             options = replace(options, stream_id=request.stream_id)
     except ApiError as error:
@@ -187,14 +187,14 @@ def replay(path: Path) -> Replay:
         _compare(done, "error", [_pretty(record.end.get("error"))], ["null (the request is accepted)"])
         return done
     if "return_token_ids" in record.chat["chat"]:  # asked for where the gateway found out that the backend is a vLLM
-        plan.body.setdefault("return_token_ids", True)
-    _compare(done, "request", _lines(record.chat["chat"]), _lines(json.loads(json.dumps(plan.body))))
+        chat_request.body.setdefault("return_token_ids", True)
+    _compare(done, "request", _lines(record.chat["chat"]), _lines(json.loads(json.dumps(chat_request.body))))
     if record.backend is not None:
         answer = record.backend
         refusal = read_error(answer["status"], _bytes(answer["body"]), answer["retry_after"])
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
-    _replay_calls(record, done, _translator(options, plan, record.chat))
+    _replay_calls(record, done, _translator(options, chat_request, record.chat))
     return done
 
 
@@ -238,16 +238,16 @@ class _Clock:
         return self.now
 
 
-def _translator(options: StreamOptions, plan: ChatRequest, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
+def _translator(options: StreamOptions, chat_request: ChatRequest, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
     clock = _Clock(chat["created"])
     sealed = iter(chat.get("sealed", ()))
 
     def seal(_text: str) -> str:
         return next(sealed, "(sealed by no recorded call)")
 
-    if plan.encrypted_reasoning and "sealed" in chat:
+    if chat_request.encrypted_reasoning and "sealed" in chat:
         options = replace(options, seal=seal)
-    if plan.compacting:
+    if chat_request.compacting:
         options = replace(options, compaction=seal)
     return Translator(options, clock), clock
 

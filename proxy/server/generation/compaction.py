@@ -61,18 +61,17 @@ async def is_due(
     threshold: int,
     request: ResponsesRequest,
     context: Context,
-    plan: ChatRequest,
+    chat_request: ChatRequest,
     encryption: Encryption,
     tokenizer: ModelTokenizer | None,
 ) -> bool:
-    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `plan` is that of
-    the request as it came."""
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer."""
     if request.generate is False:
         return False
     items = encryption.since_compaction([*context.history, *context.input])
     said = [item for item in items if not is_instruction(item) and not is_compaction(item)]
     # A single message would not get shorter.
-    return len(said) >= 2 and await _context_tokens(context, plan, tokenizer) > threshold
+    return len(said) >= 2 and await _context_tokens(context, chat_request, tokenizer) > threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,8 @@ class AutomaticCompaction:
         item: Item = msgspec.json.decode(summary.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"])
         answer = request.model_copy(update={"input": []})
-        plan = self.translate(answer, Context(answer, [*self.said, item]))
-        return msgspec.json.encode(item).decode(), msgspec.json.encode(plan.body)
+        chat_request = self.translate(answer, Context(answer, [*self.said, item]))
+        return msgspec.json.encode(item).decode(), msgspec.json.encode(chat_request.body)
 
     def _with_question(self, content: str) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
@@ -113,17 +112,17 @@ class AutomaticCompaction:
         return self.encryption.encrypt("compaction", self.tenant, self.request.model, text)
 
 
-async def _context_tokens(context: Context, plan: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
+async def _context_tokens(context: Context, chat_request: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
     """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
     input; else an estimate of all."""
     if tokenizer is not None:
         try:
-            return await asyncio.to_thread(tokenizer.count_input, plan.body)
+            return await asyncio.to_thread(tokenizer.count_input, chat_request.body)
         except ApiError:  # pictures, or no template
             pass
     if context.history_tokens is not None and context.history and not is_compaction(context.history[-1]):
         return context.history_tokens + _estimated_tokens(context.input)
-    return _estimated_tokens([plan.body["messages"], plan.body.get("tools", [])])
+    return _estimated_tokens([chat_request.body["messages"], chat_request.body.get("tools", [])])
 
 
 def _estimated_tokens(value: Any) -> int:

@@ -117,7 +117,7 @@ class Responses:
             raise translator.error.copy()
         return translator
 
-    def chat_plan(
+    def chat_request(
         self,
         request: ResponsesRequest,
         context: Context,
@@ -128,10 +128,10 @@ class Responses:
     ) -> ChatRequest:
         """Return the chat request for a request and what it builds on. Raise `ApiError` 400."""
         served_as = self.pool.members.own_name(request.model)
-        plan = translated(request, context, policy, self.encryption, tenant, recording, served_as)
+        chat_request = translated(request, context, policy, self.encryption, tenant, recording, served_as)
         if self.asks_for_token_ids(request.model, in_force):
-            plan.body["return_token_ids"] = True
-        return plan
+            chat_request.body["return_token_ids"] = True
+        return chat_request
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
@@ -145,9 +145,27 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_answered", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client", "_generation", "_is_summary",
-        "_options", "_plan", "_question", "_responses", "_stopping", "ended", "in_force", "log", "losses", "record",
-        "recording", "translator",
+        "_answered",
+        "_caller",
+        "_chat_request",
+        "_clock",
+        "_compaction",
+        "_context",
+        "_detached",
+        "_drop_client",
+        "_generation",
+        "_is_summary",
+        "_options",
+        "_question",
+        "_responses",
+        "_stopping",
+        "ended",
+        "in_force",
+        "log",
+        "losses",
+        "record",
+        "recording",
+        "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -214,34 +232,36 @@ class Creation:
             context = Context(request, previous.items)
         elif context is None:
             context = await find_context(store, caller.tenant, request)
-        plan = responses.chat_plan(request, context, policy, in_force, caller.tenant, self.recording)
-        thinking_open = await in_force.parsers.thinking_open(plan.body)
-        chat = msgspec.json.encode(plan.body)
+        chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording)
+        thinking_open = await in_force.parsers.thinking_open(chat_request.body)
+        chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
             in_force,
             request,
-            plan,
+            chat_request,
             client_of(in_force.settings, caller.headers),
             f"resp_{secrets.token_hex(16)}",
             thinking_open,
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
             stream_id=request.stream_id if caller.over_websocket else None,
-            **encryption_options(plan, responses.encryption, caller.tenant, request.model, self.recording),
+            **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )
         self.recording.translated(self._options, chat, thinking_open)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
-        self.losses = plan.losses
+        self.losses = chat_request.losses
         if not self._is_summary:
-            self.log.losses(plan.losses)
-        threshold = plan.compact_threshold
-        if threshold is not None and await is_due(threshold, request, context, plan, responses.encryption, responses.tokenizer):
+            self.log.losses(chat_request.losses)
+        threshold = chat_request.compact_threshold
+        if threshold is not None and await is_due(
+            threshold, request, context, chat_request, responses.encryption, responses.tokenizer
+        ):
             self._compaction = self._automatic_compaction(request, context, policy)
         self.record = None
         if store is not None and request.store is not False:
             self.record = new_record(self.translator, request, context, caller.tenant)
         headers = backend_headers(in_force.settings, caller.headers, caller.request_id)
         self._question = Question(chat, headers, self._route(request, context))
-        self._plan = plan
+        self._chat_request = chat_request
         self._context = context
         if self._stopping:
             raise shutting_down()
@@ -262,7 +282,7 @@ class Creation:
             return await responses.summarise(question, own, said)
 
         def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
-            return responses.chat_plan(answer, shortened, policy, in_force, caller.tenant)
+            return responses.chat_request(answer, shortened, policy, in_force, caller.tenant)
 
         said = [*context.history, *context.input]
         return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
@@ -292,7 +312,7 @@ class Creation:
             compaction=self._compaction,
             drop_client=self._drop_client,
         )
-        self._generation.count_input(self._plan.body)
+        self._generation.count_input(self._chat_request.body)
         return self._generation
 
     async def finish(self) -> bool:

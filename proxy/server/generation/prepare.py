@@ -47,7 +47,7 @@ def translated(
 def stream_options(
     in_force: InForce,
     request: ResponsesRequest,
-    plan: ChatRequest,
+    chat_request: ChatRequest,
     client: Client,
     response_id: str,
     thinking_open: bool | None,
@@ -59,30 +59,30 @@ def stream_options(
     return StreamOptions(
         response_id=response_id,
         model=request.model,
-        echo=plan.echo,
-        tools=plan.tools,
-        grammars=plan.grammars,
+        echo=chat_request.echo,
+        tools=chat_request.tools,
+        grammars=chat_request.grammars,
         judged=settings.repair_custom_tools == "once",
-        allowed=plan.allowed,
-        max_calls=plan.max_calls,
-        call_ids=plan.call_ids,
-        summary=settings.reasoning_summary == "always" or (plan.summary and settings.reasoning_summary == "mirror"),
-        logprobs=plan.logprobs,
+        allowed=chat_request.allowed,
+        max_calls=chat_request.max_calls,
+        call_ids=chat_request.call_ids,
+        summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
+        logprobs=chat_request.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client,
-        markup=in_force.parsers.markup(plan.body, thinking_open),
+        markup=in_force.parsers.markup(chat_request.body, thinking_open),
         **more,
     )
 
 
 def encryption_options(
-    plan: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording
+    chat_request: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording
 ) -> dict[str, Any]:
     """Return the options by which the translator encrypts what the request asks to be encrypted."""
     options: dict[str, Any] = {}
-    if plan.encrypted_reasoning:
+    if chat_request.encrypted_reasoning:
         options["seal"] = recording.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
-    if plan.compacting:
+    if chat_request.compacting:
         options["compaction"] = recording.sealing(partial(encryption.encrypt, "compaction", tenant, model))
     return options
 

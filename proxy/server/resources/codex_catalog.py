@@ -35,7 +35,7 @@ _EFFORTS: dict[str, str] = {
 }
 
 
-#: What Codex reads a number of tokens into: one that is larger makes it refuse the whole catalog.
+# What Codex reads a number of tokens into: one that is larger makes it refuse the whole catalog.
 _MOST_TOKENS = 2**63 - 1
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
 
@@ -46,14 +46,14 @@ class ModelEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     match: tuple[str, ...] = Field(min_length=1)
-    #: file of the base prompt; a relative path starts at the table
+    # file of the base prompt; a relative path starts at the table
     prompt: Path | None = None
     display_name: str | None = None
     description: str | None = None
     visibility: Literal["list", "hide"] = "list"
-    #: place in the list, lowest first; the first one is Codex's default
+    # place in the list, lowest first; the first one is Codex's default
     priority: int = Field(default=1, ge=-(2**31), lt=2**31)
-    #: in tokens; the smaller of this one and the backend's counts
+    # in tokens; the smaller of this one and the backend's counts
     context_window: Tokens | None = None
     auto_compact_token_limit: Tokens | None = None
     input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
@@ -61,7 +61,7 @@ class ModelEntry(BaseModel):
     default_reasoning_level: Effort | None = None
     default_reasoning_summary: Literal["none", "auto", "concise", "detailed"] = "auto"
     shell_type: Literal["default", "local", "shell_command", "unified_exec", "disabled"] = "unified_exec"
-    #: `null` leaves the tool out
+    # `null` leaves the tool out
     apply_patch_tool_type: Literal["freeform"] | None = "freeform"
     support_verbosity: bool = False
     default_verbosity: Literal["low", "medium", "high"] | None = None
@@ -70,7 +70,7 @@ class ModelEntry(BaseModel):
     tool_mode: Literal["code_mode", "code_mode_only"] | None = None
     multi_agent_version: Literal["v2", "disabled"] | None = None
     use_responses_lite: bool = False
-    #: longest tool output that Codex sends, in tokens
+    # longest tool output that Codex sends, in tokens
     tool_output_tokens: Tokens = 10000
 
     @field_validator("match", mode="before")
@@ -79,7 +79,7 @@ class ModelEntry(BaseModel):
         return (value,) if isinstance(value, str) else value
 
     def matches(self, names: Iterable[str]) -> bool:
-        """One of the patterns fits one of the names, which are in lower case."""
+        """Tell whether one of the patterns fits one of the names, which are in lower case."""
         return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in self.match)
 
 
@@ -90,7 +90,7 @@ class ModelTable:
         self._tables = tables
 
     def find(self, model_id: str, root: str | None = None) -> ModelEntry:
-        """The entry for a model, its fields taken from the first table that gives them."""
+        """Return the entry for a model, its fields taken from the first table that gives them."""
         names = [name for full in (model_id, root or model_id) for name in (full.lower(), full.lower().rpartition("/")[2])]
         fields: dict[str, Any] = {"match": (model_id,)}
         for table in reversed(self._tables):
@@ -134,14 +134,14 @@ def context_length(model: dict[str, Any]) -> int | None:
 
 
 def load_model_table(path: Path | None) -> ModelTable:
-    """The operator's table, if there is one, before the shipped one. Raises `SettingsError` for a file that cannot be used."""
+    """Return the operator's table, if there is one, before the shipped one. Raises `SettingsError`."""
     shipped = _read(SHIPPED_TABLE)
     return ModelTable(shipped) if path is None else ModelTable(_read(path), shipped)
 
 
 @cache
 def base_prompt(path: Path) -> str:
-    """The text of a prompt, read once."""
+    """Return the text of a prompt, read once."""
     return path.read_text(encoding="utf-8")
 
 

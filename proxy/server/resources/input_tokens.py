@@ -55,10 +55,12 @@ class InputTokens:
         tenant = tenant_of(request)
         asked = await asyncio.to_thread(parse_request, await request.read())
         context = await find_context(responses.store, tenant, asked)
-        plan = responses.chat_plan(asked, context, in_force.parsers.policy(asked.model), in_force, tenant)
-        tokens = await self._ask_backend(plan.body, _headers(request, in_force.settings), in_force.settings.idle_timeout)
+        chat_request = responses.chat_request(asked, context, in_force.parsers.policy(asked.model), in_force, tenant)
+        tokens = await self._ask_backend(
+            chat_request.body, _headers(request, in_force.settings), in_force.settings.idle_timeout
+        )
         if tokens is None and responses.tokenizer is not None:
-            tokens = await asyncio.to_thread(responses.tokenizer.count_input, plan.body)
+            tokens = await asyncio.to_thread(responses.tokenizer.count_input, chat_request.body)
         if tokens is None:
             raise invalid_request(
                 "The backend has no /tokenize endpoint that takes messages, and this gateway has no tokenizer of its own: "
