@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from proxy.settings import Settings
@@ -48,8 +49,9 @@ def room_of(path: Path) -> str:
     return first.removesuffix(".py")
 
 
-def nodes_of(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def imports_of(path: Path, *, names: bool = False) -> Iterator[str]:
