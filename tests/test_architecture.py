@@ -214,59 +214,12 @@ def test_no_error_is_swallowed() -> None:
 
 
 # With these, a docstring says what something is, and not what it does.
-NO_VERBS = set(
-    [
-        "A",
-        "An",
-        "The",
-        "This",
-        "That",
-        "These",
-        "Those",
-        "It",
-        "Its",
-        "Of",
-        "In",
-        "On",
-        "At",
-        "By",
-        "For",
-        "From",
-        "To",
-        "With",
-        "Without",
-        "As",
-        "So",
-        "If",
-        "When",
-        "While",
-        "Until",
-        "What",
-        "Who",
-        "Whose",
-        "Which",
-        "Whether",
-        "How",
-        "Where",
-        "Why",
-        "All",
-        "Any",
-        "Every",
-        "Each",
-        "No",
-        "Nothing",
-        "Nobody",
-        "One",
-        "Two",
-        "Some",
-        "Only",
-        "Also",
-        "Both",
-        "Other",
-        "There",
-        "Here",
-    ]
-)
+NO_VERBS = {
+    "A", "An", "The", "This", "That", "These", "Those", "It", "Its", "Of", "In", "On", "At", "By", "For", "From", "To", "With",
+    "Without", "As", "So", "If", "When", "While", "Until", "What", "Who", "Whose", "Which", "Whether", "How", "Where", "Why",
+    "All", "Any", "Every", "Each", "No", "Nothing", "Nobody", "One", "Two", "Some", "Only", "Also", "Both", "Other", "There",
+    "Here",
+}  # fmt: skip
 
 
 def test_docstrings_of_functions_begin_with_a_verb() -> None:

@@ -100,7 +100,7 @@ class ModelTable:
         return ModelEntry(**fields)
 
     def catalog_entry(self, model: dict[str, Any]) -> dict[str, Any]:
-        """The model of Codex's catalog for one of the backend's list; `model["id"]` is a string.
+        """Return the model of Codex's catalog for one of the backend's list; `model["id"]` is a string.
 
         It has every field that any version of Codex since 0.98 requires; optional fields without a value are left out, because
         not all of them may be null."""
