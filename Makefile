@@ -9,7 +9,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 
 VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=
-JOBS ?= logical
+# Tests at the same time: most of them wait, so there are two for each processor.
+JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint types docs bench load oracle lock clean
@@ -31,7 +32,7 @@ run: $(VENV)/.stamp ## run the gateway in front of BACKEND=URL or, by default, a
 demo: $(VENV)/.stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-proxy demo $(ARGS)
 
-test: lint types ## all checks: style, types, tests (JOBS=4 in parallel), coverage of the translation
+test: lint types ## all checks: style, types, tests (JOBS at a time), coverage of the translation
 	@echo "==> tests"
 	$(BIN)/pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --cov --cov-fail-under=98 $(ARGS)
 

@@ -69,9 +69,12 @@ class InFlight:
             await asyncio.sleep(interval)
             for work in housekeeping:
                 work()
-            now = loop.time()
-            for activity in list(self.activities):
-                activity.tick(now)
+            self._tick(loop.time())
+
+    def _tick(self, now: float) -> None:
+        # Not in the loop of the timer, whose frame would keep the last activity until the next tick.
+        for activity in list(self.activities):
+            activity.tick(now)
 
     async def _all_ended(self, within: float) -> None:
         if self.activities:
