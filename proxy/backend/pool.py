@@ -26,7 +26,7 @@ from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, rea
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from proxy.backend.served_models import BackendSpec, Route, with_model
 from proxy.backend.transport.client import Body, ChatStream, Unreachable
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, gateway_key_refused, server_error
 
 # Seconds after which a client that was refused may ask again.
 _RETRY_AFTER = 1.0
@@ -95,6 +95,7 @@ class Pool:
 
         member, chat = await self._reach(route, send)
         chat.backend = member.name
+        chat.refuses_gateway_key = self._refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self._ended, member, chat.status)
         return chat
 
@@ -111,7 +112,8 @@ class Pool:
         headers: Iterable[tuple[str, str]] = (),
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
-        model must name that of `route`. Raises what `open_chat` raises."""
+        model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
+        is refused."""
         headers = list(headers)
 
         def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:
@@ -126,6 +128,8 @@ class Pool:
         member, answer = await self._reach(route, send, once=once)
         try:
             async with answer:
+                if self._refuses_gateway_key(member, answer.status):
+                    raise gateway_key_refused(answer.status)
                 yield answer
         finally:
             self._ended(member, answer.status, False)
@@ -294,6 +298,13 @@ class Pool:
             member.healthy = recovered = True
         if recovered:
             self.members.report_state(member)
+
+    def _refuses_gateway_key(self, member: Member, status: int) -> bool:
+        """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
+        refuses = status in (401, 403) and not member.backend.takes_client_key
+        if refuses:
+            self._observer.log("backend refuses the gateway's key", member.name, status=status)
+        return refuses
 
 
 def _own_name(member: Member, model: str) -> str:

@@ -26,7 +26,7 @@ from proxy.server.resources.websocket import parse_message
 from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, read_error
+from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.requests import ResponsesRequest, parse_request
 
 # Exit statuses.
@@ -191,7 +191,10 @@ def replay(path: Path) -> Replay:
     _compare(done, "request", _lines(record.chat["chat"]), _lines(json.loads(json.dumps(chat_request.body))))
     if record.backend is not None:
         answer = record.backend
-        refusal = read_error(answer["status"], _bytes(answer["body"]), answer["retry_after"])
+        if answer.get("gateway_key"):
+            refusal = gateway_key_refused(answer["status"])
+        else:
+            refusal = in_client_terms(read_error(answer["status"], _bytes(answer["body"]), answer["retry_after"]))
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
     _replay_calls(record, done, _translator(options, chat_request, record.chat))

@@ -26,7 +26,7 @@ from proxy.stream.reader import Reader
 from proxy.stream.tokens import TokenCounter
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
-from proxy.wire.errors import ApiError, read_error_chunk, server_error
+from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
 # Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
@@ -271,7 +271,7 @@ class Translator:
                 return
             fast_path.flush()
         if chunk.failure is not None:
-            self._fail(read_error_chunk(chunk.failure))
+            self._fail(in_client_terms(read_error_chunk(chunk.failure)))
             return
         deltas = self._reader.read(chunk)
         token_ids = chunk.token_ids

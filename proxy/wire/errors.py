@@ -34,6 +34,20 @@ _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _QUOTA_CODES = {"insufficient_quota"}
 _LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
+# Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
+_CLIENT_NAMES = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "max_new_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+    "messages": "input",
+    "logprobs": "include",
+}
+# Those that are no words of English, so that they mean the field wherever they stand.
+_FIELD_NAMES = re.compile(r"\b(?:max_(?:completion_|new_)?tokens|response_format|reasoning_effort)\b")
+
 
 class ApiError(Exception):
     """An error as the client will see it: HTTP status and the four fields of OpenAI's error object. `code` is a string or None,
@@ -88,6 +102,40 @@ def read_error(status: int, body: bytes, retry_after: float | None = None) -> Ap
     except (ValueError, RecursionError):
         value = None
     return _classify(status, _fields(value), retry_after)
+
+
+def gateway_key_refused(status: int) -> ApiError:
+    """Return the error (502) for a backend that answered 401 or 403 to the gateway's own key, or to none. A 401 would question
+    the key of the client, which was not sent."""
+    operator = "The operator of the gateway has to set backend_api_key."
+    return server_error(f"The backend does not accept the gateway's own key (HTTP {status}). {operator}")
+
+
+def in_client_terms(error: ApiError) -> ApiError:
+    """Return a backend's error with the names of the client's parameters in place of the chat request's fields.
+
+    Positions below `messages` are left out: items of the input become messages one by one only in simple cases."""
+    if not error.quoted:
+        return error
+    translated = error.copy()
+    translated.message = _FIELD_NAMES.sub(lambda found: _CLIENT_NAMES[found[0]], error.message)
+    if error.param is not None:
+        translated.param = _client_param(error.param)
+    return translated
+
+
+def _client_param(param: str) -> str | None:
+    """Return the path of the client's parameter for a path in the chat request; None for a position in the body's text."""
+    param = param.removeprefix("body.")
+    if param == "body" or param.isdigit():
+        return None
+    name = re.split(r"[.\[]", param, maxsplit=1)[0]
+    client_name = _CLIENT_NAMES.get(name)
+    if client_name is None:
+        return param
+    if name != "response_format":
+        return client_name
+    return client_name + param[len(name) :].replace(".json_schema", "", 1)
 
 
 def read_error_chunk(error: Any) -> ApiError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.errors import ApiError, invalid_request, read_error, read_error_chunk, server_error
+from proxy.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
 
 RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "errors.txt"
 
@@ -162,6 +162,42 @@ def test_other_refusals(status: int, body: Any, expected: tuple[int, str, str | 
 def test_a_body_that_says_nothing(body: bytes) -> None:
     error = read_error(502, body)
     assert (*fate(error), error.message) == (502, "server_error", None, "The backend answered with HTTP 502.")
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "expected"),
+    [
+        (
+            "max_tokens=40000 cannot be greater than max_model_len=32768.",
+            "max_tokens",
+            ("max_output_tokens=40000 cannot be greater than max_model_len=32768.", "max_output_tokens"),
+        ),
+        (
+            "max_completion_tokens is too large: 9.",
+            "max_completion_tokens",
+            ("max_output_tokens is too large: 9.", "max_output_tokens"),
+        ),
+        ("`max_new_tokens` must be positive", None, ("`max_output_tokens` must be positive", None)),
+        ("bad schema", "response_format.json_schema.schema", ("bad schema", "text.format.schema")),
+        ("no such format", "body.response_format", ("no such format", "text.format")),
+        ("Field required", "body.messages", ("Field required", "input")),
+        ("role?", "messages[3].role", ("role?", "input")),
+        ("reasoning_effort: no", "reasoning_effort", ("reasoning.effort: no", "reasoning.effort")),
+        ("too high", "temperature", ("too high", "temperature")),
+        ("bad tool", "body.tools.0.function", ("bad tool", "tools.0.function")),
+        ("bad json", "body.16", ("bad json", None)),
+        ("my_max_tokens and max_tokens_total", "stop", ("my_max_tokens and max_tokens_total", "stop")),
+        ("no words", "body", ("no words", None)),
+    ],
+)
+def test_errors_name_the_parameters_of_the_client(message: str, param: str | None, expected: tuple[str, str | None]) -> None:
+    error = in_client_terms(read_error(400, json.dumps(openai(message, param=param)).encode()))
+    assert (error.message, error.param) == expected
+
+
+def test_the_gateway_s_own_errors_keep_their_words() -> None:
+    error = invalid_request("max_tokens is not what it was", "messages")
+    assert in_client_terms(error) is error
 
 
 def test_the_time_to_wait_is_passed_on() -> None:

@@ -88,6 +88,11 @@ class Backend:
         return self.url.parent
 
     @property
+    def takes_client_key(self) -> bool:
+        """Whether requests have the `Authorization` of their client, so that the client is responsible for it."""
+        return self._api_key is None and self._forward_authorization
+
+    @property
     def closed(self) -> bool:
         """Whether the connections are closed, so that every request fails."""
         return self._session.closed
@@ -164,6 +169,7 @@ class ChatStream:
     def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse], large: bool) -> None:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
+        self.refuses_gateway_key = False
         # Called once, when the answer is read or dropped, with whether it broke off.
         self.on_end: Callable[[bool], None] | None = None
         self._response = response

@@ -25,7 +25,7 @@ from proxy.stream import writer
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
-from proxy.wire.errors import ApiError, read_error, server_error
+from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
 
 # Largest body of a backend that answers with one JSON object, in bytes.
 COMPLETION_LIMIT = 64 * 1024 * 1024
@@ -194,11 +194,17 @@ class Generation:
         chat = await self._pool.open_chat(body, headers_for, route)
         self._chat = chat
         if chat.status != 200:
-            refusal = await chat.read_refusal()
-            self._recording.backend_refused(chat.status, refusal, chat.retry_after)
-            raise read_error(chat.status, refusal, chat.retry_after)
+            raise await self._refusal(chat)
         if self._counting is not None:
             await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
+
+    async def _refusal(self, chat: ChatStream) -> ApiError:
+        """Return the error for the refusal of a backend."""
+        refusal = await chat.read_refusal()
+        self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=chat.refuses_gateway_key)
+        if chat.refuses_gateway_key:
+            return gateway_key_refused(chat.status)
+        return in_client_terms(read_error(chat.status, refusal, chat.retry_after))
 
     async def _compact(self, compaction: AutomaticCompaction) -> None:
         item, body = await compaction.run(self._log)

@@ -74,8 +74,8 @@ class Recording:
     def compacted(self, chat: bytes) -> None:
         """Take the chat request that is sent instead, after the context was summarised."""
 
-    def backend_refused(self, status: int, body: bytes, retry_after: float | None) -> None:
-        """Take the backend's refusal."""
+    def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
+        """Take the backend's refusal. `gateway_key`: of the gateway's own key."""
 
     def failed(self, error: ApiError) -> None:
         """Take the error that is the answer instead of a response."""
@@ -192,9 +192,9 @@ class FileRecording(Recording):
         if self._fits(len(chat)):
             self.compacted_chat = chat
 
-    def backend_refused(self, status: int, body: bytes, retry_after: float | None) -> None:
+    def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
         if self._fits(len(body)):
-            self.refusal = {"status": status, "body": as_text(body), "retry_after": retry_after}
+            self.refusal = {"status": status, "body": as_text(body), "retry_after": retry_after, "gateway_key": gateway_key}
 
     def failed(self, error: ApiError) -> None:
         if self._ended:

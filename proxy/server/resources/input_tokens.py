@@ -17,7 +17,7 @@ from proxy.server.generation.create import Responses
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
-from proxy.wire.errors import invalid_request, read_error, server_error
+from proxy.wire.errors import in_client_terms, invalid_request, read_error, server_error
 from proxy.wire.requests import parse_request
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.
@@ -87,7 +87,7 @@ class InputTokens:
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         if status == 200:
             return _count_of(data)
-        error = read_error(status, data)
+        error = in_client_terms(read_error(status, data))
         known = status not in _NO_ENDPOINT or error.code == "model_not_found"
         if known and (status != 400 or self._responses.tokenizer is None):
             raise error

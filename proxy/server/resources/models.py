@@ -24,7 +24,7 @@ from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.resources.codex_catalog import ModelTable
 from proxy.stream.options import CODEX, recognise
 from proxy.telemetry import logs
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import ApiError, gateway_key_refused, server_error
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
 _KEPT = 3.0
@@ -173,6 +173,10 @@ async def _ask_one(member: Member, authorization: str | None, within: float) -> 
         raise server_error("The backend did not list its models in time.", 504) from None
     except aiohttp.ClientError:
         raise server_error("The backend's answer broke off.") from None
+    if answer.status in (401, 403) and not member.backend.takes_client_key:
+        fields = logs.fields(backend=member.name, status=answer.status)
+        logs.logger().warning("backend refuses the gateway's key", extra=fields)
+        raise gateway_key_refused(answer.status)
     if answer.status != 200:
         passed = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
         raise Refused(answer.status, body, passed)

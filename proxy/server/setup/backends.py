@@ -15,7 +15,7 @@ from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
 _STATES: tuple[State, ...] = ("closed", "half_open", "open")
-_WARNINGS = frozenset({"backend unhealthy", "breaker open"})
+_WARNINGS = frozenset({"backend unhealthy", "breaker open", "backend refuses the gateway's key"})
 
 
 def specs_of(settings: Settings) -> list[BackendSpec]:
@@ -42,7 +42,8 @@ def spec_of(name: str, details: BackendDetails, settings: Settings) -> BackendSp
         aliases=details.aliases,
         max_concurrency=details.max_concurrency or settings.max_concurrency,
         weight=details.weight,
-        forward_authorization=details.forward_authorization,
+        # A key for the gateway is not for the backend.
+        forward_authorization=details.forward_authorization and settings.forward_authorization and not settings.api_keys,
     )
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from proxy.simulator import SimulatorOptions
-from tests.server.running_gateway import LOOPS, Answer, assert_error, gateway, post, run, simulated, until
+from tests.server.running_gateway import LOOPS, Answer, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import (
+    CLOSED_HEAD,
     HEAD,
     SECRET_HEADERS,
     SECRETS,
@@ -126,6 +127,50 @@ STATUSES = [
     (503, 503, "server_error"),
     (504, 504, "server_error"),
 ]
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_refusal_names_the_parameter_of_the_client(field: str) -> None:
+    async def test() -> None:
+        body = {"error": {"message": f"{field}=99999 cannot be greater than max_model_len=32768.", "param": field, "code": 400}}
+        for answer in await refusal_of(refusing(400, json.dumps(body).encode()), max_tokens_field=field):
+            message = assert_error(answer, 400, "invalid_prompt")
+            assert message == "max_output_tokens=99999 cannot be greater than max_model_len=32768."
+            assert json.loads(answer.body)["error"]["param"] == "max_output_tokens"
+
+    run(test())
+
+
+def test_an_error_in_the_stream_names_the_parameter_of_the_client() -> None:
+    async def test() -> None:
+        chunk = b'data: {"error": {"message": "max_tokens is too large", "code": 400}}\n\n'
+        async with backend(answering(CLOSED_HEAD, chunk)) as behind, gateway(behind.url) as served:
+            answer = await post(served)
+            assert answer.final["error"]["message"] == "max_output_tokens is too large"
+
+    run(test())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("keys", [{"backend_api_key": "ours"}, {"forward_authorization": False}], ids=["wrong", "none"])
+def test_a_refusal_of_the_gateway_s_own_key_is_not_the_client_s_fault(
+    status: int, keys: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        refusal = refusing(status, b'{"error": {"message": "wrong key: ours"}}')
+        async with backend(refusal) as behind, gateway(behind.url, **keys) as served:
+            answers = [await post(served), await post(served, stream=False)]
+            for method, path in (("POST", "embeddings"), ("GET", "models"), ("POST", "responses/input_tokens")):
+                body = json.dumps({"model": "m", "input": "x"}).encode() if method == "POST" else None
+                answers.append(await ask(served, method, f"/v1/{path}", data=body, headers={"Authorization": "Bearer mine"}))
+        for answer in answers:
+            say_nothing_secret(answer)
+            assert b"ours" not in answer.body
+            assert f"(HTTP {status})" in assert_error(answer, 502, "server_error")
+        warned = [record for record in caplog.records if record.getMessage() == "backend refuses the gateway's key"]
+        assert len(warned) == len(answers)
+
+    run(test())
 
 
 @pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
