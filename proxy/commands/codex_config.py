@@ -27,7 +27,7 @@ _LISTING_TIMEOUT = 15.0
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
     "web_search": "a hosted tool that is not available here",
-    "show_raw_agent_reasoning": "otherwise the model's reasoning stays invisible",
+    "show_raw_agent_reasoning": "the gateway repeats the reasoning as its summary, which is shown",
     "name": 'not "OpenAI" or "Azure": those names turn on remote compaction',
     "model_catalog_url": "context window, base prompt and tools of each model",
     "experimental_bearer_token": "no key is needed, but without one Codex fetches no catalog",
@@ -126,7 +126,7 @@ def configuration(url: str, model: str, env_key: str | None) -> dict[str, Any]:
         "model": model,
         "model_provider": PROVIDER,
         "web_search": "disabled",
-        "show_raw_agent_reasoning": True,
+        "show_raw_agent_reasoning": False,
         "model_providers": {PROVIDER: provider},
     }
 

@@ -70,6 +70,7 @@ _TOOLS = (
     Loss("tool", "tool_search", "adapted", "offered as a function, if the client runs it"),
     Loss("tool", "tool_search", "ignored", "if the server would have to run it: all tools are offered at once"),
     *(Loss("tool", name, "ignored", "hosted tools are not run here") for name in HOSTED_TOOLS),
+    Loss("tool", "encrypted_arguments", "adapted", "the arguments are plain text, and calls say so"),
     Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),
     Loss("tool", "defer_loading", "adapted", "the tool is offered at once"),
     Loss("tool", "allowed_callers", "ignored", "if only programs may call it: the model may call it itself"),

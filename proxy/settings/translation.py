@@ -90,6 +90,11 @@ class RequestSettings(Section):
         description="Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example "
         "`service_tier`). Can be repeated.",
     )
+    service_tier_priorities: dict[str, int] = Field(
+        default={},
+        description="The `priority` to send for a `service_tier`, by tier: `{priority: -10, flex: 10}`. vLLM with "
+        "`--scheduling-policy priority` serves lower numbers first. Tiers that are not listed are ignored.",
+    )
     forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
     custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(
         default="auto",

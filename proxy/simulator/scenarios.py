@@ -156,6 +156,18 @@ def subagent(request: ChatRequest) -> Script:
     return script(call(wait.name, {key: known[key] for key in known if key in wait.properties}))
 
 
+def approval(request: ChatRequest) -> Script:
+    """Run a command that needs an approval. A reviewer, which is asked for JSON, approves."""
+    if request.schema is not None:
+        return schema(request)
+    shell = request.tool(*SHELL_TOOLS)
+    if shell is None or request.tool_results:
+        return _conclusion(request)
+    wanted = {"sandbox_permissions": "require_escalated", "justification": "May I write a file?"}
+    permission = {name: value for name, value in wanted.items() if name in shell.properties}
+    return script(call(shell.name, {"cmd": "touch approved.txt", **permission}))
+
+
 def image(request: ChatRequest) -> Script:
     """Say how many images arrived and of what type."""
     images = request.images
@@ -220,6 +232,7 @@ SCENARIOS: dict[str, Scenario] = {
     "wrong_patch": wrong_patch,
     "mcp": mcp,
     "subagent": subagent,
+    "approval": approval,
     "image": image,
     "schema": schema,
     "title": title,

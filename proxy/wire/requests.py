@@ -89,6 +89,7 @@ class ResponsesRequest(BaseModel):
     stream: bool | None = None
     stream_options: Open | None = None
     background: bool | None = None
+    background_options: Open | None = None
     store: bool | None = None
     previous_response_id: str | None = None
     conversation: str | Open | None = None

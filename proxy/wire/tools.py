@@ -14,11 +14,13 @@ CUSTOM_INPUT = "input"
 
 
 class ToolTarget(NamedTuple):
-    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in."""
+    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. `expects_ciphertext`:
+    the client asked for encrypted arguments, so each call tells it that none is (only in a `ToolTable`)."""
 
     kind: ToolKind
     name: str
     namespace: str | None = None
+    expects_ciphertext: bool = False
 
 
 class Grammar(NamedTuple):

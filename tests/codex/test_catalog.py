@@ -74,6 +74,17 @@ def test_a_turn_without_any_warning(codex: Codex, stage: Stage) -> None:
     assert {chat["reasoning_effort"] for chat in stage.chats} == {"medium"}
 
 
+def test_a_request_for_approval_is_reviewed_by_the_model_of_the_session(codex: Codex, stage: Stage) -> None:
+    codex.top |= {"approval_policy": "on-request", "approvals_reviewer": "auto_review", "sandbox_mode": "workspace-write"}
+    shown, errors, code = codex.execute("exec", "--json", "--skip-git-repo-check", "scenario: approval")
+    assert code == 0, shown + errors
+    assert codex.files() == {"approved.txt": ""}
+    reviews = [each for each in stage.exchanges if each.headers.get("x-openai-subagent") == "guardian"]
+    assert reviews
+    assert {each.status for each in reviews} == {200}
+    assert {each.request["model"] for each in reviews} == {MODELS[0]}
+
+
 def test_reasoning_is_shown_once(codex: Codex) -> None:
     shown, errors, code = codex.execute("exec", *PLAIN, "scenario: agent")
     assert code == 0

@@ -83,10 +83,15 @@ def test_a_sub_agent(codex: Codex) -> None:
 
 
 def test_a_sub_agent_of_the_second_kind(codex: Codex, stage: Stage) -> None:
-    """Read its task from a message that would be encrypted if the server were OpenAI's."""
+    """Read its task from a message that would be encrypted if the server were OpenAI's: the client is told that it is not."""
     codex.top["model"] = "agents"
     run = quiet(codex.run("scenario: subagent"))
     assert "timed out" not in run.answers[-1]
+    assert "encrypted" not in str([chat.get("tools") for chat in stage.chats])
+    items = [item for each in stage.exchanges for item in each.request.get("input", ())]
+    messages = [item["content"] for item in items if item["type"] == "agent_message"]
+    assert messages or codex.provider["supports_websockets"]  # whose messages are not on the tape
+    assert {part["type"] for content in messages for part in content} <= {"input_text"}
     tasks = [str(chat["messages"][-1]["content"]) for chat in stage.chats]
     assert any(task.startswith("<agent_message") and "Say hello in one sentence." in task for task in tasks)
 

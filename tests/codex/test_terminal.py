@@ -9,6 +9,7 @@ import pytest
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import GREETING, Stage
 from tests.codex.terminal import TMUX, Terminal, eventually, running
+from tests.codex.test_catalog import configure
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed")
 
@@ -54,3 +55,13 @@ def test_escape_frees_the_backend(stage: Stage, terminal: Terminal) -> None:
     assert stage.counters.aborted == 1
     terminal.type("scenario: plain go on")
     terminal.wait_for("A plain answer to “scenario: plain go on”.")
+
+
+def test_the_transcript_shows_reasoning_once(codex: Codex, stage: Stage) -> None:
+    configure(codex, stage.url, "qwen3")
+    with running(codex) as terminal:
+        terminal.wait_for("Ask Codex to do anything")
+        terminal.type("scenario: reasoning")
+        terminal.wait_for("The answer is 391.")
+        terminal.press("C-t")
+        assert terminal.wait_for("Brevity wins").count("Brevity wins") == 1

@@ -80,7 +80,7 @@ def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.Capture
         "model": "qwen3",  # the first that one can talk to
         "model_provider": "responses-proxy",
         "web_search": "disabled",
-        "show_raw_agent_reasoning": True,
+        "show_raw_agent_reasoning": False,
         "model_providers": {
             "responses-proxy": {
                 "name": "responses-proxy",

@@ -278,3 +278,47 @@ def test_the_echo_fills_in_defaults() -> None:
     assert echo["tools"] == [{"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}]
     assert echo["text"] == {"format": FORMAT}
     assert chat_request(text={"format": {"type": "text"}}).echo["text"] == {"format": {"type": "text"}}
+
+
+TIERS = Policy(service_tier_priorities={"flex": 10, "priority": -10, "default": 0})
+
+
+@pytest.mark.parametrize(
+    ("tier", "fields", "echoed"),
+    [
+        ("flex", {"priority": 10}, "flex"),
+        ("priority", {"priority": -10}, "priority"),
+        ("default", {"priority": 0}, "default"),
+        ("scale", {}, "default"),
+        ("auto", {}, "default"),
+        (None, {}, "default"),
+    ],
+)
+def test_a_service_tier_becomes_a_priority(tier: str | None, fields: dict[str, Any], echoed: str) -> None:
+    assert sent(TIERS, service_tier=tier) == fields
+    result = chat_request(policy=TIERS, service_tier=tier)
+    assert result.echo["service_tier"] == echoed
+    assert ("parameter service_tier adapted" in outcomes(result)) == bool(fields)
+
+
+def test_a_priority_of_the_client_goes_before_that_of_its_tier() -> None:
+    assert sent(TIERS, service_tier="flex", priority=3) == {"priority": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "losses"),
+    [
+        ({"completion_window": "2h", "continuation_id": "c"}, {"parameter background_options ignored"}),
+        ({"completion_window": "soonest"}, set()),
+    ],
+)
+def test_options_of_background_responses_are_echoed(options: dict[str, Any], losses: set[str]) -> None:
+    result = chat_request(background_options=options)
+    assert result.echo["background_options"] == options
+    assert "background_options" not in result.body
+    assert outcomes(result) == losses
+
+
+def test_options_of_tools_are_echoed() -> None:
+    [tool] = chat_request(tools=[function("f", **{"async": True})]).echo["tools"]
+    assert tool["async"] is True

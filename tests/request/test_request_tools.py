@@ -44,6 +44,17 @@ def test_a_function_without_parameters(parameters: Any) -> None:
     assert sent["f"] == {"name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
 
 
+def test_arguments_that_a_client_wants_encrypted_are_plain_text() -> None:
+    properties = {"message": {"type": "string", "encrypted": True}, "encrypted": {"type": "boolean"}, "odd": 5}
+    tools = [function("send", parameters={"type": "object", "properties": properties}), function("plain")]
+    result = chat_request(tools=tools)
+    sent = offered(result)["send"]["parameters"]["properties"]
+    assert sent == {"message": {"type": "string"}, "encrypted": {"type": "boolean"}, "odd": 5}
+    assert {name: target.expects_ciphertext for name, target in result.tools.items()} == {"send": True, "plain": False}
+    assert "tool encrypted_arguments adapted" in outcomes(result)
+    assert result.echo["tools"][0]["parameters"]["properties"] == properties
+
+
 def test_a_custom_tool_takes_one_string() -> None:
     result = chat_request(tools=[{"type": "custom", "name": "exec", "description": "Runs code.", "format": {"type": "text"}}])
     sent = offered(result)["exec"]

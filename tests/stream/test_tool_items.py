@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.stream.options import CODEX
 from proxy.wire.json_text import CustomInput, JsonScanner, StringDecoder
+from proxy.wire.tools import ToolTarget
 from tests.stream.stream_player import Play, arguments, call, finish, play, text
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-print(\"old\")\n+print('\u00e9 \U0001f600 \\ / \t')\n*** End Patch\n"
@@ -196,3 +197,11 @@ def test_an_action_between_other_items_keeps_the_order() -> None:
         text("x"), call(0, "a", "shell", '{"commands":["ls"]}'), call(1, "b", "clock", "{}"), text("y"), finish(),
     )  # fmt: skip
     assert [said[0] for said in played.said] == ["text", "shell_call", "call", "text"]
+
+
+def test_a_client_that_expects_encrypted_arguments_is_told_that_they_are_plain() -> None:
+    tools = {"send": ToolTarget("function", "send", "agents", expects_ciphertext=True)}
+    played = play(call(0, "a", "send"), arguments(0, '{"message":"hi"}'), finish("tool_calls"), tools=tools)
+    [item] = played.response["output"]
+    assert item["encrypted_function_args"] == []
+    assert item["arguments"] == '{"message":"hi"}'

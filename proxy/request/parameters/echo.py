@@ -15,7 +15,8 @@ from proxy.wire.requests import ResponsesRequest
 
 def echo(request: ResponsesRequest, policy: Policy) -> Object:
     """Return every field of the response that repeats a request, given a request that has been translated without error."""
-    forwards_tier = "service_tier" in policy.forward and request.service_tier != "auto"
+    tier = request.service_tier
+    honours_tier = tier != "auto" and ("service_tier" in policy.forward or tier in policy.service_tier_priorities)
     fields: Object = {
         "instructions": request.instructions,
         "tools": [_tool(tool) for tool in request.tools or ()],
@@ -34,7 +35,7 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         "previous_response_id": request.previous_response_id,
         "store": policy.stores_responses and request.store is not False,
         "background": bool(request.background),
-        "service_tier": (request.service_tier if forwards_tier else None) or "default",
+        "service_tier": (tier if honours_tier else None) or "default",
         "metadata": _given(request.metadata, {}),
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
@@ -42,6 +43,8 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
     if request.conversation is not None:
         conversation = request.conversation
         fields["conversation"] = {"id": conversation if isinstance(conversation, str) else conversation.get("id")}
+    if request.background_options is not None:
+        fields["background_options"] = request.background_options
     if request.user is not None:
         fields["user"] = request.user
     return fields

@@ -66,9 +66,13 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         _text(request.text, policy, report, fields)
     if request.include or request.top_logprobs:
         _logprobs(request, policy, report, fields)
+    has_priority = request.service_tier in policy.service_tier_priorities
+    if has_priority:
+        fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
+        report.adapted("parameter", "service_tier", "sent as a priority")
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
-        if value is None or value in parameter.neutral:
+        if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
             continue
         if parameter.name in policy.forward and parameter.name not in RESERVED:
             fields[parameter.name] = value

@@ -33,6 +33,12 @@ IGNORED = (
     Parameter("moderation", "ignored", "the gateway does not moderate", matters=True),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
+    Parameter(
+        "background_options",
+        "ignored",
+        "echoed; a background response begins at once",
+        neutral=({}, {"completion_window": "soonest"}),
+    ),
     Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
     Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
@@ -116,6 +122,7 @@ RESERVED = frozenset({
 })  # fmt: skip
 
 _FORWARDED = "if the gateway is told to forward it"
+_PRIORITY = Parameter("service_tier", "adapted", "sent as the priority that the gateway has for this tier, if it has one")
 _CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
 
 # The whole table.
@@ -123,6 +130,7 @@ PARAMETERS = (
     *SPECIAL,
     *COPIED,
     *IGNORED,
+    _PRIORITY,
     *(Parameter(name, "preserved", _CARRIED.get(name, _FORWARDED)) for name, *_ in IGNORED if name not in RESERVED),
     *REJECTED,
     *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),

@@ -39,7 +39,7 @@ class Catalog:
         for target, declaration in declared.first.items():
             name = self._names[target]
             self._by_name.setdefault((target.name, target.namespace), name)
-            self.table[name] = target
+            self.table[name] = target._replace(expects_ciphertext=declaration.expects_ciphertext)
             self.functions[name] = _function(name, declaration)
             if declaration.grammar is not None:
                 self.grammars[name] = declaration.grammar

@@ -37,13 +37,14 @@ _READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"
 
 class Declaration(NamedTuple):
     """A tool that the model may call: its identity for the client, and its description for the model. `grammar`: the grammar
-    that its input must match, if that is to be checked."""
+    that its input must match, if that is to be checked. `expects_ciphertext`: the client asked for encrypted arguments."""
 
     target: ToolTarget
     description: str
     parameters: Object
     strict: bool = False
     grammar: Grammar | None = None
+    expects_ciphertext: bool = False
 
 
 def check_tool_count(tools: Any, items: Sequence[Entry], limit: int) -> None:
@@ -147,7 +148,11 @@ class _ToolReader:
         parameters = optional_object(tool, "parameters", path) or {"type": "object", "properties": {}}
         description = optional_text(tool, "description", path) or about
         target = ToolTarget("function", filled_text(tool, "name", path), namespace)
-        return Declaration(target, description, parameters, optional_flag(tool, "strict", path) is True)
+        plain = _without_encryption(parameters)
+        if plain is not parameters:
+            self._report.adapted("tool", "encrypted_arguments", "the arguments are plain text, and calls say so")
+        strict = optional_flag(tool, "strict", path) is True
+        return Declaration(target, description, plain, strict, expects_ciphertext=plain is not parameters)
 
     def _custom(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
         self._report.adapted("tool", "custom", f"offered as a function with one string argument, {CUSTOM_INPUT}")
@@ -229,6 +234,22 @@ class _ToolReader:
             self._report.ignored("tool", kind, "it would have to be run by the server", path)
         else:
             self._report.ignored("tool", "unknown", "unknown tool type", path)
+
+
+def _without_encryption(parameters: Object) -> Object:
+    """Return a schema without the mark `"encrypted": true` of its properties, by which Codex has OpenAI's servers encrypt an
+    argument; the same object if there is none."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, dict):
+        return parameters
+    marked = {name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True}
+    if not marked:
+        return parameters
+    plain = {
+        name: {key: value for key, value in schema.items() if key != "encrypted"} if name in marked else schema
+        for name, schema in properties.items()
+    }
+    return {**parameters, "properties": plain}
 
 
 def hosted_name(kind: str) -> str | None:

@@ -50,6 +50,7 @@ def translation_policy(settings: Settings) -> Policy:
         reasoning_effort=settings.reasoning_effort,
         max_tokens_field=settings.max_tokens_field,
         forward=frozenset(settings.forward),
+        service_tier_priorities=settings.service_tier_priorities,
         forward_unknown=settings.forward_unknown,
         url_inputs=settings.url_inputs,
         max_input_items=settings.max_input_items,

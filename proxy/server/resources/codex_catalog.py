@@ -55,8 +55,12 @@ class ModelEntry(BaseModel):
     priority: int = Field(default=1, ge=-(2**31), lt=2**31)
     # in tokens; the smaller of this one and the backend's counts
     context_window: Tokens | None = None
+    # the most that a user may set as `model_context_window`
+    max_context_window: Tokens | None = None
     auto_compact_token_limit: Tokens | None = None
     input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
+    # images may be sent in their full size
+    supports_image_detail_original: bool = False
     supported_reasoning_levels: tuple[Effort, ...] = ()
     default_reasoning_level: Effort | None = None
     default_reasoning_summary: Literal["none", "auto", "concise", "detailed"] = "auto"
@@ -70,6 +74,9 @@ class ModelEntry(BaseModel):
     tool_mode: Literal["code_mode", "code_mode_only"] | None = None
     multi_agent_version: Literal["v2", "disabled"] | None = None
     use_responses_lite: bool = False
+    web_search_tool_type: Literal["text", "text_and_image"] | None = None
+    # the model that reviews requests for approval, where another one than that of the session
+    auto_review_model_override: str | None = None
     # longest tool output that Codex sends, in tokens
     tool_output_tokens: Tokens = 10000
 
@@ -106,7 +113,8 @@ class ModelTable:
         not all of them may be null."""
         root = model.get("root")
         entry = self.find(model["id"], root if isinstance(root, str) else None)
-        window = min((size for size in (entry.context_window, context_length(model)) if size), default=None)
+        served = context_length(model)
+        window = min((size for size in (entry.context_window, served) if size), default=None)
         levels = [{"effort": effort, "description": _EFFORTS[effort]} for effort in entry.supported_reasoning_levels]
         fields = entry.model_dump(mode="json", exclude={"match", "prompt", "tool_output_tokens"}) | {
             "slug": model["id"],
@@ -118,6 +126,7 @@ class ModelTable:
             "base_instructions": base_prompt(entry.prompt or SHIPPED_PROMPT),
             "truncation_policy": {"mode": "tokens", "limit": entry.tool_output_tokens},
             "context_window": window,
+            "max_context_window": min((size for size in (entry.max_context_window, served) if size), default=None),
             "experimental_supported_tools": [],
         }
         return {name: value for name, value in fields.items() if value is not None}

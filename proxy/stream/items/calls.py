@@ -35,11 +35,13 @@ class CallItem(Protocol):
 class FunctionCallItem:
     """`function_call`: the arguments go through as they are."""
 
-    __slots__ = ("_deltas", "_fields", "_head", "_id", "_index")
+    __slots__ = ("_deltas", "_fields", "_head", "_id", "_index", "_plain")
 
     def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
         self._id = item_id
         self._deltas = 0
+        # Otherwise Codex takes the text of the argument for ciphertext.
+        self._plain = ',"encrypted_function_args":[]' if target.expects_ciphertext else ""
         self._fields = _call_fields("function_call", item_id, call_id, target)
         self._index = writer.add_item(f'{self._fields},"arguments":"","status":"in_progress"}}')
         self._head = delta_head("response.function_call_arguments.delta", item_id, self._index)
@@ -55,7 +57,7 @@ class FunctionCallItem:
         kind = "response.function_call_arguments"
         writer.write_text_done(f"{kind}.done", self._id, self._index, "arguments", arguments)
         writer.count_deltas(f"{kind}.delta", self._deltas)
-        item = f'{self._fields},"arguments":{quote(arguments)},"status":"{status}"}}'
+        item = f'{self._fields},"arguments":{quote(arguments)}{self._plain},"status":"{status}"}}'
         writer.finish_item("function_call", self._index, item)
 
 
