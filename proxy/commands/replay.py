@@ -18,6 +18,7 @@ from rich.text import Text
 from proxy.commands.check import Unusable, printable
 from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
+from proxy.server.generation.codex_sessions import REVIEW_MODEL
 from proxy.server.generation.live_settings import InForce, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice
 from proxy.server.generation.prepare import client_of, stream_options
@@ -171,6 +172,8 @@ def replay(path: Path) -> Replay:
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
             return done
+        if request.model == REVIEW_MODEL and record.chat is not None:
+            request = request.model_copy(update={"model": record.chat["chat"]["model"]})
         request, chat_request = _translated(record, in_force, request)
         client = client_of(in_force.settings, headers)
         options = stream_options(in_force, request, chat_request, client, chat["response_id"], chat.get("thinking_open"))

@@ -27,6 +27,7 @@ _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
     dict[str, ModelParsers]: "MAPPING",
     dict[str, ApiKey]: "MAPPING",
+    dict[str, int]: "MAPPING",
     dict[str, BackendDetails]: "MAPPING",
     SecretStr | None: "KEY",
     bool: "true|false",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -14,6 +14,7 @@ from proxy.backend.served_models import Route
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
 from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
@@ -78,6 +79,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     tokenizer: ModelTokenizer | None
+    sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
         """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
@@ -223,6 +225,8 @@ class Creation:
         caller = self._caller
         in_force = self.in_force
         store = responses.store
+        if SESSION_HEADER in caller.headers:
+            request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
         policy = in_force.parsers.policy(request.model)
         if previous is not None and previous.response_id == request.previous_response_id:

@@ -1,0 +1,48 @@
+"""The model that Codex names for reviews, which no backend serves: the model of its session answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.server.generation.codex_sessions import REVIEW_MODEL, CodexSessions
+from proxy.simulator import SimulatorOptions
+from proxy.wire.requests import ResponsesRequest
+from tests.server.running_gateway import Answer, Reachable, assert_error, post, run, simulated
+
+
+def headers(session: str) -> dict[str, str]:
+    return {"originator": "codex_exec", "session-id": session}
+
+
+async def ask(served: Reachable, model: str, session: str, **fields: Any) -> Answer:
+    return await post(served, model=model, headers=headers(session), **fields)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_review_is_answered_by_the_model_of_its_session(stream: bool) -> None:
+    async def test() -> None:
+        async with simulated(SimulatorOptions(models=("qwen3", "tiny"), strict_models=True)) as served:
+            assert_error(await ask(served, REVIEW_MODEL, "one", stream=stream), 404, "model_not_found")
+            await ask(served, "qwen3", "one")
+            await ask(served, "tiny", "two")
+            for session, model in (("one", "qwen3"), ("two", "tiny"), ("three", "tiny")):
+                answer = await ask(served, REVIEW_MODEL, session, stream=stream)
+                response = answer.final if stream else json.loads(answer.body)
+                assert (answer.status, response["model"]) == (200, model)
+
+    run(test())
+
+
+def test_sessions_of_other_tenants_are_not_known_and_old_ones_are_forgotten() -> None:
+    sessions = CodexSessions()
+    review = ResponsesRequest(model=REVIEW_MODEL, input="x")
+    for number in range(3000):
+        sessions.with_model(ResponsesRequest(model=f"m{number}", input="x"), "a", f"s{number}")
+    assert sessions.with_model(review, "b", "s2999").model == REVIEW_MODEL
+    assert sessions.with_model(review, "a", "s2999").model == "m2999"
+    assert sessions.with_model(review, "a", "s2500").model == "m2500"
+    assert sessions.with_model(review, "a", "s0").model == "m2999"
+    assert len(sessions._models) <= 1024
