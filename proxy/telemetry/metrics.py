@@ -143,8 +143,11 @@ class Metrics(Registry):
         )
         self.disconnects = counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", "phase")
         self.access_refusals = counter(
-            "access_refusals_total", "Requests refused because of a missing or wrong key, or a limit.", "reason"
+            "access_refusals_total",
+            "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
+            "reason",
         )
+        self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
         self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
         self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
         # Processor time, memory and open files, under the names that all programs use.
