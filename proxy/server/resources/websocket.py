@@ -111,7 +111,7 @@ class _Session:
         self._limits = request.get(LIMITS)  # absent without limits
         self._socket = socket
         self._transport = request.transport
-        self._outbox = WebSocketSender(socket, self._pause, self._resume)
+        self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
         self._messages: asyncio.Queue[_Message] = asyncio.Queue()
         self._waiting_bytes = 0  # of messages that wait for their turn
         self._turn = asyncio.Event()  # one of them was taken
