@@ -10,6 +10,7 @@ from proxy.server.access.counter_table import Table
 from proxy.server.access.middleware import access_middlewares, add_access_headers
 from proxy.server.http.bodies import BODIES, Bodies
 from proxy.server.http.errors import complete_head, errors_as_json
+from proxy.server.http.hosts import Hosts
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
@@ -30,7 +31,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin."""
     settings = parts.settings
     bodies = _bodies(parts)
-    parts.metrics.samplers.append(lambda: parts.metrics.body_bytes.set(bodies.size))
+    parts.metrics.samplers.append(bodies.report)
     app = _new_app(parts, bodies, table)
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
@@ -67,7 +68,7 @@ def create_operations_app(parts: Parts, on_backend_change: OnChange | None = Non
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
+    middlewares = [errors_as_json(_hosts(parts), metrics.defects.inc), *access_middlewares(settings, metrics, table)]
     app = web.Application(middlewares=middlewares)
     app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
@@ -79,7 +80,19 @@ def _bodies(parts: Parts) -> Bodies:
     settings = parts.settings
     metrics = parts.metrics
     together = max(settings.max_total_body_bytes, settings.max_body_bytes)
-    return Bodies(settings.max_body_bytes, together, lambda: metrics.count(metrics.access_refusals, "bodies"))
+    return Bodies(
+        settings.max_body_bytes, together, lambda: metrics.count(metrics.access_refusals, "bodies"), metrics.body_bytes.set
+    )
+
+
+def _hosts(parts: Parts) -> Hosts:
+    settings = parts.settings
+    metrics = parts.metrics
+    return Hosts(
+        settings.allowed_hosts,
+        has_keys=bool(settings.api_keys),
+        count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
+    )
 
 
 def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:

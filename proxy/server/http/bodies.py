@@ -32,13 +32,17 @@ class NoRoomError(ApiError, TimeoutError):
 
 
 class Bodies:
-    """The bodies that one process holds. `largest` is the limit for one of them, `together` for all, in bytes."""
+    """The bodies that one process holds. `largest` is the limit for one of them, `together` for all, in bytes. `show_size` is
+    called by `report`."""
 
-    def __init__(self, largest: int, together: int, count_refusal: Callable[[], None]) -> None:
+    def __init__(
+        self, largest: int, together: int, count_refusal: Callable[[], None], show_size: Callable[[float], None]
+    ) -> None:
         self.size = 0
         self.largest = largest
         self._together = together
         self._count_refusal = count_refusal
+        self._show_size = show_size
         self._arriving: set[Body] = set()
         self._turn = asyncio.Semaphore(1)
 
@@ -75,6 +79,10 @@ class Bodies:
         self.size -= body.size
         body.size = 0
         self._arriving.discard(body)
+
+    def report(self) -> None:
+        """Show the size of all bodies."""
+        self._show_size(self.size)
 
     async def unpack(self, body: Body, packed: bytes, encoding: str) -> bytes:
         """Return what a compressed body contains. Raise `ApiError` 413 and 503, `DamagedBodyError`."""
@@ -143,12 +151,14 @@ async def read_body(request: web.Request) -> bytes:
         raise too_large(bodies.largest)
     body = bodies.open(content)
     request[BODY] = body
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity" and not is_known(encoding):
+    encoding = request.headers.get("Content-Encoding")
+    if encoding is not None and encoding.lower() == "identity":
+        encoding = None
+    if encoding is not None and not is_known(encoding):
         raise ApiError(415, _ENCODING, code="unsupported_content_encoding")
     try:
         data = await _read(content, body, bodies.largest)
-        if is_known(encoding):
+        if encoding is not None:
             packed = len(data)
             data = await bodies.unpack(body, data, encoding)
             body.add(-packed)
