@@ -16,6 +16,7 @@ from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.generation import Generation, Unread, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
+from proxy.server.http.aiohttp_internals import LEFT_AT
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import EventStream, event_stream
@@ -50,11 +51,20 @@ class ResponsesResource:
         try:
             with creation:
                 return await self._answer(request, creation)
+        except asyncio.CancelledError:  # by now the backend is free
+            self._observe_release(request)
+            raise
         except ApiError as error:
             client = client_of(creation.in_force.settings, request.headers)
             if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             raise
+
+    def _observe_release(self, request: web.Request) -> None:
+        left_at = request.get(LEFT_AT)
+        if left_at is not None:
+            metrics = self._responses.metrics
+            metrics.observe(metrics.release, asyncio.get_running_loop().time() - left_at)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
