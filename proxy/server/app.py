@@ -8,7 +8,9 @@ from aiohttp import web
 
 from proxy.server.access.counter_table import Table
 from proxy.server.access.middleware import access_middlewares, add_access_headers
+from proxy.server.http.bodies import BODIES, Bodies
 from proxy.server.http.errors import complete_head, errors_as_json
+from proxy.server.http.hosts import Hosts
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
@@ -28,8 +30,10 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
     `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin."""
     settings = parts.settings
-    app = _new_app(parts, table)
-    websockets = WebSockets(parts.responses)
+    bodies = _bodies(parts)
+    parts.metrics.samplers.append(bodies.report)
+    app = _new_app(parts, bodies, table)
+    websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, websockets)
     models = Models(load_model_table(settings.model_table), parts.pool, parts.live)
@@ -54,21 +58,41 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
 
 def create_operations_app(parts: Parts, on_backend_change: OnChange | None = None) -> web.Application:
     """Return the application that `operations_port` serves, for the same parts."""
-    app = _new_app(parts)
+    app = _new_app(parts, _bodies(parts))
     health = _health(parts)
     _add_probes(app.router, health)
     _add_operations(app.router, health, parts, on_backend_change)
     return app
 
 
-def _new_app(parts: Parts, table: Table | None = None) -> web.Application:
+def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    middlewares = [errors_as_json(metrics.defects.inc), *access_middlewares(settings, metrics, table)]
-    app = web.Application(middlewares=middlewares, client_max_size=settings.max_body_bytes)
+    middlewares = [errors_as_json(_hosts(parts), metrics.defects.inc), *access_middlewares(settings, metrics, table)]
+    app = web.Application(middlewares=middlewares)
+    app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
+
+
+def _bodies(parts: Parts) -> Bodies:
+    settings = parts.settings
+    metrics = parts.metrics
+    together = max(settings.max_total_body_bytes, settings.max_body_bytes)
+    return Bodies(
+        settings.max_body_bytes, together, lambda: metrics.count(metrics.access_refusals, "bodies"), metrics.body_bytes.set
+    )
+
+
+def _hosts(parts: Parts) -> Hosts:
+    settings = parts.settings
+    metrics = parts.metrics
+    return Hosts(
+        settings.allowed_hosts,
+        has_keys=bool(settings.api_keys),
+        count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
+    )
 
 
 def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:

@@ -13,6 +13,8 @@ from proxy.settings.section import Seconds, Section, TextList
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+/?", re.IGNORECASE)
 
+_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
+
 
 class AccessSettings(Section):
     """Who may use the gateway, and how much."""
@@ -48,6 +50,13 @@ class AccessSettings(Section):
         description="Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; `*` for "
         "all. By default pages can neither read its answers nor open its WebSocket.",
     )
+    allowed_hosts: TextList = Field(
+        default=[],
+        description="Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; "
+        "`*.example.com` for all names below, `*` for any. Addresses, names without a dot, and those below `.localhost` and "
+        "`.internal` are always allowed. Without this setting other names are refused only for requests without keys over a "
+        "loopback connection, which protects a gateway on a laptop from web pages.",
+    )
     relay: bool = Field(
         default=True,
         description="Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, "
@@ -72,6 +81,14 @@ class AccessSettings(Section):
         ge=0,
         description="Maximum time, in seconds, for a client to send the body of a request. 0 for no limit.",
     )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, value: list[str]) -> list[str]:
+        for host in value:
+            if host != "*" and not _HOST.fullmatch(host):
+                raise ValueError("a host is a name without scheme and port: llm.example.com, or *.example.com")
+        return value
 
     @field_validator("cors_origins")
     @classmethod

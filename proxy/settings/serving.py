@@ -56,6 +56,12 @@ class ListeningSettings(Section):
         gt=0,
         description="Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`).",
     )
+    max_total_body_bytes: ByteSize = Field(
+        default=ByteSize(1024**3),
+        gt=0,
+        description="Maximum size of the bodies of all requests that one process is answering, after decompression. Beyond it, "
+        "the largest that is still being received is refused with 503. Never less than `max_body_bytes`.",
+    )
 
 
 class TimingSettings(Section):

@@ -11,6 +11,7 @@ from proxy.telemetry.registry import Registry, shared_folder
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_RELEASE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 # Streams count into these buckets themselves.
 INTER_TOKEN_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 10)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -142,9 +143,17 @@ class Metrics(Registry):
             "outcome",
         )
         self.disconnects = counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", "phase")
-        self.access_refusals = counter(
-            "access_refusals_total", "Requests refused because of a missing or wrong key, or a limit.", "reason"
+        self.release = histogram(
+            "client_disconnect_release_seconds",
+            "From the end of a client's connection until its request to the backend is closed.",
+            _RELEASE_BUCKETS,
         )
+        self.access_refusals = counter(
+            "access_refusals_total",
+            "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
+            "reason",
+        )
+        self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
         self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
         self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
         # Processor time, memory and open files, under the names that all programs use.

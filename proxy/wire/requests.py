@@ -21,6 +21,9 @@ MAX_DEPTH = 128
 # Every value but the first follows one of these characters; they also occur in texts, but no model accepts so long a text.
 MAX_VALUES = 1_000_000
 _SIGNS = (b",", b"[", b"{")
+# The most fields of one object of parameters, known and unknown, and the most entries of `include`.
+MAX_FIELDS = 256
+_MAX_INCLUDES = 64
 # Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
 
@@ -83,7 +86,7 @@ class ResponsesRequest(BaseModel):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    include: list[str] | None = None
+    include: Annotated[list[str], Field(max_length=_MAX_INCLUDES)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
 
     stream: bool | None = None
@@ -123,10 +126,20 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
         raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
     if all(fields.get(name) is None for name in ("input", "previous_response_id", "conversation", "prompt")):
         raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+    for name in ("", "reasoning", "text", "metadata"):
+        _refuse_many(fields.get(name) if name else fields, name)
     try:
         return ResponsesRequest.model_validate(fields)
     except ValidationError as error:
         raise _refusal(error) from None
+
+
+def _refuse_many(fields: Any, name: str) -> None:
+    """Refuse an object of more fields than any client sends: each costs time, also to say that it is not known."""
+    if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+        what = f"Invalid '{name}'" if name else "Too many parameters"
+        message = f"{what}: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
+        raise invalid_request(message, name or None, "object_above_max_properties")
 
 
 def read_object(body: bytes, *, optional: bool = False) -> dict[str, Any]:

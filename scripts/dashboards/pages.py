@@ -83,6 +83,8 @@ OVERVIEW = Dashboard(
                       {f"rate(process_cpu_seconds_total{{{GATEWAYS}}}[$__rate_interval])": "{{instance}}"}),
                 Panel("Memory", "Resident memory, by gateway.", BYTES,
                       {f"process_resident_memory_bytes{{{GATEWAYS}}}": "{{instance}}"}),
+                Panel("Request bodies", "All requests under way; `max_total_body_bytes` is the limit per process.", BYTES,
+                      {f"{PREFIX}request_body_bytes{{{GATEWAYS}}}": "{{instance}}"}),
                 Panel("Connections", "Open file descriptors, as a share of the limit: two for each request in flight.", SHARE,
                       {f"process_open_fds{{{GATEWAYS}}} / process_max_fds{{{GATEWAYS}}}": "{{instance}}"}, warn=0.8),
             ],
@@ -196,6 +198,8 @@ ERRORS = Dashboard(
             [
                 Panel("Client disconnects", "By phase: while sending the request, while waiting, or during the stream.",
                       PER_SECOND, {rate("client_disconnects_total", "phase"): "{{phase}}"}),
+                Panel("Backends freed, p99", "From the end of a client's connection until its backend is left.", SECONDS,
+                      {quantile(0.99, "client_disconnect_release_seconds", select=GATEWAYS): "p99"}),
                 Panel("Not translated unchanged", "Parts of requests that were adapted or ignored, by name: see the header "
                       "`x-responses-proxy-losses` of the answers. The ten most frequent.", PER_SECOND,
                       {f"topk(10, {rate('losses_total', 'name', 'outcome')})": "{{name}}: {{outcome}}"}),

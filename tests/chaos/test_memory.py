@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import gzip
+import random
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -136,6 +138,50 @@ def test_a_body_that_is_no_request_leaves_nothing(data: bytes) -> None:
                 for path in ("responses", "responses/compact", "responses/input_tokens"):
                     headers = {"Content-Type": "application/json"}
                     assert (await ask(served, "POST", f"/v1/{path}", data=data, headers=headers)).status == 400
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@pytest.mark.parametrize(
+    ("encoding", "data", "status"),
+    [
+        ("gzip", gzip.compress(b" " * 5_000_000), 413),
+        ("gzip", gzip.compress(b"{" + LARGE.encode()), 400),
+        ("gzip", gzip.compress(random.Random(1).randbytes(400_000))[:-9], 400),
+        ("identity", b" " * 600_000, 413),
+        ("br", LARGE.encode(), 415),
+    ],
+    ids=["bomb", "compressed nonsense", "cut", "too large", "unknown encoding"],
+)
+def test_a_body_that_is_not_taken_leaves_nothing(encoding: str, data: bytes, status: int) -> None:
+    async def test() -> None:
+        async with simulated(max_body_bytes=500_000) as served:
+
+            async def ask_once() -> None:
+                headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+                assert (await ask(served, "POST", "/v1/responses", data=data, headers=headers)).status == status
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+def test_a_body_that_gave_way_leaves_nothing() -> None:
+    async def test() -> None:
+        async with simulated(max_body_bytes=1_000_000, max_total_body_bytes=1_000_000) as served:
+
+            async def ask_once() -> None:
+                client = await RawClient.connect(served)
+                await client.send(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n{" + b" " * 600_000)
+                await until(lambda: served.metric("request_body_bytes") > 600_000)
+                assert (await post(served, padding="x" * 450_000)).status == 200
+                await client.read_until(b" 503 ")
+                client.close()
+                await until(lambda: served.metric("request_body_bytes") == 0)
 
             await nothing_stays(ask_once)
 

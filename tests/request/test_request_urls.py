@@ -24,6 +24,8 @@ PUBLIC = [
     "https://xn--bcher-kva.example/",
     "https://a_b.example.com/",
     "https://10.example.com/",
+    "https://[2a00:1450:4001:81b::200e]/",
+    "https://[64:ff9b::8.8.8.8]/",
 ]
 LOOPBACK = [
     "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0X7F.0.0.1", "017700000001", "0177.0.0.1",
@@ -37,7 +39,11 @@ PRIVATE = [
     "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "100.64.0.1", "192.0.0.8",
     "198.18.0.1", "224.0.0.1", "[ff02::1]", "255.255.255.255", "240.0.0.1", "[2001:db8::1]", "metadata.google.internal",
     "host.docker.internal", "printer.local", "gateway.lan", "redis", "redis:6379", "api.default.svc.cluster.local",
-    "kubernetes.default.svc", "db.private",
+    "kubernetes.default.svc", "db.private", "[fec0::1]", "[fec0:0:0:ffff::1]", "[64:ff9b::10.0.0.1]", "[64:ff9b::a9fe:a9fe]",
+    "[64:ff9b:1::1]", "[64:ff9b:1:a00:1::]", "[2002:a00:1::]", "[2002:a9fe:a9fe::1]", "[2001:0:7f00:1::]",
+    "[2001:0:808:808:0:ffff:f5ff:fffe]", "[::ffff:10.0.0.1]", "[::ffff:0:a00:1]", "[2606:4700::5efe:10.0.0.1]",
+    "[2606:4700::200:5efe:a9fe:a9fe]", "[100::1]", "[2001:10::1]", "[2001:20::1]", "[3fff::1]", "[3ffe::1]", "[5f00::1]",
+    "[4000::1]", "[e000::1]", "192.88.99.1", "168.63.129.16",
 ]  # fmt: skip
 TRICKS = [
     "http://example.com@127.0.0.1/",

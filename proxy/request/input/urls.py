@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Literal
 
 from proxy.request.input.items import Entry
@@ -30,8 +30,16 @@ _LOCAL = (
     "localhost", "localdomain", "local", "internal", "intranet", "private", "lan", "home", "corp", "home.arpa", "cluster.local",
     "svc",
 )  # fmt: skip
-# The IETF's own addresses, some of which count as global.
-_PROTOCOLS = IPv4Network("192.0.0.0/24")
+# Addresses that count as global and are not those of a server on the internet: the IETF's own, relays of 6to4, and Azure's
+# service for its virtual machines.
+_SPECIAL = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv4Network("168.63.129.16/32"))
+# All public IPv6 addresses begin like this; what Python knows of the others depends on its version.
+_GLOBAL = IPv6Network("2000::/3")
+# Parts of it: protocols (among them Teredo), documentation, and the former test network.
+_SPECIAL_IPV6 = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "3fff::/20", "3ffe::/16"))
+# Interface identifiers of ISATAP, which end with an IPv4 address.
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+_NOT_PUBLIC = "its host is a private or special address"
 _LONGEST_NAME = 253
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+")
 # IPv6 networks that embed an IPv4 address: network, prefix length, and how many bits follow the IPv4 address.
@@ -40,7 +48,6 @@ _EMBEDDED = (
     ("::", 96, 0),
     ("::ffff:0:0:0", 96, 0),
     ("64:ff9b::", 96, 0),
-    ("64:ff9b:1::", 48, 0),
     ("2002::", 16, 80),
 )
 
@@ -133,7 +140,7 @@ def _ipv4_complaint(text: str) -> str | None:
     if len(parts) > 4 or any(number > 255 for number in first) or last >= 256 ** (4 - len(first)):
         return "its host is not an address"
     value = last + sum(number << 8 * (3 - place) for place, number in enumerate(first))
-    return _address_complaint(IPv4Address(value))
+    return _ipv4_address_complaint(IPv4Address(value))
 
 
 def _number(part: str) -> int:
@@ -153,12 +160,16 @@ def _ipv6_complaint(text: str) -> str | None:
         return "its host is not an address"
     for network, bits, shift in _EMBEDDED:
         if int(address) >> (128 - bits) == int(IPv6Address(network)) >> (128 - bits):
-            return _address_complaint(IPv4Address(int(address) >> shift & 0xFFFFFFFF))
-    return _address_complaint(address)
+            return _ipv4_address_complaint(IPv4Address(int(address) >> shift & 0xFFFFFFFF))
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
+        return _ipv4_address_complaint(IPv4Address(int(address) & 0xFFFFFFFF))
+    if address not in _GLOBAL or any(address in network for network in _SPECIAL_IPV6):
+        return _NOT_PUBLIC
+    return None
 
 
-def _address_complaint(address: IPv4Address | IPv6Address) -> str | None:
-    special = isinstance(address, IPv4Address) and address in _PROTOCOLS
+def _ipv4_address_complaint(address: IPv4Address) -> str | None:
+    special = any(address in network for network in _SPECIAL)
     if address.is_global and not (special or address.is_multicast or address.is_reserved or address.is_unspecified):
         return None
-    return "its host is a private or special address"
+    return _NOT_PUBLIC

@@ -6,11 +6,11 @@ machine could talk to a gateway on localhost. So the origin of a WebSocket is ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from proxy.server.http.hosts import is_literal
 from proxy.settings import Settings
 from proxy.wire.errors import ApiError
 
@@ -74,17 +74,7 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
     # Some libraries send the address of the server as the origin.
-    if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or _is_literal(request.host)):
+    if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or is_literal(request.host)):
         return
     message = "Pages of this origin may not open a WebSocket here: name it in the setting `cors_origins`."
     raise ApiError(403, message, code="origin_not_allowed")
-
-
-def _is_literal(host: str) -> bool:
-    """Tell an address or `localhost` from other names, which an attacker could make resolve to this machine (DNS rebinding)."""
-    name = urlsplit(f"//{host}").hostname or ""
-    try:
-        ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return True

@@ -39,6 +39,7 @@ class Run:
 
     live = False
     slow = False
+    unsent = 0
 
     def __init__(self, store: Store, creation: Creation, record: Record) -> None:
         self.record = record

@@ -44,6 +44,10 @@ class Sink(Protocol):
     def slow(self) -> bool:
         """The client has more to read than is to be kept for it."""
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+
     def write(self, events: bytes) -> None:
         """Take whole events."""
 
@@ -53,6 +57,7 @@ class Unread:
 
     live = False
     slow = False
+    unsent = 0
 
     def write(self, events: bytes) -> None:
         """Do nothing."""
@@ -89,7 +94,8 @@ class Generation:
     __slots__ = (
         "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_last_comment",
         "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_question", "_recording", "_repair", "_settings",
-        "_silence", "_tokenizer", "_waiting", "_watching", "_write", "last_event", "phase", "sink", "translator",
+        "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting", "_watching", "_write", "last_event", "phase", "sink",
+        "translator",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +146,8 @@ class Generation:
         self._last_read = self._clock()
         self._last_comment = 0.0
         self.last_event = self._last_read
+        self._unsent = 0  # bytes, at the last tick of a slow client
+        self._taken_at = 0.0  # when a slow client took some
 
     # ---- opening -----------------------------------------------------------------------------------------------------
 
@@ -379,8 +387,7 @@ class Generation:
         """Apply the time limits, and keep the client's connection alive. The wait for a backend is limited by the pool."""
         self._log.count_gaps()
         if self.sink.slow:
-            if now - self.last_event > self._settings.idle_timeout:
-                self._drop_client()
+            self._watch_slow_client(now)
             return
         if self.translator.ended:
             return
@@ -388,6 +395,15 @@ class Generation:
             self._drop_silent_backend(self._chat)
         if self.sink.live and not self.translator.ended:
             self._keep_alive(now)
+
+    def _watch_slow_client(self, now: float) -> None:
+        """Drop a client that takes nothing. One large event may take long over a slow line: what counts is what has left."""
+        unsent = self.sink.unsent
+        if unsent < self._unsent:
+            self._taken_at = now
+        self._unsent = unsent
+        if now - max(self.last_event, self._taken_at) > self._settings.idle_timeout:
+            self._drop_client()
 
     def _drop_silent_backend(self, chat: ChatStream) -> None:
         chat.drop()

@@ -19,11 +19,13 @@ from aiohttp.web_protocol import RequestHandler
 # Answers a request that could not be parsed, given the status, the exception and a message.
 ErrorHandler = Callable[[web.BaseRequest, int, BaseException | None, str], web.StreamResponse]
 
+# When the connection of a request that is being handled ended, in the event loop's time.
+LEFT_AT: web.RequestKey[float] = web.RequestKey("left_at", float)
 _TESTED = "3.14"
 _PRIVATE_NAMES = (
     (web.AppRunner, ("_make_server",)),
     (web.StreamResponse, ("_send_headers_immediately",)),
-    (RequestHandler, ("_current_request", "_manager", "_drain_helper", "handle_error")),
+    (RequestHandler, ("_current_request", "_manager", "_drain_helper", "connection_lost", "handle_error")),
 )
 
 
@@ -72,6 +74,13 @@ class _Server(web.Server):
 
 class _Connection(RequestHandler):
     __slots__ = ()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Note when a client left whose request is being handled."""
+        request = self._current_request
+        if request is not None:
+            request[LEFT_AT] = self._loop.time()
+        super().connection_lost(exc)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

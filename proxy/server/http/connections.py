@@ -17,7 +17,6 @@ _LINE_LIMIT = 32 * 1024
 # Seconds between two looks at the bodies under way, of which there are at least so many within their time limit.
 _INTERVAL = 1.0
 _LOOKS = 4
-_ENCODING = "The request body is compressed in a way that is not read here: send it as it is, or with gzip or deflate."
 
 
 class Runner(aiohttp_internals.ErrorHandlingRunner):
@@ -32,6 +31,7 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
             app,
             _refuse_malformed,
             handler_cancellation=True,
+            auto_decompress=False,  # `bodies.py` does that, in steps and not in the event loop
             access_log=None,
             keepalive_timeout=keepalive_timeout,
             shutdown_timeout=shutdown_timeout,
@@ -66,8 +66,6 @@ def _malformed(status: int, error: BaseException | None, message: str) -> ApiErr
     """Return the error for a malformed request, which it does not quote."""
     if status >= 500:
         return server_error("The gateway failed. Please try again.", status)
-    if isinstance(error, http_exceptions.ContentEncodingError):
-        return ApiError(415, _ENCODING, code="unsupported_content_encoding")
     if isinstance(error, http_exceptions.LineTooLong):
         limit = f"The first line or a header of the request is longer than {_LINE_LIMIT} bytes."
         return ApiError(431, limit, code="request_too_large")

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from proxy.server.http.bodies import BODY, unreadable
+from proxy.server.http.hosts import Hosts
 from proxy.state import EventsUnavailable, StoreUnavailable
 from proxy.telemetry import logs
-from proxy.wire.errors import ApiError, invalid_request, server_error
+from proxy.wire.errors import ApiError, server_error
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The id of a request: on its answer, in the log, and at the backend.
@@ -24,11 +26,10 @@ _NO_EVENTS = (
     "The log of running responses cannot be reached: they go on, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
-_UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def errors_as_json(count_defect: Callable[[], None]) -> Middleware:
+def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware:
     """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
 
     @web.middleware
@@ -36,9 +37,15 @@ def errors_as_json(count_defect: Callable[[], None]) -> Middleware:
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         try:
+            if request.headers.get("Host") not in hosts.known:
+                hosts.check(request)
             return await handler(request)
         except Exception as error:
             return _answer(request, error, count_defect)
+        finally:
+            body = request.get(BODY)
+            if body is not None:
+                body.close()
 
     return middleware
 
@@ -48,14 +55,12 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
     match error:
         case ApiError():
             response = error_response(error)
-            if error.status == 408:  # the rest of the body may still come: nothing else can be asked on this connection
+            if request.content.exception() is not None:  # the rest of the body may still come: nothing else can be asked here
                 response.force_close()
             return response
         case StoreUnavailable():
             logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
             return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
-        case web.HTTPRequestEntityTooLarge():
-            return error_response(_too_large(error))
         case web.HTTPNotFound():
             return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
         case web.HTTPMethodNotAllowed():
@@ -68,28 +73,10 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case ConnectionError():
             return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
         case web.RequestPayloadError() | UnicodeDecodeError():
-            return error_response(_unreadable())
+            return error_response(unreadable())
     count_defect()
     logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
     return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
-
-
-async def read_body(request: web.Request) -> bytes:
-    """Return the body. Raise `ApiError` 400 and 413, for callers that log what is wrong with it."""
-    try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise _too_large(error) from None
-    except _UNREADABLE:
-        raise _unreadable() from None
-
-
-def _too_large(error: web.HTTPRequestEntityTooLarge) -> ApiError:
-    return ApiError(413, f"The request body is larger than this gateway accepts: {error.text}", code="request_too_large")
-
-
-def _unreadable() -> ApiError:
-    return invalid_request("The request body could not be read: it is cut or wrongly encoded.")
 
 
 def error_response(error: ApiError) -> web.Response:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from aiohttp import HttpVersion11, web
 
 from proxy.server.http import aiohttp_internals
+from proxy.server.http.send_queue import unsent
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
@@ -52,6 +53,11 @@ class EventStream:
     def slow(self) -> bool:
         """Whether so much waits for the client that nothing should be added."""
         return self._waiter is not None or self._is_full()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return unsent(self._transport)
 
     def _is_full(self) -> bool:
         return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
@@ -117,6 +123,11 @@ class BufferedEventStream(EventStream):
         """Whether so much waits for the client that nothing should be added."""
         return self._paused or self._is_full()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet; those that are being written count twice."""
+        return self._size + super().unsent
+
     def write(self, data: bytes) -> None:
         """Send events with the next turn of the task."""
         if self._held is not None:
@@ -158,12 +169,20 @@ class WebSocketSender:
 
     live = False  # a WebSocket has pings of its own
 
-    def __init__(self, socket: web.WebSocketResponse, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        transport: asyncio.Transport | None,
+        on_slow: Callable[[], None],
+        on_ready: Callable[[], None],
+    ) -> None:
         self._socket = socket
+        self._transport = transport
         self._on_slow = on_slow
         self._on_ready = on_ready
         self._waiting: list[bytes] = []
         self._size = 0
+        self._leaving = 0  # bytes that are being sent
         self.slow = False  # so much waits for the client that nothing should be added
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
@@ -179,6 +198,11 @@ class WebSocketSender:
             self.slow = True
             self._on_slow()
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet; those of the event that is being sent count twice."""
+        return self._size + self._leaving + unsent(self._transport)
+
     async def flush(self) -> None:
         """Wait until everything is sent."""
         await self._empty.wait()
@@ -190,11 +214,14 @@ class WebSocketSender:
             self._filled.clear()
             waiting = self._waiting
             self._waiting = []
+            self._leaving = self._size
             self._size = 0
             for event in b"".join(waiting).split(b"\n\n"):
                 _, mark, data = event.partition(b"\ndata: ")
                 if mark:  # not `[DONE]`, which ends event streams
                     await self._socket.send_str(data.decode())
+                self._leaving -= len(event)
+            self._leaving = 0
             if self._waiting:
                 continue
             self._empty.set()

@@ -17,6 +17,7 @@ from pydantic import SecretStr, ValidationError
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.access.api_keys import Needs, needs
+from proxy.server.http.bodies import read_body
 from proxy.server.setup.backends import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
 from proxy.wire.errors import ApiError, invalid_request
@@ -55,7 +56,7 @@ class Admin:
     async def add(self, request: web.Request) -> web.Response:
         """Answer `POST`: add a backend with the fields of `backends` in the settings, and `name` (host:port by default)."""
         self._check_key(request)
-        body = await request.read()
+        body = await read_body(request)
         if len(body) > _LONGEST:
             message = f"The description of a backend has at most {_LONGEST} bytes."
             raise ApiError(413, message, code="request_too_large")

@@ -15,6 +15,7 @@ from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.generation.context import find_context
 from proxy.server.generation.create import Responses
 from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
 from proxy.wire.errors import in_client_terms, invalid_request, read_error, server_error
@@ -53,7 +54,7 @@ class InputTokens:
         responses = self._responses
         in_force = responses.live.current
         tenant = tenant_of(request)
-        asked = await asyncio.to_thread(parse_request, await request.read())
+        asked = await request.app[BODIES].in_thread(parse_request, await read_body(request))
         context = await find_context(responses.store, tenant, asked)
         chat_request = responses.chat_request(asked, context, in_force.parsers.policy(asked.model), in_force, tenant)
         tokens = await self._ask_backend(

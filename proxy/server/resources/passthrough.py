@@ -17,6 +17,7 @@ from proxy.backend.pool import ANY, Pool
 from proxy.backend.served_models import Route
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.http.bodies import read_body, too_large
 from proxy.settings import Settings
 from proxy.wire.credentials import KEY_HEADERS
 from proxy.wire.errors import ApiError, server_error
@@ -111,12 +112,13 @@ class Passthrough:
             return None
         size = request.content_length
         limit = self._settings.max_body_bytes
-        if size is None or headers.popall("Content-Encoding", None) is not None:  # aiohttp has decoded it
-            return await request.read()
+        # Chat servers do not read compressed bodies.
+        if size is None or headers.popall("Content-Encoding", None) is not None:
+            return await read_body(request)
         if size > limit:
-            raise web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=size)
+            raise too_large(limit)
         if request.content_type == "application/json" and self._pool.needs_model:
-            return await request.read()
+            return await read_body(request)
         headers["Content-Length"] = str(size)
         return request.content
 

@@ -16,7 +16,9 @@ from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.generation import Generation, Unread, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
-from proxy.server.http.errors import REQUEST_ID, read_body
+from proxy.server.http.aiohttp_internals import LEFT_AT
+from proxy.server.http.bodies import BODIES, read_body
+from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import EventStream, event_stream
 from proxy.server.resources.resume import follow
 from proxy.server.resources.websocket import WebSockets
@@ -49,11 +51,20 @@ class ResponsesResource:
         try:
             with creation:
                 return await self._answer(request, creation)
+        except asyncio.CancelledError:  # by now the backend is free
+            self._observe_release(request)
+            raise
         except ApiError as error:
             client = client_of(creation.in_force.settings, request.headers)
             if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             raise
+
+    def _observe_release(self, request: web.Request) -> None:
+        left_at = request.get(LEFT_AT)
+        if left_at is not None:
+            metrics = self._responses.metrics
+            metrics.observe(metrics.release, asyncio.get_running_loop().time() - left_at)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
@@ -66,9 +77,9 @@ class ResponsesResource:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def compact(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
-        body = await request.read()
+        body = await read_body(request)
         # In a thread, so that no other stream waits for a long history.
-        asked = await asyncio.to_thread(lambda: parse_request({**read_object(body), "store": False}))
+        asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
         translator = await self._responses.summarise(with_trigger(asked), caller)
@@ -80,7 +91,8 @@ class ResponsesResource:
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
         body = await read_body(request)
         creation.recording.received(body)
-        asked = parse_request(body) if len(body) < _LARGE_BODY else await asyncio.to_thread(parse_request, body)
+        large = len(body) >= _LARGE_BODY
+        asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)
         creation.recording.parsed()
         await creation.prepare(asked)
         losses = header_value(creation.losses)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -18,6 +19,7 @@ from proxy.server.access.rate_limits import LIMITS
 from proxy.server.generation.create import Caller, Creation, Previous, Responses
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
+from proxy.server.http.bodies import Bodies, Body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import WebSocketSender
 from proxy.state import StoreUnavailable
@@ -31,12 +33,14 @@ _PING = 30.0
 _LIFETIME = 3600.0
 # How long the other side may take to close the connection, in seconds.
 _GOODBYE = 2.0
-# Messages that may wait for their turn.
+# Messages, and their bytes, that may wait for their turn before no more are read.
 _WAITING = 16
+_WAITING_BYTES = 256 * 1024
+# Seconds after which a little is read even so, and for how long: a client that answered a ping is not gone.
+_LONGEST_PAUSE = 10.0
+_GLIMPSE = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
-# How many of these one connection may have here: the one that is answered, and the next.
-_LARGE_WAITING = 2
 # A cancellation is no longer than this, in bytes.
 _SHORT = 512
 _OPERATION = "WS /v1/responses"
@@ -47,8 +51,9 @@ _EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"
 class WebSockets:
     """Holds the open sockets of an application."""
 
-    def __init__(self, responses: Responses) -> None:
+    def __init__(self, responses: Responses, bodies: Bodies) -> None:
         self._responses = responses
+        self._bodies = bodies
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
@@ -56,11 +61,17 @@ class WebSockets:
         settings = self._responses.live.current.settings
         check_socket(request, settings)
         # Not compressed: zlib would cost more for a frame than the whole translation.
-        socket = web.WebSocketResponse(heartbeat=_PING, timeout=_GOODBYE, max_msg_size=settings.max_body_bytes, compress=False)
+        socket = web.WebSocketResponse(
+            heartbeat=_PING,
+            timeout=_GOODBYE,
+            max_msg_size=settings.max_body_bytes,
+            compress=False,
+            decode_text=False,
+        )
         await socket.prepare(request)
         self._sockets.add(socket)
         try:
-            await _Session(self._responses, request, socket).run()
+            await _Session(self._responses, self._bodies, request, socket).run()
         finally:
             self._sockets.discard(socket)
         return socket
@@ -71,20 +82,39 @@ class WebSockets:
         await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY, message=message) for socket in self._sockets))
 
 
+@dataclass(slots=True, eq=False)
+class _Message:
+    """A message that waits for its turn, or the error that answers it. `body` counts it until it is answered."""
+
+    data: bytes
+    body: Body
+    refusal: ApiError | None = None
+
+    def take(self) -> bytes:
+        """Return the data, which is not kept here while the message is answered. Raise `ApiError`."""
+        if self.refusal is not None:
+            raise self.refusal
+        data = self.data
+        self.data = b""
+        return data
+
+
 class _Session:
     """One connection."""
 
-    def __init__(self, responses: Responses, request: web.Request, socket: web.WebSocketResponse) -> None:
+    def __init__(self, responses: Responses, bodies: Bodies, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._responses = responses
+        self._bodies = bodies
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
         self._limits = request.get(LIMITS)  # absent without limits
         self._socket = socket
         self._transport = request.transport
-        self._outbox = WebSocketSender(socket, self._pause, self._resume)
-        self._messages: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
-        self._large = asyncio.Semaphore(_LARGE_WAITING)
+        self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
+        self._messages: asyncio.Queue[_Message] = asyncio.Queue()
+        self._waiting_bytes = 0  # of messages that wait for their turn
+        self._turn = asyncio.Event()  # one of them was taken
         self._unanswered = 0  # messages
         self._cancelled = False  # the response that has not begun yet
         self._stream_id: str | None = None  # the client's name of the message that is being answered
@@ -105,6 +135,7 @@ class _Session:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
+            self._forget_messages()
             await self._socket.close()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, ConnectionError):
@@ -115,38 +146,77 @@ class _Session:
         async for message in self._socket:
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
-            data = message.data.encode() if isinstance(message.data, str) else message.data
+            data: bytes = message.data
+            del message
             if b"response.cancel" in data[:_SHORT] and (cancellation := _cancellation(data)):
                 self._cancel(cancellation.get("response_id"))
-            else:
-                self._unanswered += 1
-                if len(data) > _LARGE:
-                    await self._large.acquire()
-                await self._messages.put(data)
+                continue
+            self._accept(data)
+            del data
+            while self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
+                await self._hold_back()
+
+    def _accept(self, data: bytes) -> None:
+        """Let a message wait for its turn."""
+        message = _Message(data, self._bodies.open())
+        try:
+            message.body.add(len(data))
+        except ApiError as error:
+            message.refusal = error.copy()
+            message.data = b""
+        self._unanswered += 1
+        self._waiting_bytes += len(message.data)
+        self._messages.put_nowait(message)
+
+    async def _hold_back(self) -> None:
+        """Read nothing more until a message is taken, or so long that it is time to look for pongs."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError
+        self._turn.clear()
+        transport.pause_reading()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_PAUSE):
+                    await self._turn.wait()
+                    return
+        finally:
+            if not transport.is_closing():
+                transport.resume_reading()
+        await asyncio.sleep(_GLIMPSE)
+
+    def _forget_messages(self) -> None:
+        """Count the messages no longer that will not be answered."""
+        while not self._messages.empty():
+            self._messages.get_nowait().body.close()
 
     async def _work(self) -> None:
         while True:
-            data = await self._messages.get()
+            message = await self._messages.get()
+            self._waiting_bytes -= len(message.data)
+            self._turn.set()
             try:
-                await self._answer(data)
+                await self._answer(message)
             except ApiError as error:
                 await self._send_error(error)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 await self._send_error(server_error("The store of this gateway cannot be reached. Please try again.", 503))
             finally:
+                message.body.close()
                 self._unanswered -= 1
                 self._cancelled = False
                 self._stream_id = None
-                if len(data) > _LARGE:
-                    self._large.release()
 
-    async def _answer(self, data: bytes) -> None:
+    async def _answer(self, message: _Message) -> None:
         settings = self._responses.live.current.settings
         recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
         try:
+            data = message.take()
             recording.received(data)
-            request = parse_message(data) if len(data) < _LARGE else await asyncio.to_thread(parse_message, data)
+            large = len(data) >= _LARGE
+            request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
+            del data
             self._stream_id = request.stream_id
             recording.parsed()
             if self._responses.in_flight.state >= State.DRAINING:

@@ -63,6 +63,8 @@ def test_in_the_middle_of_a_stream(phase: str, way: str, loop: str) -> None:
             await client.read_until(SEEN[phase])
             await stops(behind, lambda: LEAVE[way](client))
             await gone(served, "stream")
+            assert served.metric("client_disconnect_release_seconds_count") == 1
+            assert 0 <= served.metric("client_disconnect_release_seconds_sum") < SOON
 
     run(test(), loop)
 

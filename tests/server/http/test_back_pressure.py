@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -110,6 +111,70 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
             client.close()
 
     run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("buffer", [SMALL, None], ids=["here", "in the kernel"])
+@pytest.mark.usefixtures("aiohttp_api")
+def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, buffer: int | None) -> None:
+    """Progress is bytes that left, not an empty buffer: reading takes several times `idle_timeout`."""
+    text = "x" * 1_000_000
+    limit = 0.6
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(*text_stream(text))
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=buffer, idle_timeout=limit) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.post()
+            began = asyncio.get_running_loop().time()
+            while not client.received.endswith(b"\r\n0\r\n\r\n"):
+                slow = asyncio.get_running_loop().time() < began + 4 * limit
+                assert await client.read(2000 if slow else 1 << 20), "dropped"
+                await asyncio.sleep(0.002 if slow else 0)
+            client.close()
+            assert final_of(body_of(client.received))["output"][0]["content"][0]["text"] == text
+
+    run(test(), loop)
+
+
+HANDSHAKE = (
+    b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+def masked(text: str) -> bytes:
+    """Return a text frame of a client, masked with zeros."""
+    return b"\x81" + bytes([0x80 | 126]) + len(text).to_bytes(2, "big") + bytes(4) + text.encode()
+
+
+def test_over_a_websocket_too() -> None:
+    limit = 0.6
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(chunk({"content": "x" * 2_000_000}))
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=limit) as served:
+            client = await RawClient.connect(served, receive_buffer=SMALL)
+            await client.send(HANDSHAKE)
+            await client.read_until(b"\r\n\r\n")
+            question = json.dumps({"type": "response.create", "model": "m", "input": "x" * 200})
+            await client.send(masked(question))
+            end = asyncio.get_running_loop().time() + 4 * limit
+            while asyncio.get_running_loop().time() < end:
+                assert await client.read(2000), "dropped"
+                await asyncio.sleep(0.002)
+            assert served.parts.in_flight.activities
+            client.close()
+
+    run(test())
 
 
 def whole(connection: Connection) -> None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,7 +20,7 @@ from proxy.server import open_parts
 from proxy.server.http.connections import Runner
 from proxy.settings import Settings
 from proxy.simulator import create_app, serving
-from proxy.wire.requests import MAX_VALUES
+from proxy.wire.requests import MAX_VALUES, ResponsesRequest
 from tests.server.running_gateway import (
     LOOPS,
     Answer,
@@ -106,6 +107,38 @@ def test_a_body_of_millions_of_small_values_is_not_even_decoded(unit: str) -> No
                 headers = {"Content-Type": "application/json"}
                 answer = await ask(served, "POST", path, data=io.BytesIO(body.encode()), headers=headers)
                 assert "too many values" in assert_error(answer, 413, "request_too_large")
+
+    run(test())
+
+
+WIDE = {f"p{number}": 1 for number in range(490_000)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [WIDE, {"reasoning": WIDE}, {"text": WIDE}, {"metadata": WIDE}, {"include": ["x"] * 490_000}],
+    ids=lambda f: next(iter(f)),
+)
+def test_hundreds_of_thousands_of_parameters_are_not_looked_at(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validating each, and telling that it is not known, would keep the event loop for a second."""
+    validated: list[int] = []
+    validate = ResponsesRequest.model_validate
+
+    def counted(given: dict[str, Any]) -> ResponsesRequest:
+        validated.append(len(given))
+        return validate(given)
+
+    monkeypatch.setattr(ResponsesRequest, "model_validate", counted)
+    body = json.dumps({"model": "simulator", "input": "hi", **fields}).encode()
+
+    async def test() -> None:
+        async with simulated() as served:
+            answer = await ask(served, "POST", "/v1/responses", data=io.BytesIO(body))
+            assert_error(answer, 400)
+            assert len(answer.body) < 2000
+            assert validated == [] or "include" in fields
+            few = {f"p{number}": 1 for number in range(200)}
+            assert (await post(served, {**few, "reasoning": few, "text": few})).status == 200
 
     run(test())
 

@@ -240,7 +240,7 @@ def test_compressed_bodies(loop: str) -> None:
 def test_a_compression_that_is_not_known_is_refused() -> None:
     async def test() -> None:
         async with simulated() as served:
-            for encoding, status in (("zstd", 415), ("br", 415), ("compress", 400), ("x-own", 400)):
+            for encoding, status in (("zstd", 415), ("br", 415), ("compress", 415), ("x-own", 415)):
                 headers = {**JSON, "Content-Encoding": encoding}
                 data = b"\x28\xb5\x2f\xfd\x00\x00"
                 answer = await ask(served, "POST", "/v1/responses", data=data, headers=headers)

@@ -13,7 +13,8 @@ import pytest
 
 from proxy.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.judges import judge_stream
-from tests.server.running_gateway import TERMINALS, Served, ask, assert_error, gateway, run, simulated, until
+from tests.server.running_gateway import LOOPS, TERMINALS, Served, ask, assert_error, gateway, run, simulated, until
+from tests.server.scripted_backend import HEAD, Connection, backend, text_stream
 from tests.waiting import PATIENCE
 
 Event = dict[str, Any]
@@ -366,6 +367,58 @@ def test_large_messages_wait_their_turn_at_the_client() -> None:
             assert [final["usage"]["output_tokens"] for final in finals] == sorted(
                 final["usage"]["output_tokens"] for final in finals
             )
+
+    run(test())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
+    """The others stay at the client, which cannot send on."""
+    size = 8 * 1024 * 1024
+    sent = 0
+    turns: list[asyncio.Event] = []
+
+    async def play(connection: Connection) -> None:
+        turn = asyncio.Event()
+        turns.append(turn)
+        await turn.wait()
+        connection.write(HEAD)
+        connection.send(*text_stream("done"))
+        connection.end()
+
+    async def send_all(socket: Socket) -> None:
+        nonlocal sent
+        for _ in range(5):
+            await socket.send("x" * size)
+            sent += 1
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served, connect(served) as socket:
+            sending = asyncio.create_task(send_all(socket))
+            await until(lambda: turns and sent >= 2, "one is answered, the next waits")
+            assert (await ask(served, "GET", "/health")).status == 200
+            assert sent <= 3  # uvloop reads some megabytes before it knows
+            assert served.metric("request_body_bytes") < 2.5 * size
+            for number in range(5):
+                await until(lambda: len(turns) > number)  # noqa: B023 (called at once)
+                turns[number].set()
+                assert (await socket.rest())[-1]["type"] == "response.completed"
+                assert served.metric("request_body_bytes") < 2.5 * size
+            await sending
+
+    run(test(), loop)
+
+
+def test_a_client_whose_messages_wait_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read from it, so that its answers to pings would not be seen either."""
+    monkeypatch.setattr("proxy.server.resources.websocket._PING", 0.2)
+    monkeypatch.setattr("proxy.server.resources.websocket._LONGEST_PAUSE", 0.05)
+
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            await socket.send("tokens: 60 tps: 60")
+            await socket.send("scenario: plain", x="x" * 300_000)
+            assert [(await socket.rest())[-1]["type"] for _ in range(2)] == ["response.completed"] * 2
 
     run(test())
 
