@@ -259,8 +259,9 @@ class Lifecycle:
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
-        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one."""
-        if delta.index not in self._forbidden:
+        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one, where
+        white space means nothing."""
+        if delta.index not in self._forbidden and not delta.text.isspace():
             self._repair("stray_arguments")
 
     def _set_finish(self, delta: Finish) -> None:
@@ -271,13 +272,16 @@ class Lifecycle:
     def _set_usage(self, delta: Usage) -> None:
         self.usage = delta
 
-    def _abandon_item(self, end: Break) -> None:
-        if self._options.client.keeps_broken_text:
+    def _abandon(self, end: Break) -> None:
+        """Close whatever is open: a defect of our own may have left more than the state tells."""
+        if self._item is not None and self._options.client.keeps_broken_text:
             self._repair("broken_text_omitted")
             self._item = None
-        else:
+        elif self._item is not None:
             self._keep_space(end)
             self._end_item("incomplete")
+        if self.call is not None:
+            self._cut_call(end)
 
     # ---- the guards of the table, and the parts of actions -----------------------------------------------------------
 
@@ -398,6 +402,7 @@ def _without_call(state: State) -> Row:
         ToolArguments: T((L._stray_arguments,), state),
         ToolCallCut: T((), state),  # of a call that is forbidden
         **_always(state),
+        Break: T((L._abandon,), "ended"),
     }
 
 
@@ -406,7 +411,6 @@ def _in_text(state: State) -> Row:
     return {
         ToolCall: T((L._close_item, L._open_call), "call"),
         **_without_call(state),
-        Break: T((L._abandon_item,), "ended"),
         Stop: T((L._keep_space, L._close_item), "ended"),
         Cut: T((L._keep_space, L._cut_item), "ended"),
     }
@@ -420,7 +424,6 @@ TABLE: dict[State, Row] = {
         Refusal: T((L._open_refusal, L._write), "refusal"),
         ToolCall: T((L._open_call,), "call"),
         **_without_call("idle"),
-        Break: T((), "ended"),
         Stop: T((), "ended"),
         Cut: T((), "ended"),
     },

@@ -90,8 +90,8 @@ class Reader:
         return out
 
     def finish(self) -> list[Delta]:
-        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name (they
-        become text)."""
+        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
+        (they become text)."""
         out: list[Delta] = []
         self._replace_half(out)
         self._announce_waiting(out)
