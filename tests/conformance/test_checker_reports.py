@@ -36,6 +36,8 @@ def test_an_unfinished_call_is_never_allowed_in_a_completed_response() -> None:
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
 def test_items_may_follow_an_unfinished_call_where_it_is_allowed(status: str) -> None:
     events = Script().open().call("{", cut=True).message("x").end(status)
+    for event in events[find(events, "output_item.added", 1) : -1]:
+        event["output_index"] = 1
     assert broken(events, unfinished_allowed=True) == set()
     assert broken(events) == {"item_overlap", "item_unfinished"}
     at = find(events, "output_item.added", 1) + 1
