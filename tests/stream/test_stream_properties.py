@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import given, settings
@@ -89,7 +89,8 @@ def chunk_of(group: list[Delta]) -> bytes:
         if kind in FIELDS:
             fields[FIELDS[kind]] = fields.get(FIELDS[kind], "") + values[0]
         elif kind == "call":
-            fields.setdefault("tool_calls", []).append(tool(values[0], f"id{values[0]}", "weather"))
+            name = values[1] if len(values) > 1 else "weather"
+            fields.setdefault("tool_calls", []).append(tool(values[0], f"id{values[0]}", name))
         else:
             fields.setdefault("tool_calls", []).append({"index": values[0], "function": {"arguments": values[1]}})
     return chunk(fields)
@@ -160,6 +161,73 @@ def test_every_ending_is_truthful(deltas: list[Delta], reason: str, codex: bool)
     assert check_stream(data, unfinished_allowed=codex) == []
     intended = meant(as_text(deltas) if codex else deltas)
     assert is_beginning(output(data), intended, whole=reason == "stop", omits=codex)
+
+
+# Arguments that are not as they should be: cut, no JSON, with something behind their end.
+odd_arguments = st.sampled_from(
+    ["{", '{"a":"', '{"a":1} {"b":2}', "{} ", "{}]", "hm {x} y", "null", '{"input":"a', '{"input":"a"', " {}\n{"]
+)
+
+
+@st.composite
+def odd_scripts(draw: st.DrawFn) -> list[Delta]:
+    """The same, with calls of two tools whose arguments may be odd."""
+    sources: list[list[Delta]] = [draw(st.lists(contents, max_size=8))]
+    for number, arguments in enumerate(draw(st.lists(argument_texts | odd_arguments, max_size=3))):
+        beginning = ("call", number, draw(st.sampled_from(["weather", "patch"])))
+        sources.append([beginning, *(("arguments", number, piece) for piece in parts(draw, arguments))])
+    turns = draw(st.permutations([source for source, deltas in enumerate(sources) for _ in deltas]))
+    queues = [iter(deltas) for deltas in sources]
+    return numbered([next(queues[source]) for source in turns])
+
+
+@quick
+@given(odd_scripts(), st.sampled_from(["stop", "length", "content_filter", "error", ""]), st.booleans())
+def test_nothing_depends_on_how_a_text_is_cut(deltas: list[Delta], reason: str, codex: bool) -> None:
+    """Compare the whole output, white space included: with pieces as they come, and character by character."""
+    client = CODEX if codex else STANDARD
+    end = [finish(reason), DONE] if reason else []
+    as_they_come = translate([*chunks(deltas), *end], client=client)
+    by_character = translate([*chunks(list(split(deltas))), *end], client=client)
+    assert complaints(as_they_come, client) == []
+    assert events_of(as_they_come)[-1] | {"sequence_number": 0} == events_of(by_character)[-1] | {"sequence_number": 0}
+
+
+def split(deltas: list[Delta]) -> Iterator[Delta]:
+    for delta in deltas:
+        if delta[0] == "call":
+            yield delta
+        else:
+            yield from ((*delta[:-1], character) for character in delta[-1])
+
+
+TOKENS = {"text": ["a", " b", ".\n", "\n\n", "  ", "\u4f60"], "reasoning": ["x", "\n"], "marker": ["</think>", ""]}
+tokens = st.sampled_from([(kind, token) for kind, some in TOKENS.items() for token in some])
+
+
+@quick
+@given(st.lists(tokens, max_size=12), st.integers(2, 7))
+def test_log_probabilities_do_not_depend_on_how_many_tokens_come_at_once(said: list[tuple[str, str]], interval: int) -> None:
+    def logprobs_of(groups: list[list[tuple[str, str]]]) -> list[tuple[str, list[str]]]:
+        data = translate([*map(scored, groups), finish(), DONE], logprobs=True)
+        parts = [item["content"][0] for item in events_of(data)[-1]["response"]["output"] if item["type"] == "message"]
+        return [(part["text"], [entry["token"] for entry in part["logprobs"]]) for part in parts]
+
+    ordered = sorted(said, key=lambda token: ["reasoning", "marker", "text"].index(token[0]))
+    one_by_one = logprobs_of([[token] for token in ordered])
+    assert logprobs_of([ordered[at : at + interval] for at in range(0, len(ordered), interval)]) == one_by_one
+    assert ["".join(tokens).lstrip("\n") for _, tokens in one_by_one] == [text.lstrip("\n") for text, _ in one_by_one]
+
+
+def scored(group: list[tuple[str, str]]) -> bytes:
+    """Return a chunk of several tokens, as vLLM sends it."""
+    fields = {"reasoning": "reasoning", "text": "content"}
+    delta: dict[str, str] = {}
+    for kind, token in group:
+        if kind in fields:
+            delta[fields[kind]] = delta.get(fields[kind], "") + token
+    entries = [{"token": token, "logprob": -0.5, "bytes": list(token.encode())} for _, token in group]
+    return chunk(delta, logprobs={"content": entries})
 
 
 def as_text(deltas: list[Delta]) -> list[Delta]:
