@@ -171,7 +171,7 @@ odd_arguments = st.sampled_from(
 
 @st.composite
 def odd_scripts(draw: st.DrawFn) -> list[Delta]:
-    """The same, with calls of two tools whose arguments may be odd."""
+    """Return the same, with calls of two tools whose arguments may be odd."""
     sources: list[list[Delta]] = [draw(st.lists(contents, max_size=8))]
     for number, arguments in enumerate(draw(st.lists(argument_texts | odd_arguments, max_size=3))):
         beginning = ("call", number, draw(st.sampled_from(["weather", "patch"])))
