@@ -14,6 +14,7 @@ from proxy.commands import replay
 from proxy.request.parameters import parameters
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.stream.writer import EventWriter
 from proxy.wire.errors import server_error
