@@ -32,9 +32,11 @@ def _diagram() -> list[str]:
     for state in TABLE:
         labels: dict[State, list[str]] = {}
         for kind in TABLE[state]:
-            for transition, guard in _transitions(state, kind):
+            transitions = _transitions(state, kind)
+            agreed = len({transition.target for transition, _ in transitions}) == 1
+            for transition, guard in transitions[:1] if agreed else transitions:
                 if transition.target != state:
-                    labels.setdefault(transition.target, []).append(kind.__name__ + guard)
+                    labels.setdefault(transition.target, []).append(kind.__name__ + ("" if agreed else guard))
         for target, kinds in labels.items():
             lines.append(f"    {state} --> {'[*]' if _is_final(target) else target}: {', '.join(kinds)}")
     return [*lines, "```"]

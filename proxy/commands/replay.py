@@ -304,7 +304,7 @@ def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
         return translator.insert(json.loads(item)["type"], item)
     if name == "judge":
         return translator.judge(_bytes(data).decode() if "data" in call else None)
-    if name in ("queue", "start", "finish", "keep_alive"):
+    if name in ("queue", "start", "finish", "refuse", "keep_alive"):
         played: bytes = getattr(translator, name)()
         return played
     raise Unusable(f"a call that this version does not know: {name}")

@@ -53,8 +53,9 @@ class Checker:
 
     Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
     `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
-    (Codex): the last call of a response that is incomplete or failed, and the last item of one that will be tried again
-    (failed, or stopped by a content filter), may lack its done, and is then left out of the output."""
+    (Codex): calls of a response that is incomplete or failed, and the last item of one that will be tried again (failed, or
+    stopped by a content filter), may lack their done, and are then left out of the output. Nothing more may come for a call
+    behind which another item was added."""
 
     def __init__(self, *, unfinished_allowed: bool = False) -> None:
         self._unfinished_allowed = unfinished_allowed
@@ -164,20 +165,25 @@ class Checker:
     def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
         completed = kind == "response.completed"
         for item in self._open:
-            may_be_cut = self._unfinished_allowed and not completed and item is self._open[-1]
-            if not (may_be_cut and (rules.is_call(item.type) or rules.is_tried_again(kind, response))):
+            tried_again = item is self._open[-1] and rules.is_tried_again(kind, response)
+            may_be_cut = rules.is_call(item.type) or tried_again
+            if completed or not (self._unfinished_allowed and may_be_cut):
                 self._report("item_unfinished", f"{item.type} {item.id} has no output_item.done")
-        if completed and self._last_is_incomplete():
-            self._report("incomplete_item", "the last item is incomplete, its response completed")
+        if completed and any(item.get("status") == "incomplete" for item in self._done):
+            self._report("incomplete_item", "an item is incomplete, its response completed")
 
-    def _last_is_incomplete(self) -> bool:
-        return bool(self._done) and self._done[-1].get("status") == "incomplete"
+    def _last_is_cut(self) -> bool:
+        """Tell whether the last item is incomplete and none may follow. A call that is not whole may stand between others."""
+        last = self._done[-1] if self._done else {}
+        return last.get("status") == "incomplete" and not rules.is_call(last.get("type"))
 
     # Items
 
     def _find_item(self, item_id: object, output_index: object) -> _Item | None:
         for item in self._open:
             if item.id == item_id:
+                if self._unfinished_allowed and item is not self._open[-1]:
+                    self._report("item_overlap", f"{item_id} goes on behind {self._open[-1].id}")
                 if item.index != output_index:
                     self._report("output_index", f"output_index {short(output_index)}, {item_id} is at {item.index}")
                 return item
@@ -191,13 +197,13 @@ class Checker:
     def _add_item(self, index: int, item: dict[str, Any]) -> None:
         kind = str(item.get("type"))
         item_id = item.get("id")
-        if self._open:
+        if self._open and not (self._unfinished_allowed and rules.is_call(self._open[-1].type)):
             self._report("item_overlap", f"{item_id} is added while {self._open[-1].id} is open")
         if index != self._next_index:
             self._report("output_index", f"output_index {index}, expected {self._next_index}")
         self._next_index = index + 1
         self._check_new(item_id, self._ids, "item_id")
-        if self._last_is_incomplete():
+        if self._last_is_cut():
             self._report("incomplete_item", f"{item_id} follows an incomplete item")
         status_known = kind in rules.WITH_STATUS or (rules.is_call(kind) and "status" in item)
         if status_known and item.get("status") != "in_progress":

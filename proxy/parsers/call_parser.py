@@ -90,7 +90,7 @@ class CallParser:
     def finish(self, cut: bool) -> None:
         """End the call, as the text has ended inside it."""
         if self._step == self._arguments and self._reader is not None:
-            self._reader.finish(cut)
+            self._reader.finish(cut, self._source.text[self._source.at :])
             self._deltas.end_call()
 
     def _consume(self, end: int) -> None:

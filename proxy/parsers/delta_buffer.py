@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from proxy.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
+from proxy.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 Repair = Literal[
     "call_in_reasoning",  # a call ended a reasoning block that had no end marker
@@ -74,6 +74,11 @@ class DeltaBuffer:
     def arguments(self, piece: str) -> None:
         """Add to the arguments of the call begun last."""
         self._add(ToolArguments, piece)
+
+    def cut_call(self) -> None:
+        """Tell that the call begun last stops in the middle of its markup."""
+        self._flush()
+        self._deltas.append(ToolCallCut(self.calls - 1))
 
     def stray(self, piece: str) -> None:
         """Keep text that stands where no text belongs inside a call: it comes after the call."""

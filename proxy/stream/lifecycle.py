@@ -4,9 +4,9 @@ Two rules. (1) What may happen is the table: state x kind of delta -> actions an
 cannot happen, and nothing else changes the state. (2) One item is open at a time: it is closed before the next one opens, and
 what comes too early for it is held.
 
-White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows; beside
-reasoning and calls it is a separator of the model's template and is dropped. So the result does not depend on where the
-backend cut its deltas."""
+White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows. Beside reasoning
+and calls it is a separator of the model's template up to its last line break, and is dropped; what comes behind the line break
+is the indentation of the text that follows. So the result does not depend on where the backend cut its deltas."""
 
 from __future__ import annotations
 
@@ -15,11 +15,23 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from proxy.stream.items.calls import CALL_ID_PREFIX, OpenCall, new_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
+from proxy.stream.logprobs import split_at
 from proxy.stream.options import StreamOptions
 from proxy.stream.pending import PendingDeltas
 from proxy.stream.writer import EventWriter
 from proxy.wire.chat import TokenLogprob
-from proxy.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
+from proxy.wire.deltas import (
+    Delta,
+    Finish,
+    FinishReason,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolArguments,
+    ToolCall,
+    ToolCallCut,
+    Usage,
+)
 from proxy.wire.tools import ToolTarget
 
 # The kind of the open item.
@@ -57,8 +69,9 @@ class Lifecycle:
     """Feed deltas to `step`, then call `close`; the events are in `writer.events`."""
 
     __slots__ = (
-        "_call_ids", "_calls", "_forbidden", "_fresh", "_item", "_options", "_pending", "_row", "_space_logprobs", "_token",
-        "call", "finish_reason", "repairs", "space", "state", "usage", "visible", "writer",
+        "_call_ids", "_calls", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item", "_options", "_pending", "_row",
+        "_space_logprobs", "_token", "call", "call_cut", "finish_reason", "repairs", "space", "state", "usage", "visible",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -69,12 +82,15 @@ class Lifecycle:
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.repairs: dict[str, int] = {}
         self.call: OpenCall | None = None
+        self.call_cut = False  # a call was closed as incomplete, or left out
         self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
         self._space_logprobs: list[TokenLogprob] = []
+        self._indent = ""  # white space before the message that may come next
+        self._indent_logprobs: list[TokenLogprob] = []
         self._fresh = True  # nothing but text's leading white space has come yet
         self._calls = 0
         self._call_ids = set(options.call_ids)
@@ -105,7 +121,7 @@ class Lifecycle:
     def open_text(self) -> ReasoningItem | MessageItem | None:
         """The item to which more of its text may be appended directly, once it is `trimmed`. This is the table's most frequent
         row, looked up once for many deltas. None where the table has to decide."""
-        return None if self._space_logprobs or self.state == "refusal" else self._item
+        return None if self._space_logprobs or self._indent or self.state == "refusal" else self._item
 
     def trimmed(self, text: str) -> str:
         """Return what to write of more of the open text: white space that was held comes before it, that at its end is held.
@@ -115,29 +131,14 @@ class Lifecycle:
         self.space = text[len(body) :]
         return body
 
-    def close(self) -> bool:
-        """Close what is open after a finish_reason. Return False if a call turns out to be cut."""
-        end: End = Stop() if self.finish_reason == "stop" else Break() if self.finish_reason == "content_filter" else Cut()
-        while self.state != "ended":
-            if isinstance(end, Stop) and not self.is_whole():
-                self.abandon()
-                return False
-            self.step(end)
-        return True
+    def close_next(self) -> None:
+        """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""
+        self.step(Stop() if self.finish_reason == "stop" else Break() if self.finish_reason == "content_filter" else Cut())
 
     def abandon(self) -> None:
-        """Close what is open in a stream that broke."""
-        self.step(Break())
-
-    def is_whole(self) -> bool:
-        """Tell whether the open call, if any, has all of its arguments, given that the model has ended."""
-        call = self.call
-        if call is None:
-            return True
-        if not call.arguments.text.strip():
-            call.append(self.writer, "{}")
-            self._repair("empty_arguments")
-        return call.arguments.closed or not call.arguments.bracketed
+        """Close what is open in a stream that broke, and all that was held."""
+        while self.state != "ended":
+            self.step(Break())
 
     # ---- actions of the table ------------------------------------------------------------------------------------
 
@@ -148,6 +149,7 @@ class Lifecycle:
             self.writer, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal
         )
         self._drop_space()
+        self._drop_indent()
         delta.text = delta.text.lstrip()
 
     def _open_text(self, delta: Content) -> None:
@@ -158,26 +160,27 @@ class Lifecycle:
 
     def _write(self, delta: Content) -> None:
         text = self.trimmed(delta.text)
+        if self._indent:
+            self._drop_indent()
         logprobs = delta.logprobs if type(delta) is Text else None
         if self._space_logprobs:
             logprobs = self._space_logprobs + (logprobs or [])
             self._space_logprobs = []
+        if logprobs and self.space:
+            logprobs, self._space_logprobs = split_at(logprobs, text)
         self._item.append(self.writer, text, logprobs)  # type: ignore[union-attr]
 
     def _hold_space(self, delta: Content) -> None:
-        """Hold white space that belongs to the open item of its own kind, or to the answer that it may begin."""
+        """Hold white space that belongs to the open item of its own kind, or to the message that it may begin."""
+        logprobs = delta.logprobs if type(delta) is Text else None
         if type(delta) is _KIND_OF.get(self.state) or (self._fresh and type(delta) is not Reasoning):
             self.space += delta.text
-            if type(delta) is Text and delta.logprobs:
-                self._space_logprobs += delta.logprobs
+            self._space_logprobs += logprobs or []
+        elif type(delta) is not Reasoning:
+            self._indent += delta.text
+            self._indent_logprobs += logprobs or []
         elif self._fresh:  # an empty thinking block: what follows is separated from it
-            self._fresh = False
-            self.space = ""
-
-    def _hold_space_of_pending(self, delta: Content) -> None:
-        """Hold white space within a text that is held; beside a call it is a separator."""
-        if self._pending is not None and self._pending.ends_in_text:
-            self._pending.add(delta)
+            self._drop_space()
 
     def _close_item(self, _delta: Delta) -> None:
         self._end_item("completed")
@@ -206,31 +209,59 @@ class Lifecycle:
         self.call = OpenCall(delta.index, delta.name, item, deferred=deferred)
         self._calls += 1
         self._drop_space()
+        self._drop_indent()
         self.visible = True
 
     def _write_arguments(self, delta: ToolArguments) -> None:
         call = self.call
         assert call is not None
         if delta.index == call.index:
-            call.append(self.writer, delta.text)
-        elif self._pending is None or not self._pending.add_arguments(delta):
+            if not call.append(self.writer, delta.text):
+                self._stray_arguments(delta)
+        elif self._pending is None or not self._pending.add_to_call(delta):
             self._stray_arguments(delta)
+
+    def _note_cut(self, delta: ToolCallCut) -> None:
+        call = self.call
+        assert call is not None
+        if delta.index == call.index:
+            call.cut = True
+        elif self._pending is not None:
+            self._pending.add_to_call(delta)
 
     def _hold(self, delta: Delta) -> None:
         if self._pending is None:
             self._pending = PendingDeltas()
         self._pending.add(delta)
 
-    def _close_call(self, _delta: Delta | Stop) -> None:
+    def _close_call(self, _delta: Delta | End) -> None:
+        call = self.call
+        assert call is not None
+        if not call.arguments.text.strip():
+            call.append(self.writer, "{}")
+            self._repair("empty_arguments")
+        elif call.repaired:
+            self._repair("arguments_not_json")
         self._end_call("completed")
+
+    def _cut_call(self, _end: End) -> None:
+        self.call_cut = True
+        if not self._options.client.runs_cut_calls:
+            self._end_call("incomplete")
+            return
+        assert self.call is not None
+        self.writer.count_characters("tool_arguments", self.call.arguments.text)
+        self._repair("cut_call_omitted")
+        self.call = None
 
     def _forbid(self, delta: ToolCall) -> None:
         self._forbidden.add(delta.index)
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
-        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one."""
-        if delta.index not in self._forbidden:
+        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one, where
+        white space means nothing."""
+        if delta.index not in self._forbidden and not delta.text.isspace():
             self._repair("stray_arguments")
 
     def _set_finish(self, delta: Finish) -> None:
@@ -241,30 +272,28 @@ class Lifecycle:
     def _set_usage(self, delta: Usage) -> None:
         self.usage = delta
 
-    def _abandon(self, end: Cut | Break) -> None:
-        client = self._options.client
-        if self._item is not None:
-            if client.keeps_broken_text:
-                self._repair("broken_text_omitted")
-                self._item = None
-            else:
-                self._keep_space(end)
-                self._end_item("incomplete")
+    def _abandon(self, end: Break) -> None:
+        """Close whatever is open: a defect of our own may have left more than the state tells."""
+        if self._item is not None and self._options.client.keeps_broken_text:
+            self._repair("broken_text_omitted")
+            self._item = None
+        elif self._item is not None:
+            self._keep_space(end)
+            self._end_item("incomplete")
         if self.call is not None:
-            if client.runs_cut_calls:
-                self.writer.count_characters("tool_arguments", self.call.arguments.text)
-                self._repair("cut_call_omitted")
-                self.call = None
-            else:
-                self._end_call("incomplete")
-        if self._pending is not None:
-            self._repair("held_dropped")
-            self._pending = None
+            self._cut_call(end)
+
+    # ---- the guards of the table, and the parts of actions -----------------------------------------------------------
 
     def _call_is_complete(self) -> bool:
         return self.call is not None and self.call.complete
 
-    # ---- the guard of the table, and the parts of actions -----------------------------------------------------------
+    def _call_is_whole(self) -> bool:
+        return self.call is not None and self.call.whole
+
+    def _call_was_left(self) -> bool:
+        """Tell whether the model had gone on to something else: what was cut is not this call."""
+        return self.call is not None and self.call.arguments.closed and self._pending is not None
 
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""
@@ -293,7 +322,13 @@ class Lifecycle:
         self.visible = True
         if not self._fresh:
             self._drop_space()
-            delta.text = delta.text.lstrip()
+            text = self._indent + delta.text
+            begin = text.rfind("\n", 0, len(text) - len(text.lstrip())) + 1
+            delta.text = text[begin:]
+            if type(delta) is Text and (self._indent_logprobs or delta.logprobs):
+                logprobs = self._indent_logprobs + (delta.logprobs or [])
+                delta.logprobs = split_at(logprobs, text[:begin])[1] if begin else logprobs
+            self._drop_indent()
         self._fresh = False
 
     def _end_item(self, status: ItemStatus) -> None:
@@ -313,6 +348,11 @@ class Lifecycle:
         self._fresh = False
         if self._space_logprobs:
             self._space_logprobs = []
+
+    def _drop_indent(self) -> None:
+        self._indent = ""
+        if self._indent_logprobs:
+            self._indent_logprobs = []
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
@@ -352,20 +392,25 @@ def _always(state: State) -> Row:
         Finish: T((L._set_finish,), state),
         Usage: T((L._set_usage,), state),
         ForbiddenCall: T((L._forbid,), state),
+    }
+
+
+def _without_call(state: State) -> Row:
+    """Return what every state does alike in which no call is open."""
+    return {
+        Blank: T((L._hold_space,), state),
+        ToolArguments: T((L._stray_arguments,), state),
+        ToolCallCut: T((), state),  # of a call that is forbidden
+        **_always(state),
         Break: T((L._abandon,), "ended"),
     }
 
 
-def _always_without_call(state: State) -> Row:
-    """Return what every state does alike in which no call is open."""
-    return {Blank: T((L._hold_space,), state), ToolArguments: T((L._stray_arguments,), state), **_always(state)}
-
-
-def _always_in_text(state: State) -> Row:
+def _in_text(state: State) -> Row:
     """Return what every state does alike in which a text is open."""
     return {
         ToolCall: T((L._close_item, L._open_call), "call"),
-        **_always_without_call(state),
+        **_without_call(state),
         Stop: T((L._keep_space, L._close_item), "ended"),
         Cut: T((L._keep_space, L._cut_item), "ended"),
     }
@@ -378,7 +423,7 @@ TABLE: dict[State, Row] = {
         Text: T((L._open_text, L._write), "text"),
         Refusal: T((L._open_refusal, L._write), "refusal"),
         ToolCall: T((L._open_call,), "call"),
-        **_always_without_call("idle"),
+        **_without_call("idle"),
         Stop: T((), "ended"),
         Cut: T((), "ended"),
     },
@@ -386,30 +431,33 @@ TABLE: dict[State, Row] = {
         Reasoning: T((L._write,), "reasoning"),
         Text: T((L._close_item, L._open_text, L._write), "text"),
         Refusal: T((L._close_item, L._open_refusal, L._write), "refusal"),
-        **_always_in_text("reasoning"),
+        **_in_text("reasoning"),
     },
     "text": {
         Reasoning: T((L._close_item, L._open_reasoning, L._write), "reasoning"),
         Text: T((L._write,), "text"),
         Refusal: T((L._close_item, L._open_refusal, L._write), "refusal"),
-        **_always_in_text("text"),
+        **_in_text("text"),
     },
     "refusal": {
         Reasoning: T((L._close_item, L._open_reasoning, L._write), "reasoning"),
         Text: T((L._close_item, L._open_text, L._write), "text"),
         Refusal: T((L._write,), "refusal"),
-        **_always_in_text("refusal"),
+        **_in_text("refusal"),
     },
     "call": {
         Reasoning: _once_complete(T((L._close_call, L._open_reasoning, L._write), "reasoning")),
         Text: _once_complete(T((L._close_call, L._open_text, L._write), "text")),
         Refusal: _once_complete(T((L._close_call, L._open_refusal, L._write), "refusal")),
-        Blank: T((L._hold_space_of_pending,), "call"),
+        Blank: _once_complete(T((L._hold_space,), "call")),
         ToolCall: _once_complete(T((L._close_call, L._open_call), "call")),
         ToolArguments: T((L._write_arguments,), "call"),
+        ToolCallCut: T((L._note_cut,), "call"),
         **_always("call"),
-        Stop: T((L._close_call,), "idle"),  # what was held may follow
-        Cut: T((L._abandon,), "ended"),
+        # What was held may follow.
+        Break: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
+        Stop: Guarded(L._call_is_whole, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
+        Cut: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
     },
 }
 TABLE["ended"] = dict.fromkeys(TABLE["idle"], T((), "ended"))

@@ -6,19 +6,16 @@ through (`rescue`); every item that comes of it is counted then."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.parsers import MarkupParser
-from proxy.wire.chat import TokenLogprob
-from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
+from proxy.stream.logprobs import ParsedLogprobs
+from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
 
 # Calls found in the text are numbered from here, apart from those that the backend itself announces.
 _FIRST_CALL = 1_000_000
 # Deltas that the backend itself tells apart: they end the stretch of text before them.
 _FROM_BACKEND = (Reasoning, Refusal, ToolCall)
-# Tokens that may wait for the rest of a text that ends inside one of them.
-_WAITING_TOKENS = 256
 
 # Tells whether a piece of text, with the ids of its tokens, has no markup in it.
 IsPlain: TypeAlias = Callable[[str, Sequence[int] | None], bool]
@@ -67,7 +64,7 @@ class Markup:
         self._thinking = False  # the last delta of the parser was reasoning
         self._calls = _FIRST_CALL
         self._numbers: dict[int, int] = {}
-        self._logprobs = _Logprobs()
+        self._logprobs = ParsedLogprobs()
         self._repairs: dict[str, int] = {}
 
     @property
@@ -134,7 +131,7 @@ class Markup:
                 delta.index = self._calls
                 self._calls += 1
                 self._rescued("call_rescued")
-            elif type(delta) is ToolArguments:
+            elif type(delta) is ToolArguments or type(delta) is ToolCallCut:
                 delta.index = self._numbers[delta.index]
             elif type(delta) is Reasoning and not self._thinking:
                 self._rescued("reasoning_rescued")
@@ -144,62 +141,3 @@ class Markup:
     def _rescued(self, kind: str) -> None:
         if self._rescue:
             self._repairs[kind] = self._repairs.get(kind, 0) + 1
-
-
-@dataclass
-class _Logprobs:
-    """Assigns log probabilities to the text that their tokens make up; those of reasoning, calls and markers have no place. A
-    piece of text may end inside a token. It then waits for the rest of the token. Where a text ends that is not made of whole
-    tokens, its log probabilities are dropped, and counted."""
-
-    dropped: int = 0  # texts that lost theirs
-    _tokens: list[TokenLogprob] = field(default_factory=list)
-    _text: str = ""  # given out, and made of some of these tokens
-
-    def add(self, tokens: list[TokenLogprob]) -> None:
-        """Add tokens of the text that is about to be parsed."""
-        self._tokens += tokens
-
-    def assign(self, deltas: list[Delta]) -> None:
-        """Give each delta of text the log probabilities of its tokens."""
-        if not self._tokens:
-            return
-        for delta in deltas:
-            if type(delta) is Text:
-                self._text += delta.text
-                delta.logprobs = self._take()
-            else:
-                self._drop()
-        if deltas and type(deltas[-1]) is not Text:
-            self._tokens = []
-        if self._text and len(self._tokens) > _WAITING_TOKENS:
-            self.forget()
-
-    def forget(self) -> None:
-        """Drop these tokens: the text that follows has nothing to do with them."""
-        self._drop()
-        self._tokens = []
-
-    def _drop(self) -> None:
-        self.dropped += bool(self._text)
-        self._text = ""
-
-    def _take(self) -> list[TokenLogprob] | None:
-        """Remove and return the last tokens in a row that make up the text; None if it has no such tokens yet."""
-        wanted = self._text.encode()
-        for end in range(len(self._tokens), 0, -1):
-            found = b""
-            for begin in range(end - 1, -1, -1):
-                found = _bytes_of(self._tokens[begin]) + found
-                if len(found) >= len(wanted):
-                    break
-            if found == wanted:
-                tokens = self._tokens[begin:end]
-                self._tokens = self._tokens[end:]
-                self._text = ""
-                return tokens
-        return None
-
-
-def _bytes_of(token: TokenLogprob) -> bytes:
-    return bytes(token.bytes) if token.bytes else token.token.encode("utf-8", "replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from proxy.wire.deltas import Delta, ToolArguments, ToolCall
+from proxy.wire.deltas import Delta, ToolArguments, ToolCall, ToolCallCut
 
 
 @dataclass(slots=True)
@@ -23,11 +23,6 @@ class PendingDeltas:
         """How many calls wait."""
         return len(self._calls)
 
-    @property
-    def ends_in_text(self) -> bool:
-        """Whether the last group is a text, which may go on."""
-        return bool(self._groups) and type(self._groups[-1][0]) is not ToolCall
-
     def add(self, delta: Delta) -> None:
         """Add a call, or a piece of a text."""
         if type(delta) is ToolCall:
@@ -39,8 +34,8 @@ class PendingDeltas:
         else:
             self._groups.append([delta])
 
-    def add_arguments(self, delta: ToolArguments) -> bool:
-        """Add arguments to a call that waits. Return False if there is none of that index."""
+    def add_to_call(self, delta: ToolArguments | ToolCallCut) -> bool:
+        """Add arguments, or that they were cut, to a call that waits. Return False if there is none of that index."""
         group = self._calls.get(delta.index)
         if group is not None:
             group.append(delta)
@@ -54,4 +49,5 @@ class PendingDeltas:
             return group
         del self._calls[call.index]
         arguments = "".join([delta.text for delta in group[1:] if type(delta) is ToolArguments])
-        return [call, ToolArguments(call.index, arguments)]
+        cut = [delta for delta in group if type(delta) is ToolCallCut]
+        return [call, ToolArguments(call.index, arguments), *cut]

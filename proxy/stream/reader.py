@@ -6,10 +6,12 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 from __future__ import annotations
 
 from collections.abc import Container
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.stream.items.calls import Arguments
+from proxy.stream.logprobs import spelled, within
 from proxy.stream.writer import json_text
 from proxy.wire import chat
 from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of
@@ -27,6 +29,8 @@ FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_ERROR, "error"),
 }
 
+_SURROGATE = "\ufffd"  # what stands for half a surrogate pair
+_TEXTS = (Reasoning, Text, Refusal, ToolArguments)
 _LEGACY = -1  # the index of the one call that `delta.function_call` can make
 
 
@@ -54,14 +58,14 @@ class Reader:
         self._last = _LEGACY
         self._choice: int | None = None  # the index of the one that is read
         self._details_alone = True  # no reasoning came but in `reasoning_details`
-        self._half = ""  # a high surrogate whose other half is still to come
+        self._half: Reasoning | Text | Refusal | ToolArguments | None = None  # ends in a high surrogate, whose text may go on
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.repairs: dict[str, int] = {}
 
     @property
     def waiting(self) -> bool:
         """Whether a part of earlier chunks waits for its rest: the next chunk has to be read with it."""
-        return self._waiting is not None or bool(self._half) or bool(self._early_logprobs)
+        return self._waiting is not None or self._half is not None or bool(self._early_logprobs)
 
     def read(self, chunk: Chunk) -> list[Delta]:
         """Return the deltas of one chunk."""
@@ -73,10 +77,11 @@ class Reader:
             delta = choice.delta or choice.message
             if delta is not None:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
-                self._read_delta(delta, logprobs, out)
-                if chunk.lenient or self._half:
+                self._read_delta(delta, logprobs and self._spelled(logprobs), out)
+                if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
+                self._replace_half(out)
                 self._announce_waiting(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop")))
@@ -85,8 +90,10 @@ class Reader:
         return out
 
     def finish(self) -> list[Delta]:
-        """Return what still waited for its rest: a call without arguments, arguments without a name (they become text)."""
+        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
+        (they become text)."""
         out: list[Delta] = []
+        self._replace_half(out)
         self._announce_waiting(out)
         for call in self._calls.values():
             if not call.announced and call.arguments.text:
@@ -110,6 +117,8 @@ class Reader:
             out.append(Reasoning(reasoning))
         if content:
             if isinstance(content, str):
+                if logprobs:
+                    logprobs = within(logprobs, content)
                 if self._early_logprobs:
                     logprobs = self._early_logprobs + (logprobs or [])
                     self._early_logprobs = []
@@ -180,30 +189,60 @@ class Reader:
         if call.arguments.text:
             out.append(ToolArguments(call.number, call.arguments.text))
 
+    def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
+        tokens, dropped = spelled(logprobs)
+        if dropped:
+            self._repair("logprobs_dropped")
+        return tokens
+
     def _with_joined_surrogates(self, deltas: list[Delta]) -> list[Delta]:
-        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD."""
+        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD in its own
+        text."""
         kept: list[Delta] = []
         for delta in deltas:
-            if isinstance(delta, Reasoning | Text | Refusal | ToolArguments):
-                delta.text = self._joined(delta.text)
+            if type(delta) is ToolCall or (type(delta) in _TEXTS and not _continues(self._half, delta)):
+                self._replace_half(kept)
+            if isinstance(delta, _TEXTS):
+                self._join(delta)
                 if not delta.text:
                     continue
             kept.append(delta)
         return kept
 
-    def _joined(self, piece: str) -> str:
-        text = self._half + piece
-        self._half = ""
+    def _join(self, delta: Reasoning | Text | Refusal | ToolArguments) -> None:
+        """Put the half that waits before a text, and keep back the half at its end."""
+        text = delta.text if self._half is None else self._half.text + delta.text
+        joined = self._half is not None and "\udc00" <= delta.text[0] < "\ue000"
+        self._half = None
         if "\ud800" <= text[-1] < "\udc00":
-            self._half = text[-1]
+            self._half = copy(delta)
+            self._half.text = text[-1]
+            if isinstance(self._half, Text):
+                self._half.logprobs = None
             text = text[:-1]
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        if text != piece:
+        delta.text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if joined:
             self._repair("surrogates_joined")
-        return text
+        if delta.text.count(_SURROGATE) > text.count(_SURROGATE):
+            self._repair("surrogates_replaced")
+
+    def _replace_half(self, out: list[Delta]) -> None:
+        """End the text that ends in half a surrogate pair: what follows has nothing to do with it."""
+        if self._half is not None:
+            self._half.text = _SURROGATE
+            out.append(self._half)
+            self._half = None
+            self._repair("surrogates_replaced")
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
+
+def _continues(half: Reasoning | Text | Refusal | ToolArguments | None, delta: Delta) -> bool:
+    """Tell whether a delta is more of the text that ends in half a surrogate pair."""
+    if isinstance(half, ToolArguments):
+        return isinstance(delta, ToolArguments) and delta.index == half.index
+    return type(delta) is type(half)
 
 
 def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:

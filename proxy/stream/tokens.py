@@ -10,7 +10,10 @@ reach back over it). Elsewhere `_LOOKAHEAD` characters to the right of a boundar
 nearly all language models; a Unigram model may be off by a token or two within a long repetition (a line of dashes).
 
 Counts are exact where the backend sends the ids of its tokens, or where the model's tokenizer is at hand. Otherwise the output
-tokens that the backend reports are shared out over text and arguments by their length: an estimate, but one that adds up."""
+tokens that the backend reports are shared out over text and arguments by their length: an estimate, but one that adds up.
+
+The tokens of reasoning that a response reports are those of the backend. A backend that streamed reasoning and reports 0, or
+nothing, has not counted: then they are counted here, or estimated, and never 0."""
 
 from __future__ import annotations
 
@@ -23,6 +26,8 @@ from proxy.wire.deltas import Delta, Reasoning, Refusal, Text, ToolArguments, To
 
 # `other`: tokens that belong to no item, such as markers, channel headers and the end token.
 Kind = Literal["reasoning", "text", "refusal", "tool_arguments", "other"]
+# Where the number of reasoning tokens comes from.
+TokenSource = Literal["backend", "ids", "tokenizer", "estimate"]
 KINDS: tuple[Kind, ...] = ("reasoning", "text", "refusal", "tool_arguments", "other")
 
 # Characters encoded at once: enough to make the cost of a call small, few enough for a fraction of a millisecond.
@@ -221,12 +226,13 @@ _KIND: dict[type, Kind] = {Reasoning: "reasoning", Text: "text", Refusal: "refus
 class TokenCounter:
     """The tokens of one response. `input_tokens` may be set from outside, for backends that report no usage."""
 
-    __slots__ = ("_characters", "_encode", "_meter", "_saw_ids", "_usage", "exact", "input_tokens")
+    __slots__ = ("_characters", "_encode", "_meter", "_saw_ids", "_usage", "exact", "input_tokens", "reasoning_from")
 
     def __init__(self, encode: Encode | None = None) -> None:
         """Count with `encode`, the model's tokenizer, if there is one."""
         self.input_tokens: int | None = None
         self.exact = encode is not None  # tokens are counted here, not only reported
+        self.reasoning_from: TokenSource | None = None  # set by `complete_usage`, where the usage tells them
         self._encode = encode
         self._meter: TokenMeter | None = None
         self._saw_ids = False
@@ -258,10 +264,26 @@ class TokenCounter:
         if usage is None or usage.input is None or usage.output is None:
             if counted is None or self.input_tokens is None:
                 return usage
+            self.reasoning_from = "ids" if self._saw_ids else "tokenizer"
             return Usage(self.input_tokens, sum(counted.values()), reasoning=counted["reasoning"])
-        if usage.reasoning is None and counted is not None:
-            usage.reasoning = min(counted["reasoning"], usage.output)
+        self._complete_reasoning(usage, counted)
         return usage
+
+    def _complete_reasoning(self, usage: Usage, counted: Mapping[Kind, int] | None) -> None:
+        if usage.reasoning is not None and (usage.reasoning or not self._characters.get("reasoning")):
+            self.reasoning_from = "backend"
+            return
+        usage.reasoning = None
+        if counted is not None:
+            self.reasoning_from = "ids" if self._saw_ids else "tokenizer"
+            found = counted["reasoning"]
+        elif self._characters.get("reasoning"):
+            self.reasoning_from = "estimate"
+            found = self._estimate().get("reasoning", 0)
+        else:
+            return
+        least = 1 if self._characters.get("reasoning") else 0
+        usage.reasoning = min(max(found, least), usage.output or 0)
 
     @property
     def disagrees(self) -> bool:

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 from proxy.stream import writer
 from proxy.stream.compaction import compaction_item
-from proxy.stream.deferred_calls import close_judged, waiting_call
+from proxy.stream.deferred_calls import close_judged, is_unclosed, waiting_call
 from proxy.stream.fast_path import FastPath
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle import Lifecycle, Stop
 from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
 from proxy.stream.tokens import TokenCounter
@@ -106,6 +106,11 @@ class Translator:
             **self.lifecycle.repairs,
             **(self._markup.repairs if self._markup is not None else {}),
         }
+
+    @property
+    def unclosed(self) -> bool:
+        """Whether the model did not close the input that waits for a verdict: it passes only if the grammar accepts it."""
+        return self.awaiting is not None and is_unclosed(self.lifecycle)
 
     @property
     def output(self) -> list[str]:
@@ -219,7 +224,10 @@ class Translator:
         elif not self.ended:
             self._fail(error)
         while self.awaiting is not None:
-            self._judge(None)
+            if self.unclosed:
+                self._refuse()
+            else:
+                self._judge(None)
         return self._noted("fail", error, self._take())
 
     def judge(self, replacement: str | None) -> bytes:
@@ -228,6 +236,12 @@ class Translator:
             self._judge(replacement)
         argument = None if replacement is None else replacement.encode("utf-8", "replace")
         return self._noted("judge", argument, self._take())
+
+    def refuse(self) -> bytes:
+        """Return the events that were held for the verdict, which is that the call that waits is not to be handed over."""
+        if self.awaiting is not None and not self.ended:
+            self._refuse()
+        return self._noted("refuse", None, self._take())
 
     def keep_alive(self) -> bytes:
         """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
@@ -308,6 +322,14 @@ class Translator:
         except Exception as error:  # as in feed
             self._break(error)
 
+    def _refuse(self) -> None:
+        self.awaiting = None
+        try:
+            self.lifecycle.step(Stop())
+            self._conclude()
+        except Exception as error:  # as in feed
+            self._break(error)
+
     def _end(self) -> None:
         if self.ended or self.awaiting is not None:
             return
@@ -321,22 +343,26 @@ class Translator:
         self._conclude()
 
     def _conclude(self) -> None:
-        options = self.options
-        if options.judged and options.grammars and options.compaction is None:
-            self.awaiting = waiting_call(self.lifecycle)
-            if self.awaiting is not None:
-                return
-        reason = self.lifecycle.finish_reason
+        lifecycle = self.lifecycle
+        reason = lifecycle.finish_reason
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
-        elif reason == "error":
+            return
+        if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
-        elif not self.lifecycle.close():
-            self._fail(server_error("The model stopped in the middle of a tool call: its arguments are not complete."))
-        elif reason == "stop":
+            return
+        grammars = self.options.grammars if self.options.compaction is None else {}
+        while lifecycle.state != "ended":
+            if grammars:
+                self.awaiting = waiting_call(lifecycle, grammars)
+                if self.awaiting is not None:
+                    return
+            lifecycle.close_next()
+        if reason == "stop" and not lifecycle.call_cut:
             self._terminate("completed")
         else:
-            self.incomplete_reason = "max_output_tokens" if reason == "length" else "content_filter"
+            # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
+            self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
 
     def _break(self, error: Exception) -> None:

@@ -5,7 +5,9 @@ and llama.cpp, `thinking` of Ollama); the decoder skips all other fields without
 `chat.completion` can be decoded too: its `message` has the shape of a delta.
 
 Fields of other types are converted: `tool_calls` as one object (TGI), reasoning as an object or a list, null for an index,
-12.0 for a number of tokens, log probabilities of another shape: the meaning is clear, and no reason to fail a response."""
+12.0 for a number of tokens, a number for the id of a call: the meaning is clear, and no reason to fail a response. What an
+answer can do without (details of usage, log probabilities, ids) is left out if it cannot be understood. What it is made of
+(texts, names and arguments of calls, finish_reason, the counts of tokens) is not."""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from typing import Any
 import msgspec
 
 _REASONING = ("reasoning", "reasoning_content", "thinking")
+# A text of so many digits is no number that means anything here.
+_DIGITS = 16
 # Fields in which an object may have its text.
 _TEXTS = ("text", "content", "summary", "thinking")
 
@@ -191,18 +195,22 @@ def straightened(chunk: Any) -> Any:
         chunk = chunk[0]
     if not isinstance(chunk, dict):
         return chunk
+    if not isinstance(chunk.get("object"), str):
+        chunk["object"] = None
     for choice in _objects(chunk.get("choices")):
         if choice.get("index", 0) is None:
             del choice["index"]
         if "logprobs" in choice:
             choice["logprobs"] = _logprobs(choice["logprobs"])
+        if not _are_ids(choice.get("token_ids")):
+            choice["token_ids"] = None
         for delta in _objects([choice.get("delta"), choice.get("message")]):
             _straighten_delta(delta)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
-        for counts in (usage, *_objects([usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")])):
-            whole = {name: int(n) for name, n in counts.items() if isinstance(n, float) and abs(n) < 2**53}
-            counts.update(whole)
+        chunk["usage"] = _usage(usage, needed=not chunk.get("choices"))
+    elif not usage or chunk.get("choices"):
+        chunk["usage"] = None
     return chunk
 
 
@@ -223,9 +231,51 @@ def _straighten_delta(delta: dict[str, Any]) -> None:
             delta[name] = text_of(delta[name])
     if isinstance(delta.get("content"), dict):
         delta["content"] = [delta["content"]]
+    if not isinstance(delta.get("refusal"), str):
+        delta["refusal"] = text_of(delta.get("refusal"))
     calls = delta.get("tool_calls")
     if isinstance(calls, dict | list):
         delta["tool_calls"] = list(_objects([calls] if isinstance(calls, dict) else calls))
+        for call in delta["tool_calls"]:
+            call["id"] = _id(call.get("id"))
+            call["index"] = _whole_number(call.get("index"))
+    for name in ("tool_calls", "function_call"):
+        if not delta.get(name):
+            delta[name] = None
+
+
+def _id(value: Any) -> str | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else None
+
+
+def _whole_number(value: Any) -> int | None:
+    """Return a whole number, which may be written as another type; None for anything else, and for numbers so large that a
+    decoder has rounded them."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS:
+        return int(value)
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if numeric and abs(value) < 2**53 else None
+
+
+def _usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    """Return the counts of tokens, and of their details those that are counts. What is no count stays as it is if it is
+    `needed`: the chunk brings nothing else."""
+    usage: dict[str, Any] = {}
+    for name in ("prompt_tokens", "completion_tokens"):
+        count = _whole_number(value.get(name))
+        usage[name] = value.get(name) if count is None and needed else count
+    for name in ("prompt_tokens_details", "completion_tokens_details"):
+        counts = value.get(name)
+        if isinstance(counts, dict):
+            usage[name] = {field: _whole_number(count) for field, count in counts.items()}
+    return usage
+
+
+def _are_ids(values: Any) -> bool:
+    """Tell whether this is a list of token ids."""
+    return isinstance(values, list) and all(type(value) is int and abs(value) < 2**53 for value in values)
 
 
 def _logprobs(value: Any) -> dict[str, Any] | None:

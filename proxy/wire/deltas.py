@@ -1,6 +1,6 @@
 """The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
-Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these seven deltas, in the order in which
+Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these eight deltas, in the order in which
 the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known."""
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ class ToolArguments(msgspec.Struct, gc=False):
     tokens: int | None = None
 
 
+class ToolCallCut(msgspec.Struct, gc=False):
+    """The markup of call `index` stopped in the middle: its arguments are not whole, however the model ended."""
+
+    index: int
+
+
 class Finish(msgspec.Struct, gc=False):
     """The model stopped. The stream may go on: usage and even text may follow."""
 
@@ -68,4 +74,4 @@ class Usage(msgspec.Struct, gc=False):
     reasoning: int | None = None
 
 
-Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | Finish | Usage
+Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | Finish | Usage

@@ -19,7 +19,7 @@ _REPLACEMENT = "\ufffd"
 
 @dataclass(slots=True)
 class JsonScanner:
-    """Tells when the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
+    """Tells where the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
 
     _depth: int = 0
     _opened: bool = False
@@ -31,8 +31,10 @@ class JsonScanner:
         """A bracket was opened, and every bracket and string is closed again."""
         return self._opened and self._depth <= 0 and not self._in_string
 
-    def feed(self, text: str) -> None:
-        """Read the next piece."""
+    def feed(self, text: str) -> int:
+        """Read the next piece. Return where the object or array ends in it, or the length of the piece if it does not end."""
+        if self.closed:
+            return 0
         at = 0
         if self._escaped and text:
             at = 1
@@ -40,7 +42,7 @@ class JsonScanner:
         while True:
             found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
             if found is None:
-                return
+                return len(text)
             at = found.end()
             match found[0]:
                 case '"':
@@ -53,6 +55,8 @@ class JsonScanner:
                     self._opened = True
                 case _:
                     self._depth -= 1
+                    if self.closed:
+                        return at
 
 
 @dataclass(slots=True)
@@ -129,6 +133,16 @@ class CustomInput:
     _buffer: str = ""
     _decoder: StringDecoder | None = None
     _undecided: bool = True
+
+    @property
+    def expected(self) -> bool:
+        """Whether the arguments have the expected form."""
+        return self._decoder is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether they have it, and the string that is the input is closed."""
+        return self._decoder is not None and self._decoder.closed
 
     def feed(self, text: str) -> str:
         """Return the piece of input that this piece of the arguments completes."""

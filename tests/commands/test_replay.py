@@ -15,7 +15,9 @@ from proxy.request.parameters import parameters
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.translator import Translator
 from proxy.stream.writer import EventWriter
+from proxy.wire.errors import server_error
 from tests.request.example_grammars import PATCHES
 from tests.server import running_gateway
 from tests.server.running_gateway import ask, gateway, post, simulated
@@ -136,7 +138,7 @@ def test_several_files_are_told_apart(record: Record, capsys: pytest.CaptureFixt
 
 def change_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     """Today's translator gives up each answer as it ends."""
-    monkeypatch.setattr(Lifecycle, "close", lambda self: False)
+    monkeypatch.setattr(Translator, "_conclude", lambda self: self._fail(server_error("It was given up.")))
 
 
 def test_a_changed_translator_is_shown_as_a_diff(

@@ -303,6 +303,7 @@ BROKEN: list[tuple[str, Callable[[], list[Event]]]] = [
     ("item_changed", role_changes),
     ("item_unfinished", item_never_done),
     ("incomplete_item", lambda: script().message("x", status="incomplete").end()),
+    ("incomplete_item", lambda: script().call("{", status="incomplete").message("x").end()),
     ("incomplete_item", lambda: script().message("x", status="incomplete").call("{}").end("incomplete")),
     ("added_empty", lambda: change_inside("item", "output_item.added", content=None, summary=None)),
     ("added_empty", lambda: change_inside("item", "output_item.added", content=[{"type": "reasoning_text"}])),

@@ -33,6 +33,22 @@ def test_an_unfinished_call_is_never_allowed_in_a_completed_response() -> None:
     assert broken(cut_call("completed"), unfinished_allowed=True) == {"item_unfinished"}
 
 
+@pytest.mark.parametrize("status", ["incomplete", "failed"])
+def test_items_may_follow_an_unfinished_call_where_it_is_allowed(status: str) -> None:
+    events = Script().open().call("{", cut=True).message("x").end(status)
+    for event in events[find(events, "output_item.added", 1) : -1]:
+        event["output_index"] = 1
+    assert broken(events, unfinished_allowed=True) == set()
+    assert broken(events) == {"item_overlap", "item_unfinished"}
+    at = find(events, "output_item.added", 1) + 1
+    late = {**events[find(events, "function_call_arguments.delta")]}
+    assert broken(renumber([*events[:at], late, *events[at:]]), unfinished_allowed=True) == {"item_overlap"}
+
+
+def test_items_may_follow_an_incomplete_call() -> None:
+    assert broken(Script().open().call("{", status="incomplete").message("x").end("incomplete")) == set()
+
+
 def test_any_item_may_be_unfinished_where_the_request_will_be_repeated() -> None:
     events = Script().open().message("x").end("failed")
     del events[find(events, "output_item.done")]

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from proxy.parsers import REPAIRS, MarkupParser
-from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
+from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 HERE = Path(__file__).parent
 TOOLS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "tools.yaml").read_text(encoding="utf-8"))
@@ -22,7 +22,8 @@ Piece = tuple[str, list[int] | None]
 
 @dataclass
 class Outcome:
-    """Items in order: {"reasoning": text}, {"text": text} or {"call": name, "arguments": JSON text, "id": call id}."""
+    """Items in order: {"reasoning": text}, {"text": text} or {"call": name, "arguments": JSON text, "id": call id}, with "cut"
+    where the parser tells that the call stops in the middle."""
 
     items: list[dict[str, str]]
     repairs: Mapping[str, int]
@@ -59,6 +60,9 @@ def read_items(deltas: Iterable[Delta]) -> list[dict[str, str]]:
                 assert delta.index == calls - 1
                 assert "call" in items[-1], "arguments after the call was left"
                 items[-1]["arguments"] += delta.text
+            case ToolCallCut():
+                assert delta.index == calls - 1
+                items[-1]["cut"] = "yes"
             case Text() | Reasoning():
                 assert delta.text
                 kind = "text" if isinstance(delta, Text) else "reasoning"
@@ -75,7 +79,8 @@ def read_items(deltas: Iterable[Delta]) -> list[dict[str, str]]:
 def agree(got: list[dict[str, str]], expected: list[dict[str, Any]]) -> bool:
     """Tell whether the items agree with those of a vector.
 
-    Texts are compared trimmed, arguments as values, `begun` as the text of arguments that are not JSON.
+    Texts are compared trimmed, arguments as values, `begun` as the text of arguments that are not JSON. `cut` tells whether a
+    call is known to stop in the middle; one with all of its arguments is not.
     """
     return len(got) == len(expected) and all(_agrees(one, other) for one, other in zip(got, expected, strict=True))
 
@@ -86,7 +91,9 @@ def _agrees(got: dict[str, str], expected: dict[str, Any]) -> bool:
     if got.get("call") != expected["call"] or got["id"] != expected.get("id", got["id"]):
         return False
     if "begun" in expected:
-        return got["arguments"] == expected["begun"]
+        return got["arguments"] == expected["begun"] and expected.get("cut", "cut" in got) == ("cut" in got)
+    if "cut" in got:
+        return False
     try:
         arguments = json.loads(got["arguments"])
     except ValueError:

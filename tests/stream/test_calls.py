@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stream.options import CODEX
+from proxy.stream.options import CODEX, STANDARD, Client
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, text, think, tool
 
 
@@ -27,7 +27,7 @@ def test_parallel_calls_come_one_after_the_other() -> None:
 def test_interleaved_calls_are_put_in_order() -> None:
     played = play(
         call(0, "a", "weather"), arguments(0, '{"a":'), call(1, "b", "clock"), arguments(1, '{"b":'),
-        arguments(0, "1}"), arguments(1, "2"), arguments(0, " "), arguments(1, "}"), finish("tool_calls"),
+        arguments(0, "1}"), arguments(1, "2"), arguments(0, "]"), arguments(1, "}"), finish("tool_calls"),
     )  # fmt: skip
     assert played.said == [("call", "weather", '{"a":1}'), ("call", "clock", '{"b":2}')]
     assert played.deltas("function_call_arguments") == ['{"a":', "1}", '{"b":', "2", "}"]
@@ -272,8 +272,8 @@ def test_codex_does_not_get_a_cut_call() -> None:
     assert played.translator.repairs == {"cut_call_omitted": 1}
 
 
-@pytest.mark.parametrize("end", [[], [finish("stop")], [finish("tool_calls")]], ids=["end of body", "stop", "tool_calls"])
-def test_a_call_cut_without_a_reason_fails_the_response(end: list[bytes]) -> None:
+@pytest.mark.parametrize("end", [[], [finish("error")]], ids=["end of body", "error"])
+def test_a_call_in_a_stream_that_broke_fails_the_response(end: list[bytes]) -> None:
     standard = play(*CUT, *end)
     assert standard.response["status"] == "failed"
     assert standard.said[-1] == ("call", "weather", '{"city":"Ro', "incomplete")
@@ -282,10 +282,77 @@ def test_a_call_cut_without_a_reason_fails_the_response(end: list[bytes]) -> Non
     assert codex.said == [("text", "one"), ("call", "weather", "{}")]
 
 
-def test_what_waited_for_a_cut_call_is_dropped_and_counted() -> None:
-    played = play(call(0, "a", "clock", "{"), text("later"), call(1, "b", "clock", "{}"), finish("length"))
-    assert played.said == [("call", "clock", "{", "incomplete")]
-    assert played.translator.repairs == {"held_dropped": 1}
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+@pytest.mark.parametrize("reason", ["stop", "tool_calls"])
+def test_a_function_call_that_the_model_did_not_close_is_handed_over_as_written(reason: str, client: Client) -> None:
+    played = play(*CUT, finish(reason), client=client)
+    assert (played.response["status"], played.response["error"]) == ("completed", None)
+    assert played.said == [("text", "one"), ("call", "weather", "{}"), ("call", "weather", '{"city":"Ro')]
+    assert played.translator.repairs == {"arguments_not_json": 1}
+
+
+@pytest.mark.parametrize("written", ['{"a": 1, "b"}', "city: Rome", '{"a":\n"\t"', '{"a": undefined}'])
+def test_arguments_that_no_client_can_parse_are_counted(written: str) -> None:
+    played = play(call(0, "a", "weather", written), text("later"), finish())
+    assert played.said == [("call", "weather", written), ("text", "later")]
+    assert played.translator.repairs == {"arguments_not_json": 1}
+
+
+def test_what_waited_for_a_cut_call_follows_it() -> None:
+    pieces = [
+        call(0, "a", "clock", "{"),
+        text("later"),
+        call(1, "b", "clock", "{}"),
+        think("hm"),
+        text("end"),
+        finish("length"),
+    ]
+    behind = [("text", "later"), ("call", "clock", "{}"), ("reasoning", "hm"), ("text", "end", "incomplete")]
+    played = play(*pieces)
+    assert played.said == [("call", "clock", "{", "incomplete"), *behind]
+    assert played.response["status"] == "incomplete"
+    codex = play(*pieces, client=CODEX)
+    assert codex.said == behind
+    assert codex.translator.repairs == {"cut_call_omitted": 1}
+
+
+def test_what_waited_for_a_call_follows_it_when_the_stream_breaks() -> None:
+    pieces = [call(0, "a", "clock", "{"), call(1, "b", "clock", "{}"), text("later"), call(2, "c", "clock", '{"a')]
+    played = play(*pieces)
+    assert played.response["status"] == "failed"
+    assert played.said == [
+        ("call", "clock", "{", "incomplete"),
+        ("call", "clock", "{}"),
+        ("text", "later"),
+        ("call", "clock", '{"a', "incomplete"),
+    ]
+    assert play(*pieces, client=CODEX).said == [("call", "clock", "{}"), ("text", "later")]
+
+
+# ---- what stands behind the arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind", [' {"b":2}', "]", " or so", '\n{"b"', ', "name": "x"}'])
+def test_arguments_end_where_their_object_ends_wherever_they_are_cut(behind: str) -> None:
+    written = f'{{"a":"}}1"}}{behind}'
+    for cut in range(len(written) + 1):
+        pieces = [piece for piece in (written[:cut], written[cut:]) if piece]
+        begun = play(call(0, "a", "clock"), *(arguments(0, piece) for piece in pieces), text("end"), finish())
+        held = play(
+            call(9, "z", "clock", "{"), call(0, "a", "clock"), *(arguments(0, p) for p in pieces), arguments(9, "}"), finish()
+        )
+        parted = play(
+            call(0, "a", "clock"), arguments(0, pieces[0]), text("end"), *(arguments(0, p) for p in pieces[1:]), finish()
+        )
+        assert begun.said == parted.said == [("call", "clock", '{"a":"}1"}'), ("text", "end")]
+        assert held.said == [("call", "clock", "{}"), ("call", "clock", '{"a":"}1"}')]
+        assert [p.translator.repairs.keys() for p in (begun, parted, held)] == [{"stray_arguments"}] * 3
+
+
+def test_white_space_behind_the_arguments_means_nothing() -> None:
+    played = play(call(0, "a", "clock", "{}\n"), arguments(0, " "), call(1, "b", "clock", "{} "), finish())
+    assert played.said == [("call", "clock", "{}"), ("call", "clock", "{}")]
+    assert played.translator.repairs == {}
 
 
 def test_what_waited_is_not_lost_when_the_first_call_has_no_arguments() -> None:
@@ -300,7 +367,7 @@ def test_arguments_that_are_no_object_go_through_as_they_are(scalar: str) -> Non
 
 
 def test_arguments_of_no_call_are_counted() -> None:
-    played = play(call(0, "a", "clock", "{}"), text("x"), arguments(0, " "), finish())
+    played = play(call(0, "a", "clock", "{}"), text("x"), arguments(0, "}"), finish())
     assert (played.said, played.translator.repairs) == ([("call", "clock", "{}"), ("text", "x")], {"stray_arguments": 1})
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.stream.options import CODEX
+from proxy.stream.options import CODEX, STANDARD, Client
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
-from proxy.wire.tools import Grammar
+from proxy.wire.tools import Grammar, ToolTarget
 from tests.stream.stream_player import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage
 
 GRAMMARS = {"patch": Grammar("regex", "[a-z]+")}
@@ -140,10 +140,70 @@ def test_an_answer_that_was_cut_is_not_judged(reason: str) -> None:
     assert played.response["status"] == "incomplete"
 
 
-def test_a_call_that_is_not_whole_fails_as_ever() -> None:
-    played, asked = play(call(0, "a", "patch", '{"input": "abc'), finish("stop"))
+# ---- inputs that the model did not close --------------------------------------------------------------------------------
+
+UNCLOSED = [
+    think("Hm."),
+    call(0, "a", "patch", '{"input": "ab'),
+    arguments(0, "c"),
+    call(1, "b", "clock", "{}"),
+    finish("stop"),
+]
+
+
+@pytest.mark.parametrize("judged_tools", [True, False])
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+def test_an_input_that_is_not_closed_passes_if_the_grammar_accepts_it(judged_tools: bool, client: Client) -> None:
+    playing = new(judged=judged_tools, client=client)
+    data = playing.start() + playing.feed(b"".join(UNCLOSED) + DONE)
+    assert (playing.awaiting, playing.unclosed) == (("patch", "abc"), True)
+    data += playing.judge(None)
+    played = judged(data, playing, client)
+    assert played.said == [("reasoning", "Hm."), ("custom", "patch", "abc"), ("call", "clock", "{}")]
+    assert (played.response["status"], playing.repairs) == ("completed", {"arguments_not_json": 1})
+
+
+@pytest.mark.parametrize("judged_tools", [True, False])
+def test_an_input_that_is_not_closed_is_not_executed_else(judged_tools: bool) -> None:
+    for client, said in ((STANDARD, [("custom", "patch", "abc", "incomplete")]), (CODEX, [])):
+        playing = new(judged=judged_tools, client=client)
+        data = playing.start() + playing.feed(b"".join(UNCLOSED) + DONE)
+        data += playing.refuse()
+        played = judged(data, playing, client)
+        assert played.said == [("reasoning", "Hm."), *said, ("call", "clock", "{}")]
+        assert played.response["status"] == "incomplete"
+        assert playing.refuse() == b""
+
+
+def test_nobody_is_asked_about_an_input_that_has_not_begun_or_has_no_grammar() -> None:
+    for name, written in (("patch", '{"inp'), ("free", '{"input": "abc')):
+        tools = {"patch": ToolTarget("custom", "patch"), "free": ToolTarget("custom", "free")}
+        played, asked = play(call(0, "a", name, written), finish("stop"), tools=tools, client=STANDARD)
+        assert asked == []
+        assert (played.said[0][-1], played.response["status"]) == ("incomplete", "incomplete")
+
+
+def test_an_input_that_is_closed_passes_though_its_object_is_not() -> None:
+    played, asked = play(call(0, "a", "patch", '{"input": "abc"'), text("Done."), finish("stop"), judged=False)
     assert asked == []
-    assert played.response["status"] == "failed"
+    assert played.said == [("custom", "patch", "abc"), ("text", "Done.")]
+    assert played.translator.repairs == {"arguments_not_json": 1}
+
+
+def test_without_a_verdict_an_input_that_is_not_closed_is_not_executed() -> None:
+    playing = new(client=STANDARD)
+    data = playing.start() + playing.feed(b"".join(UNCLOSED) + DONE) + playing.fail(BROKEN)
+    played = judged(data, playing)
+    assert played.said == [("reasoning", "Hm."), ("custom", "patch", "abc", "incomplete"), ("call", "clock", "{}")]
+    assert played.response["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("end", [finish("length"), b""])
+def test_an_input_behind_which_the_model_went_on_was_not_cut(end: bytes) -> None:
+    pieces = [call(0, "a", "patch", '{"input": "abc"}'), text("Done"), end]
+    played, asked = play(*pieces, client=STANDARD)
+    assert asked == []
+    assert played.said == [("custom", "patch", "abc"), ("text", "Done", "incomplete")]
 
 
 @pytest.mark.parametrize("error", [BROKEN, server_error("The gateway is shutting down. Please try again.", 503)])

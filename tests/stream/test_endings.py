@@ -327,7 +327,7 @@ def test_a_defect_while_closing_still_ends_the_stream(monkeypatch: pytest.Monkey
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 
-    for name in ("close", "abandon"):
+    for name in ("close_next", "abandon"):
         monkeypatch.setattr(Lifecycle, name, fails)
     playing = new_translator()
     data = playing.start() + playing.feed(text("Hi") + finish() + DONE) + playing.terminal()
@@ -340,7 +340,7 @@ def test_a_defect_at_the_end_of_the_body_still_ends_the_stream(monkeypatch: pyte
     def fails(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Lifecycle, "close", fails)
+    monkeypatch.setattr(Lifecycle, "close_next", fails)
     assert play(text("Hi"), finish(), done=False).response["status"] == "failed"
 
 

@@ -117,9 +117,23 @@ def test_a_text_of_white_space_alone_is_no_message() -> None:
     assert play(text("\n\n"), text(" "), finish()).said == []
 
 
-def test_space_between_reasoning_and_text_is_a_separator() -> None:
-    played = play(think("\n"), think("hm"), think("\n"), text("\n\n"), text("  yes"), finish())
-    assert played.said == [("reasoning", "hm"), ("text", "yes")]
+@pytest.mark.parametrize("begin", ["\n\n", "\n", " \n", "\r\n", "\n \n"])
+@pytest.mark.parametrize("indent", ["", "  ", "\t", "\u3000"])
+def test_lines_between_reasoning_and_text_separate_and_the_indentation_is_text(begin: str, indent: str) -> None:
+    written = f"{begin}{indent}| a | b |"
+    for cut in range(len(written) + 1):
+        pieces = [text(piece) for piece in (written[:cut], written[cut:]) if piece]
+        played = play(think("\n"), think("hm"), think("\n"), *pieces, finish())
+        assert played.said == [("reasoning", "hm"), ("text", f"{indent}| a | b |")]
+        behind = play(call(0, "c", "clock", "{"), *pieces[:1], arguments(0, "}"), *pieces[1:], finish())
+        assert behind.said == [("call", "clock", "{}"), ("text", f"{indent}| a | b |")]
+
+
+def test_the_indentation_belongs_to_the_text_that_follows_at_once() -> None:
+    between = play(think("a"), text("\n  "), think("b"), text("c"), finish())
+    assert between.said == [("reasoning", "ab"), ("text", "c")]
+    before_a_call = play(think("a"), text("\n  "), call(0, "c", "clock", "{}"), text("c"), finish())
+    assert before_a_call.said == [("reasoning", "a"), ("call", "clock", "{}"), ("text", "c")]
 
 
 def test_space_between_reasoning_and_call_is_no_message() -> None:
@@ -129,7 +143,7 @@ def test_space_between_reasoning_and_call_is_no_message() -> None:
 
 def test_space_between_text_and_call_is_a_separator() -> None:
     played = play(text("one"), text("\n\n"), call(0, "c", "clock", "{}"), text("\n\n"), text(" two \n"), finish())
-    assert played.said == [("text", "one"), ("call", "clock", "{}"), ("text", "two \n")]
+    assert played.said == [("text", "one"), ("call", "clock", "{}"), ("text", " two \n")]
 
 
 def test_space_within_a_text_is_the_text_s_own() -> None:
@@ -152,7 +166,7 @@ def test_an_empty_thought_is_no_item_and_separates_what_follows() -> None:
 def test_white_space_is_the_same_alone_and_with_text(space: str) -> None:
     alone = play(think("a"), text(space), text("b"), finish())
     joined = play(think("a"), text(f"{space}b"), finish())
-    assert alone.said == joined.said == [("reasoning", "a"), ("text", "b")]
+    assert alone.said == joined.said == [("reasoning", "a"), ("text", f"{space}b".removeprefix("\n"))]
     behind = play(text("a"), text(f"b{space}"), text(space), call(0, "c", "clock", "{}"), finish())
     assert behind.said == [("text", "ab"), ("call", "clock", "{}")]
 
@@ -267,6 +281,52 @@ def test_dropped_white_space_takes_its_tokens_along() -> None:
     assert [tokens_of(part) for part in parts] == [["a"], ["b"]]
 
 
+def probable(*pieces: bytes) -> list[tuple[str, list[str]]]:
+    """Return each text with its tokens."""
+    played = play(*pieces, logprobs=True)
+    deltas = [event for event in played.events if event["type"] == "response.output_text.delta"]
+    parts = [item["content"][0] for item in played.response["output"] if item["type"] == "message"]
+    assert [entry["token"] for event in deltas for entry in event["logprobs"]] == [t for part in parts for t in tokens_of(part)]
+    return [(part["text"], tokens_of(part)) for part in parts]
+
+
+def test_tokens_of_trimmed_space_and_of_the_end_marker_do_not_appear() -> None:
+    """Check what vLLM sends with several tokens in a delta."""
+    first = scored("\n\n  Good.\n", *map(token, ["</think>", "\n\n", "  ", "Good", ".", "\n"]))
+    last = scored(" Hi", token(" Hi"), token("<|im_end|>"))
+    assert probable(think("hm"), first, last, finish()) == [("  Good.\n Hi", ["  ", "Good", ".", "\n", " Hi"])]
+    assert probable(think("hm"), first, finish()) == [("  Good.\n", ["  ", "Good", ".", "\n"])]
+    behind = [call(0, "c", "clock", "{}"), last, finish()]
+    assert probable(think("hm"), first, *behind) == [("  Good.", ["  ", "Good", "."]), (" Hi", [" Hi"])]
+
+
+def test_a_token_that_is_space_and_text_stays_with_its_text() -> None:
+    assert probable(think("hm"), scored("\n a", token("\n a")), finish()) == [(" a", ["\n a"])]
+    assert probable(scored("a.\n", token("a"), token(".\n")), call(0, "c", "clock", "{}"), finish()) == [("a.", ["a", ".\n"])]
+
+
+def test_tokens_without_a_text_do_not_appear() -> None:
+    empty: dict[str, object] = {"token": "", "logprob": -1.0, "bytes": []}
+    pieces = scored("\u4f60", empty, empty, token("\u4f60")), scored("!", empty, token("!"), empty)
+    assert probable(*pieces, finish()) == [("\u4f60!", ["\u4f60", "!"])]
+
+
+def test_ids_in_place_of_tokens_become_their_texts() -> None:
+    """Check what vLLM sends with `--return-tokens-as-token-ids`: the bytes of the token itself are those of its text."""
+    tops = [{"token": f"token_id:{n}", "logprob": -0.1 * n, "bytes": list(f"token_id:{n}".encode())} for n in (7, 8)]
+    entry = {"token": "token_id:7", "logprob": -0.7, "bytes": list(b"Hi"), "top_logprobs": tops}
+    end = {"token": "token_id:9", "logprob": -0.1, "bytes": list(b"<|im_end|>"), "top_logprobs": []}
+    played = play(scored("Hi", entry, end), finish(), logprobs=True)
+    (part,) = played.response["output"][0]["content"]
+    top = {"token": "Hi", "logprob": pytest.approx(-0.7), "bytes": list(b"Hi")}
+    assert part["logprobs"] == [{**top, "top_logprobs": [top]}]
+    assert played.translator.repairs == {"logprobs_dropped": 1}
+
+
+def test_a_text_that_looks_like_an_id_is_a_text() -> None:
+    assert probable(scored("token_id:7", token("token_id:7")), finish()) == [("token_id:7", ["token_id:7"])]
+
+
 def test_tokens_that_are_half_a_character_belong_to_the_text_that_follows() -> None:
     played = play(scored("", token("\u00e6")), scored("\u6211", token("\u6211")), finish(), logprobs=True)
     (part,) = played.response["output"][0]["content"]
@@ -305,7 +365,7 @@ def raw(content: str, field: str = "content") -> bytes:
 def test_a_surrogate_pair_cut_between_two_chunks_is_joined() -> None:
     played = play(raw("a\\ud83d"), raw("\\ude00b"), raw("c"), finish())
     assert played.said == [("text", "a\U0001f600bc")]
-    assert played.translator.repairs == {"surrogates_joined": 2}
+    assert played.translator.repairs == {"surrogates_joined": 1}
 
 
 def test_a_surrogate_pair_cut_in_arguments_and_reasoning() -> None:
@@ -322,8 +382,22 @@ def event_of(payload: str) -> bytes:
 def test_half_a_character_alone_is_a_replacement_character() -> None:
     assert play(raw("a\\ud83d"), raw("b"), finish()).said == [("text", "a\ufffdb")]
     assert play(raw("a\\ude00b"), finish()).said == [("text", "a\ufffdb")]
-    assert play(raw("a\\ud83d"), finish()).said == [("text", "a")]
+    assert play(raw("a\\ud83d"), finish()).said == [("text", "a\ufffd")]
+    assert play(raw("a\\ud83d"), finish()).translator.repairs == {"surrogates_replaced": 1}
+    assert play(raw("a\\ude00b"), finish()).translator.repairs == {"surrogates_replaced": 1}
     assert play(raw("\\ud83d"), raw("\\ude00"), finish()).said == [("text", "\U0001f600")]
+
+
+def test_half_a_character_stays_in_its_own_text() -> None:
+    entry = '{"choices":[{"delta":{"tool_calls":[{"index":%d,"function":{"arguments":"%s"}}]}}]}'
+    played = play(raw("a\\ud83d"), call(0, "c", "clock", '{"a":1'), arguments(0, "}"), text("b"), finish())
+    assert played.said == [("text", "a\ufffd"), ("call", "clock", '{"a":1}'), ("text", "b")]
+    assert played.translator.repairs == {"surrogates_replaced": 1}
+    thought = play(raw("a\\ud83d", "reasoning"), raw("\\ude00b"), finish())
+    assert thought.said == [("reasoning", "a\ufffd"), ("text", "\ufffdb")]
+    begun = [call(0, "c", "clock", '{"a":"'), call(1, "d", "clock", '{"b":"')]
+    halves = [event_of(entry % (0, "\\ud83d")), event_of(entry % (1, '\\ude00\\"}')), event_of(entry % (0, '\\"}'))]
+    assert play(*begun, *halves, finish()).said == [("call", "clock", '{"a":"\ufffd"}'), ("call", "clock", '{"b":"\ufffd"}')]
 
 
 def test_half_a_character_in_a_name_or_a_list_does_not_break_the_stream() -> None:

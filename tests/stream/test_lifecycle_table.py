@@ -36,7 +36,8 @@ def test_every_state_knows_what_to_do_with_every_delta() -> None:
 def test_only_behind_the_end_nothing_is_done() -> None:
     ignored = {(state, kind) for state, kind, transition in ALL if not transition.actions}
     nothing_to_close = {("idle", lifecycle.Stop), ("idle", lifecycle.Cut)}
-    assert ignored == nothing_to_close | {("ended", kind) for kind in KINDS}
+    of_a_forbidden_call = {(state, deltas.ToolCallCut) for state in TABLE if state not in ("call", "ended")}
+    assert ignored == nothing_to_close | of_a_forbidden_call | {("ended", kind) for kind in KINDS}
 
 
 def test_every_state_is_reached_and_only_the_last_one_is_never_left() -> None:
@@ -48,8 +49,9 @@ def test_every_state_is_reached_and_only_the_last_one_is_never_left() -> None:
 def test_an_end_leads_to_the_end() -> None:
     """Check the targets of the ends: after a call, what was held behind it comes first."""
     found = {(state, kind): transition.target for state, kind, transition in ALL if kind in get_args(lifecycle.End)}
-    assert {key for key, target in found.items() if target != "ended"} == {("call", lifecycle.Stop)}
-    assert found["call", lifecycle.Stop] == "idle"
+    behind_a_call = {("call", end) for end in get_args(lifecycle.End)}
+    assert {key for key, target in found.items() if target != "ended"} == behind_a_call
+    assert {found[key] for key in behind_a_call} == {"idle"}
 
 
 def test_one_item_is_closed_before_another_opens() -> None:

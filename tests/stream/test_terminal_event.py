@@ -189,7 +189,7 @@ def test_a_chunk_that_only_names_the_role_is_not_heard() -> None:
 def test_a_defect_behind_a_malformed_chunk_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     playing = new_translator()
     sent = playing.start() + playing.feed(text("Hi") + finish())
-    monkeypatch.setattr(Lifecycle, "close", None)
+    monkeypatch.setattr(Lifecycle, "close_next", None)
     sent += playing.feed(b"data: {\n\n") + playing.terminal()
     assert (playing.status, playing.malformed, type(playing.defect)) == ("failed", 1, TypeError)
     assert check_stream(sent) == []

@@ -62,12 +62,31 @@ def test_a_backend_that_counts_in_another_way_is_noticed() -> None:
     assert played.response["usage"]["output_tokens"] == 3  # what the backend says is what it bills
 
 
-def test_what_the_backend_says_of_reasoning_stands() -> None:
-    reported = event({"choices": [], "usage": {
-        "prompt_tokens": 1, "completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 0},
-    }})  # fmt: skip
-    played = play(with_ids([1, 2], reasoning="Hm."), with_ids([3], content="Yes"), finish(), reported)
-    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 0
+def reported(reasoning: int | None, completion: int = 8) -> bytes:
+    details = {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+    return usage(prompt_tokens=1, completion_tokens=completion, **details)
+
+
+def reasoning_of(*pieces: bytes, **options: Any) -> tuple[int, str | None]:
+    """Return the tokens of reasoning that the client is told, and where they come from."""
+    played = play(*pieces, **options)
+    return played.response["usage"]["output_tokens_details"]["reasoning_tokens"], played.translator.tokens.reasoning_from
+
+
+@pytest.mark.parametrize("told", [None, 0])
+def test_reasoning_that_the_backend_did_not_count_is_counted(told: int | None) -> None:
+    thought = [with_ids([1, 2], reasoning="Hm, no."), with_ids([3], content="Yes")]
+    assert reasoning_of(*thought, finish(), reported(told)) == (2, "ids")
+    plain = [think("one two three four"), text("five")]
+    assert reasoning_of(*plain, finish(), reported(told), encode=Words) == (4, "tokenizer")
+    assert reasoning_of(*plain, finish(), reported(told)) == (7, "estimate")
+    assert reasoning_of(think("a"), text("b" * 999), finish(), reported(told)) == (1, "estimate")
+
+
+def test_what_the_backend_counts_of_reasoning_stands() -> None:
+    assert reasoning_of(with_ids([1, 2], reasoning="Hm."), finish(), reported(5)) == (5, "backend")
+    assert reasoning_of(text("Yes"), finish(), reported(0), encode=Words) == (0, "backend")
+    assert reasoning_of(text("Yes"), finish(), reported(None)) == (0, None)
 
 
 def test_a_tokenizer_counts_where_no_ids_come() -> None:
@@ -104,7 +123,7 @@ def test_a_backend_without_usage(known: bool) -> None:
 def test_without_ids_and_tokenizer_the_reported_tokens_are_shared_out() -> None:
     played = play(think("abcd"), text("ab"), call(0, "a", "weather"), arguments(0, "{}"), finish("tool_calls"), counted(1, 8))
     assert played.translator.tokens.by_kind() == {"reasoning": 4, "text": 2, "tool_arguments": 2}
-    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 0  # an estimate is not reported
+    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 4
 
 
 def test_the_reasoning_that_is_reported_is_not_shared_out() -> None:

@@ -72,6 +72,62 @@ def test_counts_that_are_no_integers(counts: tuple[Any, Any]) -> None:
     assert (found.prompt_tokens, found.completion_tokens, found.prompt_tokens_details.cached_tokens) == (12, 3, 3)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": []}},
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "completion_tokens_details": "none"}},
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": "many"}}},
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": "3 or so"}},
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": True}}},
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2}, "object": 5},
+    ],
+)
+def test_counts_are_kept_beside_what_the_answer_can_do_without(odd: dict[str, Any]) -> None:
+    found = decode_chunk(json.dumps({"choices": [], **odd}).encode()).usage
+    assert isinstance(found, Usage)
+    assert (found.prompt_tokens, found.completion_tokens, found.prompt_tokens_details and 0) in ((1, 2, None), (1, 2, 0))
+
+
+@pytest.mark.parametrize("usage", [[], "n/a", 0, {"prompt_tokens": "many"}, {"prompt_tokens": {}}])
+def test_a_text_is_kept_beside_usage_that_is_none(usage: Any) -> None:
+    chunk = decode_chunk(json.dumps({"choices": [{"delta": {"content": "a"}}], "usage": usage}).encode())
+    assert chunk.choices is not None
+    assert chunk.choices[0].delta is not None
+    assert chunk.choices[0].delta.content == "a"
+    assert chunk.usage is None or chunk.usage.prompt_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ({"id": 7}, ("7", 0)),
+        ({"id": ["x"]}, (None, 0)),
+        ({"id": True}, (None, 0)),
+        ({"index": 0.0}, ("c", 0)),
+        ({"index": "first"}, ("c", None)),
+        ({"index": {}}, ("c", None)),
+    ],
+)
+def test_a_call_is_kept_whose_id_or_index_is_odd(call: dict[str, Any], expected: tuple[Any, Any]) -> None:
+    entry = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}, **call}
+    delta = choice_of({"delta": {"tool_calls": [entry]}}).delta
+    assert delta is not None
+    assert [(call.id, call.index) for call in delta.tool_calls or ()] == [expected]
+
+
+@pytest.mark.parametrize("odd", [{"refusal": []}, {"refusal": False}, {"tool_calls": ""}, {"function_call": []}])
+def test_an_empty_field_of_another_type_is_none(odd: dict[str, Any]) -> None:
+    delta = choice_of({"delta": {"content": "a", **odd}}).delta
+    assert delta is not None
+    assert (delta.content, delta.refusal or None, delta.tool_calls, delta.function_call) == ("a", None, None, None)
+
+
+@pytest.mark.parametrize("token_ids", ["x", ["1"], [None], {}, [1.5]])
+def test_ids_of_tokens_that_are_none(token_ids: Any) -> None:
+    assert choice_of({"delta": {"content": "a"}, "token_ids": token_ids}).token_ids is None
+
+
 def test_words_that_mean_something_elsewhere_are_words_here() -> None:
     delta = choice_of({"index": None, "delta": {"content": "null", "reasoning": "true", "refusal": "1"}}).delta
     assert delta is not None

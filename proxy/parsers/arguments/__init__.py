@@ -22,6 +22,7 @@ class ArgumentsReader(ABC):
     def read(self, text: str, at: int) -> int:
         """Consume what can be consumed of `text[at:]`; return the index of the first character left."""
 
-    def finish(self, cut: bool) -> None:  # noqa: B027 (most have nothing to do)
-        """End the arguments, as no more text comes. `cut`: the output was cut, so nothing may be completed. Arguments that are
-        not complete stay so by default."""
+    def finish(self, cut: bool, rest: str) -> None:  # noqa: B027 (JSON has nothing to do)
+        """End the arguments, as no more text comes; `rest` is what was not consumed. `cut`: the output was cut, so nothing may
+        be completed. Arguments that are not complete stay so by default: JSON, as the model wrote it. What is converted to JSON
+        has no such form, and is a call that was cut."""

@@ -67,10 +67,14 @@ class ElementsReader(ArgumentsReader):
                 break
         return at
 
-    def finish(self, cut: bool) -> None:
-        if not self._stack and not cut:
+    def finish(self, cut: bool, rest: str) -> None:
+        # The beginning of a tag stands between two elements: only that of the end of the call is no part of an element.
+        whole = not self._stack and (not rest or any(marker.startswith(rest) for marker in self._closes))
+        if whole and not cut:
             self._deltas.repair("missing_end")
             self._end()
+        elif self._begun:
+            self._deltas.cut_call()
 
     def _between(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)
@@ -116,7 +120,7 @@ class ElementsReader(ArgumentsReader):
     def _tag(self, text: str, at: int, start: int) -> int:
         """Read the tag that follows the prefix at `at`; return `at` if it has not come yet."""
         tag = _TAG.match(text, start)
-        if tag is None and len(text) - start < _TAG_LIMIT and ">" not in text[start:] and not self._deltas.final:
+        if tag is None and len(text) - start < _TAG_LIMIT and ">" not in text[start:]:
             return at
         self._markers.take(text[at:start])
         if tag is None:

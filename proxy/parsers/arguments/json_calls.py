@@ -82,7 +82,7 @@ class JsonEnvelopeReader(ArgumentsReader):
             self._withheld.append(text[self._mark : at])
         return at
 
-    def finish(self, cut: bool) -> None:
+    def finish(self, cut: bool, rest: str) -> None:
         """Give out an object as text if none of it was given out; one that is not complete stays so."""
         if self._any_call and not self._begun:
             self._deltas.stray("".join(self._withheld))

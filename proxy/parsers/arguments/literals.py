@@ -360,6 +360,11 @@ class RelaxedObjectReader(ArgumentsReader):
             self.status = ReadStatus.DONE
         return at
 
+    def finish(self, cut: bool, rest: str) -> None:
+        """Tell that the call is cut: its brackets are open."""
+        if self._begun:
+            self._deltas.cut_call()
+
 
 def _complete(text: str, at: int) -> bool:
     """Tell whether the escape at `at` has a length known from its second character, and is complete."""

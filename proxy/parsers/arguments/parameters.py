@@ -109,10 +109,14 @@ class ParametersReader(ArgumentsReader):
                 break
         return at
 
-    def finish(self, cut: bool) -> None:
-        if self._step in (self._between, self._stray_text) and not cut:
+    def finish(self, cut: bool, rest: str) -> None:
+        # The beginning of a marker stands between two parameters: only that of an end is no part of a parameter.
+        between = self._step in (self._between, self._stray_text)
+        if between and not cut and (not rest or any(marker.startswith(rest) for marker in self._closes)):
             self._deltas.repair("missing_end")
             self._end()
+        elif self._begun:
+            self._deltas.cut_call()
 
     def _between(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)

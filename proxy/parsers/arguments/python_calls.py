@@ -42,6 +42,11 @@ class PythonCallsReader(ArgumentsReader):
                 break
         return at
 
+    def finish(self, cut: bool, rest: str) -> None:
+        """Tell of a call whose brackets are open. Between two calls nothing is missing."""
+        if self._arguments is not None:
+            self._deltas.cut_call()
+
     def _start(self, text: str, at: int) -> int:
         self._step = self._call
         if text[at] == "[":

@@ -69,6 +69,11 @@ class InputRepair:
         """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
         when the backend's answer is complete."""
         while (waiting := translator.awaiting) is not None:
+            if translator.unclosed:
+                accepted = await self._accepts(options, waiting)
+                if translator.awaiting is waiting:
+                    send(translator.judge(None) if accepted else translator.refuse())
+                continue
             correcting = asyncio.create_task(self._corrected(options, settings, waiting, headers))
             try:
                 # A time limit or the end of the gateway may end the response meanwhile.
@@ -102,6 +107,15 @@ class InputRepair:
             if grammar is not None:
                 result = await self._checker.check(grammar, call["input"])
                 self._count(call["name"], result.outcome, result.reason)
+
+    async def _accepts(self, options: StreamOptions, waiting: tuple[str, str]) -> bool:
+        """Tell whether an input that the model did not close matches the grammar all the same. It is never corrected: what is
+        missing would be made up."""
+        name, text = waiting
+        result = await self._checker.check(options.grammars[name], text)
+        if options.judged or result.outcome != "valid":  # else `count_later` counts it
+            self._count(name, result.outcome, result.reason)
+        return result.outcome == "valid"
 
     async def _corrected(
         self, options: StreamOptions, settings: Settings, waiting: tuple[str, str], headers: Mapping[str, str]

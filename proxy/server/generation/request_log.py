@@ -19,6 +19,7 @@ from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 from proxy.telemetry.tracing import Trace
+from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError
 
 Phase = Literal["request", "backend", "stream"]
@@ -261,7 +262,8 @@ class RequestLog:
             "input_tokens": usage.input if usage is not None else None,
             "cached_tokens": usage.cached if usage is not None else None,
             "output_tokens": usage.output if usage is not None else None,
-            "reasoning_tokens": self._tokens_by_kind.get("reasoning"),
+            "reasoning_tokens": self._reasoning_tokens(usage),
+            "tokens_from": translator.tokens.reasoning_from if translator is not None else None,
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
             "items": sum(translator.writer.items.values()) if translator is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
@@ -270,6 +272,11 @@ class RequestLog:
             "error": self._words(error) if error is not None and error.status >= 500 else None,
             "param": error.param if error is not None and not error.quoted else None,
         }
+
+    def _reasoning_tokens(self, usage: Usage | None) -> int | None:
+        """Return what the client was told, or what was counted where it was told nothing; None without any reasoning."""
+        told = usage.reasoning if usage is not None else None
+        return told or self._tokens_by_kind.get("reasoning")
 
     def _words(self, error: ApiError) -> str:
         """Return what the log may say of an error: the words of a backend may repeat the prompt."""

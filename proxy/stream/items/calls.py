@@ -6,11 +6,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from proxy.stream.items.text_items import ItemStatus
 from proxy.stream.writer import EventWriter, delta_head, json_text, quote, quoted
 from proxy.wire.json_text import CustomInput, JsonScanner
 from proxy.wire.tools import ToolTarget
 
+_BRACKETS = frozenset("{[")
 # Prefix of the item id, by kind of tool.
 CALL_ID_PREFIX = {
     "function": "fc",
@@ -97,6 +100,16 @@ class CustomCallItem:
         item = f'{self._fields},"input":{quote(text)},"status":"{status}"}}'
         writer.finish_item("custom_tool_call", self._index, item)
 
+    @property
+    def expected(self) -> bool:
+        """Whether the arguments have the form that the function asks for."""
+        return self._decoder.expected
+
+    @property
+    def closed(self) -> bool:
+        """Whether they have it, and the input in them is closed."""
+        return self._decoder.closed
+
     def input_of(self, arguments: str) -> str:
         """Return the whole input, given all of the arguments."""
         return "".join(self._pieces) + self._decoder.finish(arguments)
@@ -147,10 +160,22 @@ class Arguments:
     _pieces: list[str] = field(default_factory=list)
     _scanner: JsonScanner = field(default_factory=JsonScanner)
     _scanned: int = 0
+    _first: str = ""  # the first character that is not white space
 
     def append(self, text: str) -> None:
         """Add the next piece."""
+        if not self._first:
+            self._first = text.lstrip()[:1]
         self._pieces.append(text)
+
+    def append_to_end(self, text: str) -> str:
+        """Add as much of the next piece as belongs to the JSON object or array, and return that."""
+        if ("}" in text or "]" in text or self._scanner.closed) and (self._first or text.lstrip()[:1]) in _BRACKETS:
+            self._scan()
+            text = text[: self._scanner.feed(text)]
+            self._scanned += 1
+        self.append(text)
+        return text
 
     @property
     def text(self) -> str:
@@ -160,15 +185,29 @@ class Arguments:
     @property
     def bracketed(self) -> bool:
         """Whether this is a JSON object or array. Anything else (`null`, freeform text) may always go on."""
-        return self.text.lstrip()[:1] in {"{", "["}
+        return self._first in _BRACKETS
 
     @property
     def closed(self) -> bool:
-        """Whether the JSON object is complete: nothing that belongs to it can follow."""
+        """Whether the JSON object or array is complete: nothing that belongs to it can follow."""
+        if not self.bracketed:
+            return False
+        self._scan()
+        return self._scanner.closed
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a client can parse them."""
+        try:
+            msgspec.json.decode(self.text.encode("utf-8", "replace"), type=msgspec.Raw)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return True
+
+    def _scan(self) -> None:
         while self._scanned < len(self._pieces):
             self._scanner.feed(self._pieces[self._scanned])
             self._scanned += 1
-        return self._scanner.closed
 
 
 @dataclass(slots=True)
@@ -179,18 +218,46 @@ class OpenCall:
     name: str  # the chat name
     item: CallItem
     deferred: bool
+    cut: bool = False  # its markup stopped in the middle
+    accepted: bool = False  # its input is not closed, but matches the grammar of the tool
     arguments: Arguments = field(default_factory=Arguments)
 
     @property
     def complete(self) -> bool:
         """Whether another item may follow at once."""
-        return not self.deferred and self.arguments.closed
+        if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
+            return False  # text that merely looks like JSON may go on
+        return self.arguments.closed
 
-    def append(self, writer: EventWriter, text: str) -> None:
-        """Write a piece of the arguments."""
-        if text:
-            self.arguments.append(text)
-            self.item.append(writer, text)
+    @property
+    def whole(self) -> bool:
+        """Whether the call may be handed over, given that the model has ended: the arguments of a function as they are written,
+        which its client will refuse if they do not parse; the input of a custom tool only if nothing is missing."""
+        item = self.item
+        if self.cut or not isinstance(item, CustomCallItem):
+            return not self.cut
+        if item.expected:
+            return item.closed or self.accepted
+        return self.arguments.closed or not self.arguments.bracketed
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the arguments of a call that is handed over are no JSON. A custom tool takes any text."""
+        arguments = self.arguments
+        custom = isinstance(self.item, CustomCallItem)
+        return (arguments.bracketed or not custom) and not arguments.is_json
+
+    def append(self, writer: EventWriter, text: str) -> bool:
+        """Write a piece of the arguments. Return False if some of it, more than white space, stands behind their end, wherever
+        the backend has cut it: that is left out."""
+        piece = text
+        if isinstance(self.item, CustomCallItem):
+            self.arguments.append(text)  # of which the item takes what it needs
+        else:
+            piece = self.arguments.append_to_end(text)
+        if piece:
+            self.item.append(writer, piece)
+        return len(piece) == len(text) or text[len(piece) :].isspace()
 
     def close(self, writer: EventWriter, status: ItemStatus) -> None:
         """Write the end of the item."""

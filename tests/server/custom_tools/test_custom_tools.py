@@ -335,6 +335,29 @@ def test_a_call_that_is_cut_is_not_corrected() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("repair", ["off", "once"])
+@pytest.mark.parametrize(("written_so_far", "outcome"), [("ab", "valid"), ("AB", "invalid")])
+def test_an_input_that_the_model_did_not_close_passes_only_if_it_matches(
+    written_so_far: str, outcome: str, repair: str, stream: bool
+) -> None:
+    async def test() -> None:
+        start = call(f'{{"input": "{written_so_far}', id="call-1", type="function")
+        pieces = [chunk(start), chunk({"content": "Done."}), chunk({}, "tool_calls"), DONE]
+        async with backend(streaming(*pieces)) as server, gateway(server.url, repair_custom_tools=repair) as served:
+            answer = await post(served, tools=[tool("[a-z]+", "get_weather", "regex")], stream=stream)
+            assert answer.status == 200
+            response = answer.final if stream else answer.json
+            status = "completed" if outcome == "valid" else "incomplete"
+            assert [item["status"] for item in response["output"]] == [status, "completed"]
+            assert response["output"][0]["input"] == written_so_far
+            assert response["status"] == status
+            assert len(server.requests) == 1  # nothing is corrected
+            await until(lambda: counted(served) == {outcome: 1}, "the input is counted")
+
+    run(test())
+
+
 def test_events_stay_in_order_behind_a_corrected_call() -> None:
     async def test() -> None:
         stream = [*written("ABC")[:2], chunk({"content": "That is all."}), chunk({}, "tool_calls")]

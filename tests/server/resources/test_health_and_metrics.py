@@ -243,6 +243,7 @@ def test_json_lines(written: Callable[[], str]) -> None:
     assert good["response_id"].startswith("resp_")
     assert (good["model"], good["stream"], good["level"]) == ("m", True, "info")
     assert (good["input_tokens"], good["output_tokens"]) == (9, 7)
+    assert (good["reasoning_tokens"], good["tokens_from"]) == (2, "estimate")
     assert 0 <= good["first_token"] <= good["seconds"] < 5
     assert (done[1]["status"], done[1]["param"]) == (400, "temperature")
     assert (done[2]["status"], done[2]["code"]) == (400, "invalid_prompt")
