@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from random import random
 from typing import Any, Protocol
 
 from proxy.backend.policies.affinity import Load
 from proxy.backend.policies.breaker import Breaker, State
 from proxy.backend.policies.health import FAILURES, HealthReport, check_health
-from proxy.backend.policies.retry import Reason
+from proxy.backend.policies.retry import Reason, Repeated
 from proxy.backend.served_models import BackendSpec, ModelCatalogue, no_such_model
 from proxy.backend.transport.client import Backend
 from proxy.wire.errors import ApiError
@@ -33,25 +34,79 @@ class Share:
 ALL = Share()
 
 
+# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
+_JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How a pool treats its backends. Times are in seconds; `answer_timeout` limits the wait for the head of an answer.
+
+    `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
+    another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
+
+    connect_timeout: float = 10
+    answer_timeout: float | None = None
+    queue_size: int = 100
+    queue_timeout: float = 30
+    retries: int = 2
+    health_interval: float = 10
+    breaker_failures: int = 5
+    breaker_time: float = 10
+    identify: bool = False
+    share: Share = ALL
+
+
+class PoolObserver(Protocol):
+    """Receives the events of a pool, for metrics and logs. All calls come from the event loop, and have to return at once."""
+
+    def request_started(self, backend: str) -> None:
+        """Note that a request was sent to a backend."""
+
+    def request_ended(self, backend: str) -> None:
+        """Note that a request to a backend has ended, in whatever way."""
+
+    def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
+        """Note that a request left a backend to be sent to another one, or is sent to the same one again."""
+
+    def queue_length_changed(self, length: int) -> None:
+        """Note how many requests wait for a free backend."""
+
+    def queue_wait_ended(self, seconds: float) -> None:
+        """Note how long a request waited before it got a backend."""
+
+    def queue_rejected(self, reason: str) -> None:
+        """Note that a request got no backend: the queue was `full`, or it waited too long (`late`)."""
+
+    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
+        """Note the present state of a backend."""
+
+    def backend_removed(self, backend: str) -> None:
+        """Note that a backend was removed and is idle."""
+
+    def log(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event that operators want to know."""
+
+
 class Member:
     """What a pool knows about a backend. Create it inside the running event loop."""
 
-    def __init__(
-        self, spec: BackendSpec, breaker: Breaker, share: Share, connect_timeout: float, answer_timeout: float | None
-    ) -> None:
+    def __init__(self, spec: BackendSpec, options: PoolOptions, observer: PoolObserver) -> None:
         self.spec = spec
-        self._share = share
+        self._share = options.share
         self._limit = self._part_of_limit()
         self.name = spec.name
         self.backend = Backend(
             spec.url,
             api_key=spec.api_key,
-            connect_timeout=connect_timeout,
-            answer_timeout=answer_timeout,
+            connect_timeout=options.connect_timeout,
+            answer_timeout=options.answer_timeout,
             forward_authorization=spec.forward_authorization,
+            on_repeat=partial(observer.request_retried, spec.name, "stale_connection"),
         )
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
-        self.breaker = breaker
+        self.breaker = Breaker(options.breaker_failures, options.breaker_time)
         self.in_flight = 0
         self.healthy = True
         self.problem = ""  # of the last failed check
@@ -99,61 +154,6 @@ class Member:
     def _part_of_limit(self) -> int | None:
         limit = self.spec.max_concurrency
         return None if limit is None else self._share.part(limit)
-
-
-# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
-_JITTER = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
-    """How a pool treats its backends. Times are in seconds; `answer_timeout` limits the wait for the head of an answer.
-
-    `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
-    another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
-    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
-
-    connect_timeout: float = 10
-    answer_timeout: float | None = None
-    queue_size: int = 100
-    queue_timeout: float = 30
-    retries: int = 2
-    health_interval: float = 10
-    breaker_failures: int = 5
-    breaker_time: float = 10
-    identify: bool = False
-    share: Share = ALL
-
-
-class PoolObserver(Protocol):
-    """Receives the events of a pool, for metrics and logs. All calls come from the event loop, and have to return at once."""
-
-    def request_started(self, backend: str) -> None:
-        """Note that a request was sent to a backend."""
-
-    def request_ended(self, backend: str) -> None:
-        """Note that a request to a backend has ended, in whatever way."""
-
-    def request_retried(self, backend: str, reason: Reason) -> None:
-        """Note that a request left a backend to be sent to another one."""
-
-    def queue_length_changed(self, length: int) -> None:
-        """Note how many requests wait for a free backend."""
-
-    def queue_wait_ended(self, seconds: float) -> None:
-        """Note how long a request waited before it got a backend."""
-
-    def queue_rejected(self, reason: str) -> None:
-        """Note that a request got no backend: the queue was `full`, or it waited too long (`late`)."""
-
-    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
-        """Note the present state of a backend."""
-
-    def backend_removed(self, backend: str) -> None:
-        """Note that a backend was removed and is idle."""
-
-    def log(self, message: str, backend: str, **fields: Any) -> None:
-        """Log an event that operators want to know."""
 
 
 class Members:
@@ -256,9 +256,7 @@ class Members:
                 self._observer.backend_removed(member.name)
 
     def _join(self, spec: BackendSpec) -> Member:
-        options = self._options
-        breaker = Breaker(options.breaker_failures, options.breaker_time)
-        member = Member(spec, breaker, options.share, options.connect_timeout, options.answer_timeout)
+        member = Member(spec, self._options, self._observer)
         self.by_name[spec.name] = member
         self.report_state(member)
         return member

@@ -115,7 +115,7 @@ class Metrics(Registry):
         )
         self.backend_retries = counter(
             "backend_retries_total",
-            "Requests that left a backend to be retried at another one, by reason.",
+            "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
             "backend",
             "reason",
         )

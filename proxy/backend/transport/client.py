@@ -23,7 +23,7 @@ _LARGE = 256 * 1024
 # A request body.
 Body = bytes | aiohttp.StreamReader | None
 # Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
-# chat requests are sent again.
+# chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 # Seconds that a backend may take to end the body after its last event.
@@ -51,7 +51,10 @@ class Unreachable(ApiError):
 
 
 class Backend:
-    """The client of a chat server. Connection errors become `ApiError`s; nothing is retried."""
+    """The client of a chat server. Connection errors become `ApiError`s.
+
+    A chat request is sent a second time, on a new connection, only if it went out on one that had served another request,
+    and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …) at most twice, POST once."""
 
     def __init__(
         self,
@@ -61,18 +64,19 @@ class Backend:
         connect_timeout: float,
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
+        on_repeat: Callable[[], None] = lambda: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
-        backend never gets a client's `Authorization`."""
+        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout)
+        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
