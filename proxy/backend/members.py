@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import random
@@ -36,6 +37,8 @@ ALL = Share()
 
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
+# The longest interval in seconds of the checks of a backend that gets no requests: it is needed as soon as it is back.
+_RECHECK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class Member:
         self.watch: asyncio.Task[None] | None = None
         self.last = 0  # the number of its last request
         self._failed_checks = 0
+        self._check_wanted = asyncio.Event()
 
     @property
     def has_room(self) -> bool:
@@ -137,11 +141,22 @@ class Member:
         before = self.healthy
         self.problem = report.problem
         self._failed_checks = self._failed_checks + 1 if report.problem else 0
+        self._check_wanted.clear()
         self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
         if report.models is not None:  # otherwise the last list remains valid
             self.catalogue.listed = report.models
         self.checked.set()
         return self.healthy != before
+
+    def check_soon(self) -> None:
+        """Have its health checked now."""
+        self._check_wanted.set()
+
+    async def check_wanted(self, seconds: float) -> None:
+        """Wait so long, or until a health check is wanted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._check_wanted.wait()
 
     def update_spec(self, spec: BackendSpec) -> None:
         """Take new settings of the same server; the models that it listed remain valid."""
@@ -287,12 +302,17 @@ class Members:
             if member.update_health(report):
                 message = "backend healthy" if member.healthy else "backend unhealthy"
                 self._observer.log(message, member.name, problem=report.problem or None)
+            if member.breaker.check_ended(succeeded=not report.problem):
+                self._observer.log("breaker closed", member.name, by="health check")
             self.report_state(member)
             self._has_room(member)
             if self.only is member and report.models is not None:
                 member.watch = None
                 return
-            await asyncio.sleep(self._options.health_interval * (1 + _JITTER * (2 * random() - 1)))
+            interval = self._options.health_interval
+            if report.problem or member.breaker.state(self._clock()) != "closed":
+                interval = min(interval, _RECHECK)
+            await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer."""

@@ -170,11 +170,12 @@ def test_a_breaker_opens_tries_and_closes() -> None:
 
 def test_where_all_breakers_are_open_the_answer_says_when_to_come_back() -> None:
     async def test() -> None:
-        async with pool("A", "B", breaker_failures=1, breaker_time=30) as (served, a, b):
-            a.does = b.does = "drop"
-            assert_error(await post(served, model="m"), 502)
+        settings = {"breaker_failures": 1, "breaker_time": 30, "queue_timeout": 0.01, "health_interval": 3600}
+        async with pool("A", "B", **settings) as (served, a, b):
+            a.does = b.does = 503  # while the health checks succeed
+            assert_error(await post(served, model="m"), 503)
             answer = await post(served, model="m")
-            assert_error(answer, 503, "server_error")
+            assert "No backend that serves this model" in assert_error(answer, 503, "server_error")
             assert 25 <= int(answer.headers["retry-after"]) <= 30
             assert (len(a.asked), len(b.asked)) == (1, 1)
             assert (await ask(served, "GET", "/ready")).status == 503

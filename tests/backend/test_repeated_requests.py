@@ -1,4 +1,4 @@
-"""How often one request reaches a backend that closes connections: once, or twice where the first connection was a re-used one."""
+"""How often one request reaches a backend that closes connections: once, or twice if the first one was re-used."""
 
 from __future__ import annotations
 

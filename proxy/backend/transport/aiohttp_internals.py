@@ -37,7 +37,7 @@ _SIZE_LINE_LIMIT = 1024
 _EARLY_LIMIT = 256 * 1024
 # Bytes that are written at once.
 _WRITE_SIZE = 256 * 1024
-# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats such a request once.
+# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
 _KEEPALIVE = 15
 _DNS_CACHE = 30
 

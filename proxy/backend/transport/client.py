@@ -28,6 +28,8 @@ _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 # Seconds that a backend may take to end the body after its last event.
 _LINGER = 1.0
+# How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
+Failure = Literal["broke", "silent"]
 # The longest `Retry-After` in seconds that is taken seriously: a day.
 _LONGEST_WAIT = 24 * 3600
 
@@ -54,7 +56,8 @@ class Backend:
     """The client of a chat server. Connection errors become `ApiError`s.
 
     A chat request is sent a second time, on a new connection, only if it went out on one that had served another request,
-    and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …) at most twice, POST once."""
+    and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …)
+    twice at most, and POST once."""
 
     def __init__(
         self,
@@ -174,8 +177,8 @@ class ChatStream:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
         self.refuses_gateway_key = False
-        # Called once, when the answer is read or dropped, with whether it broke off.
-        self.on_end: Callable[[bool], None] | None = None
+        # Called once, when the answer is read or dropped, with the reason if the backend failed.
+        self.on_end: Callable[[Failure | None], None] | None = None
         self._response = response
         self._lingering = lingering
         self._large = large
@@ -223,7 +226,7 @@ class ChatStream:
                 self._sink(data)
                 await self._flowing.wait()
         except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
-            self._end(broke=True)
+            self._end("broke")
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         finally:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
@@ -231,7 +234,7 @@ class ChatStream:
             # all in memory.
             self._sink = _no_sink
             self._finished = None
-            self._end(broke=False)  # does nothing if it broke
+            self._end()  # does nothing if it broke
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
         """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
@@ -283,19 +286,19 @@ class ChatStream:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left:
             self._response.close()
-        self._end(broke=False)
+        self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
-        self._end(broke=not self._large)
+        self._end(None if self._large else "silent")
 
-    def _end(self, *, broke: bool) -> None:
+    def _end(self, failure: Failure | None = None) -> None:
         on_end = self.on_end
         self.on_end = None
         if on_end is not None:
-            on_end(broke)
+            on_end(failure)
 
     async def __aenter__(self) -> ChatStream:
         return self
