@@ -145,6 +145,11 @@ class Metrics(Registry):
         self.access_refusals = counter(
             "access_refusals_total", "Requests refused because of a missing or wrong key, or a limit.", "reason"
         )
+        self.limits_gateways = gauge(
+            "limits_gateways",
+            "Gateways that count limits together in Redis; 0 without it, or while it cannot be reached.",
+            together="livemin",
+        )
         self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
         self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
         # Processor time, memory and open files, under the names that all programs use.
