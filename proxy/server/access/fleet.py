@@ -67,9 +67,10 @@ class Fleet:
             reporting.cancel()
             with suppress(asyncio.CancelledError):
                 await reporting
-            with suppress(CountersUnavailable):
-                await self._report()
-                await self._counters.leave(self._member)
+            if self.shared:
+                with suppress(CountersUnavailable):
+                    await self._report()
+                    await self._counters.leave(self._member)
 
     async def take(self, client: FleetClient) -> Verdict | None:
         """Ask for one more request of a client, or return None if the counters cannot be reached."""
