@@ -24,7 +24,7 @@ _GATEWAYS = _PREFIX + "gateways"
 # Connections of a process.
 _CONNECTIONS = 16
 # Seconds within which an answer has to come: requests wait for it.
-_TIMEOUT = 1.0
+_TIMEOUT = 2.0
 # Seconds for which the running requests of a client are kept without a report.
 _RUNNING_KEPT = 120
 

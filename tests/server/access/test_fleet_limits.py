@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -34,8 +35,10 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let gateways hear of each other often."""
+    """Let gateways hear of each other often, and wait for a Redis that a busy machine makes slow."""
+    redis_counters = pytest.importorskip("proxy.state.redis_counters", reason="the Redis driver is not installed")
     monkeypatch.setattr(fleet, "_RENEWAL", 0.1)
+    monkeypatch.setattr(redis_counters, "_TIMEOUT", PATIENCE)
 
 
 @asynccontextmanager
@@ -78,19 +81,24 @@ async def eventually(served: Served, status: int) -> Answer:
             await asyncio.sleep(0.01)
 
 
+def refilled(limit: int, began: float) -> float:
+    """Return the most that a limit has refilled since a moment, whatever the machine's speed."""
+    return (time.monotonic() - began) * limit / 60 + 1
+
+
 def test_requests_of_all_gateways_count_together(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with replicas(redis_server, requests_per_minute=6) as served:
+            began = time.monotonic()
             for left in range(5, -1, -1):
                 answer = await asking(served[left % 2])
                 assert answer.status == 200
                 assert answer.headers["x-ratelimit-limit-requests"] == "6"
-                assert answer.headers["x-ratelimit-remaining-requests"] == str(left)
+                assert left <= int(answer.headers["x-ratelimit-remaining-requests"]) <= left + refilled(6, began)
             for one in served:
-                refused = await asking(one)
-                assert refused.status == 429
+                refused = await eventually(one, 429)
                 assert refused.json["error"]["type"] == "requests"
-                assert 5 <= int(refused.headers["retry-after"]) <= 10
+                assert 1 <= int(refused.headers["retry-after"]) <= 10
                 assert one.metric("access_refusals_total", reason="requests") == 1
 
     run(test())
@@ -99,8 +107,11 @@ def test_requests_of_all_gateways_count_together(redis_server: RedisServer) -> N
 def test_many_at_once_are_not_let_in_twice(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with replicas(redis_server, requests_per_minute=10) as served:
+            began = time.monotonic()
             answers = await asyncio.gather(*(asking(served[index % 2]) for index in range(40)))
-            assert Counter(answer.status for answer in answers) == {200: 10, 429: 30}
+            statuses = Counter(answer.status for answer in answers)
+            assert statuses.keys() == {200, 429}
+            assert 10 <= statuses[200] <= 10 + refilled(10, began)
 
     run(test())
 
@@ -168,19 +179,20 @@ def test_without_redis_each_gateway_has_its_share_and_with_it_they_share_again(r
     async def test() -> None:
         async with replicas(redis_server, requests_per_minute=40) as served:
             one, other = served
+            before = time.monotonic()
             assert await admitted(served, 8) == {200: 8}
             redis_server.kill()
+            began = time.monotonic()
             # 32 of 40 are left: 16 for each, and what has refilled meanwhile.
             for each in served:
-                statuses = await admitted([each], 24)
-                assert 16 <= statuses[200] <= 20
-                assert statuses[429] >= 4
+                statuses = await admitted([each], 40)
+                assert 16 <= statuses[200] <= 16 + refilled(40, before)
                 assert each.metric("limits_gateways") == 0
             redis_server.start()  # it has lost everything
             for each in served:
                 await counts_with(each, 2)
             # All is used up: a server that has forgotten it does not give it once more.
-            assert (await admitted(served, 10))[200] <= 4
+            assert (await admitted(served, 10))[200] <= 1 + refilled(40, began)
             assert (await asking(one)).headers["x-ratelimit-limit-requests"] == "40"
             assert other.metric("defects_total") == 0
 
@@ -216,7 +228,13 @@ def test_a_gateway_starts_without_redis_and_joins_later(redis_server: RedisServe
     run(test())
 
 
-def test_a_redis_that_hangs_delays_one_request_and_stops_none(redis_server: RedisServer) -> None:
+def test_a_redis_that_hangs_delays_one_request_and_stops_none(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from proxy.state import redis_counters  # noqa: PLC0415  (its driver is an extra)
+
+    monkeypatch.setattr(redis_counters, "_TIMEOUT", 0.5)
+
     async def test() -> None:
         async with replicas(redis_server, 1, requests_per_minute=1000) as served:
             assert redis_server._process is not None
@@ -301,15 +319,16 @@ async def two_by_two(redis: RedisServer, tmp_path: Path, **limits: int) -> Async
 def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_server: RedisServer, tmp_path: Path) -> None:
     async def test() -> None:
         async with two_by_two(redis_server, tmp_path, requests_per_minute=30) as (both, ask):
+            began = time.monotonic()
             statuses = Counter(await asyncio.gather(*(ask(index) for index in range(100))))
             assert statuses.keys() == {200, 429}
-            assert 30 <= statuses[200] <= 36  # a few, where the machine is slow: two seconds bring one more
+            assert 30 <= statuses[200] <= 30 + refilled(30, began)
             redis_server.kill()
             await asyncio.gather(*(ask(index) for index in range(8)))
             for one in both:
                 await one.says("limits not shared")
             # Used up is used up.
-            assert Counter([await ask(index) for index in range(20)])[429] >= 10
+            assert Counter([await ask(index) for index in range(20)])[200] <= 1 + refilled(30, began)
             redis_server.start()
             for one in both:
                 await one.says("limits are shared again", times=2)
@@ -320,11 +339,12 @@ def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_ser
 def test_without_redis_the_workers_of_a_gateway_have_its_share_together(redis_server: RedisServer, tmp_path: Path) -> None:
     async def test() -> None:
         async with two_by_two(redis_server, tmp_path, requests_per_minute=60) as (_, ask):
+            began = time.monotonic()
             statuses = Counter([await ask(index) for index in range(12)])
             assert statuses == {200: 12}
             redis_server.kill()
             statuses = Counter([await ask(0) for _ in range(45)])
             # 48 of 60 are left, half of it here: not all of it, nor half of it for each worker.
-            assert 20 <= statuses[200] <= 34, statuses
+            assert 24 <= statuses[200] <= 24 + refilled(60, began), statuses
 
     run(test())
