@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import random
 from typing import Any, Protocol
 
 from proxy.backend.policies.affinity import Load
 from proxy.backend.policies.breaker import Breaker, State
 from proxy.backend.policies.health import FAILURES, HealthReport, check_health
-from proxy.backend.policies.retry import Reason
+from proxy.backend.policies.retry import Reason, Repeated
 from proxy.backend.served_models import BackendSpec, ModelCatalogue, no_such_model
 from proxy.backend.transport.client import Backend
 from proxy.wire.errors import ApiError
@@ -33,76 +35,10 @@ class Share:
 ALL = Share()
 
 
-class Member:
-    """What a pool knows about a backend. Create it inside the running event loop."""
-
-    def __init__(
-        self, spec: BackendSpec, breaker: Breaker, share: Share, connect_timeout: float, answer_timeout: float | None
-    ) -> None:
-        self.spec = spec
-        self._share = share
-        self._limit = self._part_of_limit()
-        self.name = spec.name
-        self.backend = Backend(
-            spec.url,
-            api_key=spec.api_key,
-            connect_timeout=connect_timeout,
-            answer_timeout=answer_timeout,
-            forward_authorization=spec.forward_authorization,
-        )
-        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
-        self.breaker = breaker
-        self.in_flight = 0
-        self.healthy = True
-        self.problem = ""  # of the last failed check
-        self.draining = False  # gets no new requests
-        self.usage_reported = False
-        self.checked = asyncio.Event()
-        self.watch: asyncio.Task[None] | None = None
-        self.last = 0  # the number of its last request
-        self._failed_checks = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it may get one more request now."""
-        return self._limit is None or self.in_flight < self._limit
-
-    @property
-    def load(self) -> Load:
-        """Its load, for the choice among several backends."""
-        return Load(self.name, self.in_flight, self.spec.weight, self.last)
-
-    @property
-    def is_vllm(self) -> bool:
-        """Whether vLLM serves one of its models."""
-        return "vllm" in (self.catalogue.listed or {}).values()
-
-    def update_health(self, report: HealthReport) -> bool:
-        """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
-        before = self.healthy
-        self.problem = report.problem
-        self._failed_checks = self._failed_checks + 1 if report.problem else 0
-        self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
-        if report.models is not None:  # otherwise the last list remains valid
-            self.catalogue.listed = report.models
-        self.checked.set()
-        return self.healthy != before
-
-    def update_spec(self, spec: BackendSpec) -> None:
-        """Take new settings of the same server; the models that it listed remain valid."""
-        listed = self.catalogue.listed
-        self.spec = spec
-        self._limit = self._part_of_limit()
-        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
-        self.catalogue.listed = listed
-
-    def _part_of_limit(self) -> int | None:
-        limit = self.spec.max_concurrency
-        return None if limit is None else self._share.part(limit)
-
-
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
+# The longest interval in seconds of the checks of a backend that gets no requests: it is needed as soon as it is back.
+_RECHECK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +70,8 @@ class PoolObserver(Protocol):
     def request_ended(self, backend: str) -> None:
         """Note that a request to a backend has ended, in whatever way."""
 
-    def request_retried(self, backend: str, reason: Reason) -> None:
-        """Note that a request left a backend to be sent to another one."""
+    def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
+        """Note that a request left a backend to be sent to another one, or is sent to the same one again."""
 
     def queue_length_changed(self, length: int) -> None:
         """Note how many requests wait for a free backend."""
@@ -154,6 +90,85 @@ class PoolObserver(Protocol):
 
     def log(self, message: str, backend: str, **fields: Any) -> None:
         """Log an event that operators want to know."""
+
+
+class Member:
+    """What a pool knows about a backend. Create it inside the running event loop."""
+
+    def __init__(self, spec: BackendSpec, options: PoolOptions, observer: PoolObserver) -> None:
+        self.spec = spec
+        self._share = options.share
+        self._limit = self._part_of_limit()
+        self.name = spec.name
+        self.backend = Backend(
+            spec.url,
+            api_key=spec.api_key,
+            connect_timeout=options.connect_timeout,
+            answer_timeout=options.answer_timeout,
+            forward_authorization=spec.forward_authorization,
+            on_repeat=partial(observer.request_retried, spec.name, "stale_connection"),
+        )
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
+        self.breaker = Breaker(options.breaker_failures, options.breaker_time)
+        self.in_flight = 0
+        self.healthy = True
+        self.problem = ""  # of the last failed check
+        self.draining = False  # gets no new requests
+        self.usage_reported = False
+        self.checked = asyncio.Event()
+        self.watch: asyncio.Task[None] | None = None
+        self.last = 0  # the number of its last request
+        self._failed_checks = 0
+        self._check_wanted = asyncio.Event()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may get one more request now."""
+        return self._limit is None or self.in_flight < self._limit
+
+    @property
+    def load(self) -> Load:
+        """Its load, for the choice among several backends."""
+        return Load(self.name, self.in_flight, self.spec.weight, self.last)
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether vLLM serves one of its models."""
+        return "vllm" in (self.catalogue.listed or {}).values()
+
+    def update_health(self, report: HealthReport) -> bool:
+        """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
+        before = self.healthy
+        self.problem = report.problem
+        self._failed_checks = self._failed_checks + 1 if report.problem else 0
+        self._check_wanted.clear()
+        self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
+        if report.models is not None:  # otherwise the last list remains valid
+            self.catalogue.listed = report.models
+        self.checked.set()
+        return self.healthy != before
+
+    def check_soon(self) -> None:
+        """Have its health checked now."""
+        self._check_wanted.set()
+
+    async def check_wanted(self, seconds: float) -> None:
+        """Wait so long, or until a health check is wanted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._check_wanted.wait()
+
+    def update_spec(self, spec: BackendSpec) -> None:
+        """Take new settings of the same server; the models that it listed remain valid."""
+        listed = self.catalogue.listed
+        self.spec = spec
+        self._limit = self._part_of_limit()
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
+        self.catalogue.listed = listed
+
+    def _part_of_limit(self) -> int | None:
+        limit = self.spec.max_concurrency
+        return None if limit is None else self._share.part(limit)
 
 
 class Members:
@@ -256,9 +271,7 @@ class Members:
                 self._observer.backend_removed(member.name)
 
     def _join(self, spec: BackendSpec) -> Member:
-        options = self._options
-        breaker = Breaker(options.breaker_failures, options.breaker_time)
-        member = Member(spec, breaker, options.share, options.connect_timeout, options.answer_timeout)
+        member = Member(spec, self._options, self._observer)
         self.by_name[spec.name] = member
         self.report_state(member)
         return member
@@ -289,12 +302,17 @@ class Members:
             if member.update_health(report):
                 message = "backend healthy" if member.healthy else "backend unhealthy"
                 self._observer.log(message, member.name, problem=report.problem or None)
+            if member.breaker.check_ended(succeeded=not report.problem):
+                self._observer.log("breaker closed", member.name, by="health check")
             self.report_state(member)
             self._has_room(member)
             if self.only is member and report.models is not None:
                 member.watch = None
                 return
-            await asyncio.sleep(self._options.health_interval * (1 + _JITTER * (2 * random() - 1)))
+            interval = self._options.health_interval
+            if report.problem or member.breaker.state(self._clock()) != "closed":
+                interval = min(interval, _RECHECK)
+            await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer."""

@@ -4,8 +4,9 @@ A request goes to a backend that serves its model, is not being drained and whos
 healthy ones by key or by load (`policies/affinity.py`); if none has room it waits (`policies/wait_queue.py`). What fails before
 the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`).
 
-A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer is the best
-that can be had."""
+If the breakers of all are open, the least bad one gets one request at a time, and the others wait until one of them or a health
+check succeeds. A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer
+is the best that can be had."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from proxy.backend.served_models import BackendSpec, Route, with_model
-from proxy.backend.transport.client import Body, ChatStream, Unreachable
+from proxy.backend.transport.client import Body, ChatStream, Failure, Unreachable
 from proxy.wire.errors import ApiError, gateway_key_refused, server_error
 
 # Seconds after which a client that was refused may ask again.
@@ -71,7 +72,9 @@ class Pool:
     @property
     def any_healthy(self) -> bool:
         """Whether at least one backend is healthy and takes requests."""
-        return any(member.healthy and self._is_usable(member, ANY) for member in self.members.by_name.values())
+        return any(
+            member.healthy and not member.draining and self._is_allowed(member) for member in self.members.by_name.values()
+        )
 
     @property
     def needs_model(self) -> bool:
@@ -132,21 +135,22 @@ class Pool:
                     raise gateway_key_refused(answer.status)
                 yield answer
         finally:
-            self._ended(member, answer.status, False)
+            self._ended(member, answer.status, None)
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
-        or no budget left. Requests of a backend that is gone need no budget to move to a healthy one.
+        or no budget left. Requests of a backend that is gone need no budget to move to a healthy one, nor to wait for one.
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
         if len(route.avoid) >= self._retries or self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})
-        usable = [member for member in self.members.candidates(route.model) if self._is_usable(member, other)]
+        remaining = [member for member in self.members.candidates(route.model) if _takes_requests(member, other)]
+        usable = [member for member in remaining if self._is_allowed(member)]
         if reason == "busy":
-            usable = [member for member in usable if member.has_room]
-        moves = reason in GONE and any(member.healthy and member.breaker.spotless for member in usable)
-        if not usable or not (moves or self._budget.take(self._clock())):
+            usable = remaining = [member for member in usable if member.has_room]
+        moves = reason in GONE and (not usable or any(_is_well(member) for member in usable))
+        if not remaining or not (moves or self._budget.take(self._clock())):
             return None
         self._observer.request_retried(failed, reason)
         return other
@@ -163,7 +167,7 @@ class Pool:
                 answer = await send(member)
             except Unreachable as error:
                 if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
-                    self._failed(member)
+                    self._failed(member, error.reason)
                 self._abandon(member)
                 following = None if once else self.retry_route(route, member.name, error.reason)
                 if following is None:
@@ -176,7 +180,7 @@ class Pool:
                 if reason is None or reason == "busy":
                     self._answered(member)
                 else:
-                    self._failed(member)
+                    self._failed(member, reason)
                 following = None if once or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
                     return member, answer
@@ -191,26 +195,30 @@ class Pool:
         if only is not None and not route.avoid and only.has_room and not only.draining and not only.catalogue.restricted:
             return self._begin(only)
         serving = self.members.serving(route.model)
-        usable = self._preferred(serving, route)
-        free = [member for member in usable if member.has_room]
+        free = [member for member in self._preferred(serving, route) if member.has_room]
         if free:
             return self._begin(self.members.by_name[choose([member.load for member in free], route.affinity)])
-        return await self._wait(route, frozenset(member.name for member in serving))
+        return await self._wait(route, serving)
 
-    async def _wait(self, route: Route, group: frozenset[str]) -> Member:
+    async def _wait(self, route: Route, serving: list[Member]) -> Member:
         came = self._clock()
+        group = frozenset(member.name for member in serving)
         waiting = self._queue.wait(group, partial(self._suits, route), self._abandon)
         self._observer.queue_length_changed(len(self._queue.waiters) + 1)
         try:
             member = await waiting
         except QueueFull:
             self._observer.queue_rejected("full")
+            if not any(self._is_allowed(member) for member in serving):
+                raise self._none_usable(serving) from None
             message = "All backends are busy, and too many requests wait already. Please try again."
             raise ApiError(
                 429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=_RETRY_AFTER
             ) from None
         except QueueTimeout:
             self._observer.queue_rejected("late")
+            if not any(self._is_allowed(member) for member in serving):
+                raise self._none_usable(serving) from None
             error = server_error("All backends are busy, and none had room in time. Please try again.", 503)
             error.retry_after = _RETRY_AFTER
             raise error from None
@@ -220,25 +228,34 @@ class Pool:
         return member
 
     def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
-        """Return the backends that may get a request now: the healthy ones, or all if none is. Raises `ApiError` 503."""
-        usable = [member for member in serving if self._is_usable(member, route)]
+        """Return the backends that may get a request now: the healthy ones, or all if none is. If the breakers of all are open,
+        the least bad one that may be tried, or none if the request has to wait. Raises `ApiError` 503."""
+        taking = [member for member in serving if _takes_requests(member, route)]
+        if not taking:
+            raise self._none_usable(serving)
+        usable = [member for member in taking if self._is_allowed(member)]
         if not usable:
             now = self._clock()
-            waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
-            error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
-            error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
-            raise error
+            tryable = [member for member in taking if member.has_room and member.breaker.may_try(now)]
+            return sorted(tryable, key=lambda member: (not member.healthy, member.breaker.opens_in(now)))[:1]
         # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
         return [member for member in usable if member.healthy] or usable
 
-    def _is_usable(self, member: Member, route: Route) -> bool:
-        if member.draining or member.name in route.avoid:
-            return False
+    def _is_allowed(self, member: Member) -> bool:
+        """Tell whether the breaker lets a request through."""
         return member is self.members.only or member.breaker.allows(self._clock())
 
     def _suits(self, route: Route, member: Member) -> bool:
         """Tell whether a backend with room can take a waiting request; much may have changed since the request came."""
-        return self._is_usable(member, route) and member in self.members.candidates(route.model)
+        serving = self.members.candidates(route.model)
+        return member in serving and _takes_requests(member, route) and member in self._preferred(serving, route)
+
+    def _none_usable(self, serving: list[Member]) -> ApiError:
+        now = self._clock()
+        waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
+        error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
+        error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
+        return error
 
     # ---- places ---------------------------------------------------------------------------------------------------
 
@@ -269,23 +286,24 @@ class Pool:
         while self._queue.waiters and member.has_room and self._queue.offer(member):
             self._begin(member)
 
-    def _ended(self, member: Member, status: int, broke: bool) -> None:
-        """Note that an answer is over: complete, closed by us, or broken off."""
-        if broke:
-            self._failed(member)
+    def _ended(self, member: Member, status: int, failure: Failure | None) -> None:
+        """Note that an answer is over: complete, closed by us, or failed."""
+        if failure is not None:
+            self._failed(member, failure)
         elif status < 500 and not member.breaker.spotless and member.breaker.state(self._clock()) == "closed":
             member.breaker.succeeded()
         self._give_back(member)
 
-    def _failed(self, member: Member) -> None:
+    def _failed(self, member: Member, reason: Reason) -> None:
         if member is self.members.only:
             member.healthy = False  # there are no health checks
             member.breaker.abandoned()
         else:
             before = member.breaker.state(self._clock())
-            member.breaker.failed(self._clock())
+            member.breaker.failed(self._clock(), gone=reason in GONE)
             if before != "open" and member.breaker.state(self._clock()) == "open":
                 self._observer.log("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
+                member.check_soon()
         self.members.report_state(member)
 
     def _answered(self, member: Member) -> None:
@@ -298,6 +316,7 @@ class Pool:
             member.healthy = recovered = True
         if recovered:
             self.members.report_state(member)
+            self._offer(member)  # to those that waited for a backend that works
 
     def _refuses_gateway_key(self, member: Member, status: int) -> bool:
         """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
@@ -305,6 +324,15 @@ class Pool:
         if refuses:
             self._observer.log("backend refuses the gateway's key", member.name, status=status)
         return refuses
+
+
+def _takes_requests(member: Member, route: Route) -> bool:
+    return not member.draining and member.name not in route.avoid
+
+
+def _is_well(member: Member) -> bool:
+    """Tell whether nothing speaks against a backend, as far as is known."""
+    return member.healthy and (member.breaker.spotless or member.breaker.closed_by_check)
 
 
 def _own_name(member: Member, model: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from proxy.server.access.counter_table import Table
+from proxy.server.access.fleet import Fleet
 from proxy.server.access.middleware import access_middlewares, add_access_headers
+from proxy.server.access.rate_limits import has_limits
 from proxy.server.http.bodies import BODIES, Bodies
 from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.http.hosts import Hosts
@@ -32,7 +35,10 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     settings = parts.settings
     bodies = _bodies(parts)
     parts.metrics.samplers.append(bodies.report)
-    app = _new_app(parts, bodies, table)
+    fleet = _fleet(parts, table)
+    app = _new_app(parts, bodies, table, fleet)
+    if fleet is not None:
+        app.cleanup_ctx.append(lambda app: fleet.taking_part())
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, websockets)
@@ -65,11 +71,19 @@ def create_operations_app(parts: Parts, on_backend_change: OnChange | None = Non
     return app
 
 
-def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None) -> web.Application:
+def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
+    """Return this process's part in the fleet that counts together; None without Redis or without limits."""
+    if parts.counters is None or not has_limits(parts.settings):
+        return None
+    gateway = secrets.token_hex(8) if table is None else table.identity
+    return Fleet(parts.counters, gateway, parts.metrics)
+
+
+def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    middlewares = [errors_as_json(_hosts(parts), metrics.defects.inc), *access_middlewares(settings, metrics, table)]
-    app = web.Application(middlewares=middlewares)
+    access = access_middlewares(settings, metrics, table, fleet)
+    app = web.Application(middlewares=[errors_as_json(_hosts(parts), metrics.defects.inc), *access])
     app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)

@@ -24,9 +24,9 @@ from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parser
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
-from proxy.server.setup.store import open_store
+from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
-from proxy.state import Store
+from proxy.state import FleetCounters, Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
@@ -44,6 +44,7 @@ class Parts:
     metrics: Metrics
     pool: Pool
     store: Store | None
+    counters: FleetCounters | None
     background: Background | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
@@ -75,6 +76,9 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         store = await open_store(settings)
         if store is not None:
             stack.push_async_callback(store.close)
+        counters = fleet_counters(settings)
+        if counters is not None:
+            stack.push_async_callback(counters.close)
         encryption = Encryption(await _encryption_key(settings, store))
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
@@ -98,6 +102,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             metrics=metrics,
             pool=pool,
             store=store,
+            counters=counters,
             background=background,
             encryption=encryption,
             tokenizer=tokenizer,

@@ -34,7 +34,7 @@ class AccessSettings(Section):
         default=0,
         ge=0,
         description="Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. "
-        "All workers of a gateway count together, each replica counts separately.",
+        "All workers of a gateway count together, and with Redis (`events`) all replicas; without it each replica for itself.",
     )
     tokens_per_minute: int = Field(
         default=0,

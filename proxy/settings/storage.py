@@ -30,7 +30,8 @@ class StorageSettings(Section):
         default="store",
         description="Where the events of running responses are stored (background, `on_disconnect: continue`): `store`, or the "
         "URL of a Redis or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, `unix://`), for replicas "
-        "whose clients often follow or cancel responses of other replicas. The events of ended responses are in the store.",
+        "whose clients often follow or cancel responses of other replicas. The events of ended responses are in the store. "
+        "Replicas with the same Redis also count the limits of clients together.",
     )
     on_disconnect: Literal["abort", "continue"] = Field(
         default="abort",

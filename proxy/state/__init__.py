@@ -1,11 +1,13 @@
 """Store responses, their items, conversations, and the events of running responses."""
 
+from proxy.state.fleet_counters import Claim, CountersUnavailable, FleetCounters, Refusal, Verdict
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from proxy.state.records import Conversation, Cursor, EventRow, NewItem, Page, PageOrder, Record, Running, Span, Stored
 from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Conversation", "Cursor", "Database", "EventRow", "EventsUnavailable", "LiveLog", "NewItem", "Page", "PageOrder", "Record",
-    "Running", "Span", "Sqlite", "Store", "StoreUnavailable", "Stored",
+    "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable", "FleetCounters",
+    "LiveLog", "NewItem", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite", "Store", "StoreUnavailable",
+    "Stored", "Verdict",
 ]  # fmt: skip

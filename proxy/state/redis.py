@@ -61,9 +61,8 @@ class RedisLog:
 
     def __init__(self, url: str) -> None:
         """Connect to `url`: `redis://`, `rediss://` or `unix://` (or `valkey://`), with user, password and database."""
-        url = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-        self._commands = _client(url, _CONNECTIONS, _TIMEOUT)
-        self._readers = _client(url, _WAITING + 1, _TIMEOUT + _WATCH)
+        self._commands = connect(url, _CONNECTIONS, _TIMEOUT)
+        self._readers = connect(url, _WAITING + 1, _TIMEOUT + _WATCH)
         self._append = self._commands.register_script(_APPEND)
         self._written: dict[str, list[EventRow]] = {}
         self._waiting = asyncio.Semaphore(_WAITING)
@@ -130,8 +129,10 @@ class RedisLog:
         return cast("int", await _translating_errors(self._append(keys=[_LOG + response_id], args=values)))
 
 
-def _client(url: str, connections: int, timeout: float) -> Redis:
-    # A command on a connection that the server has closed is sent once more: all of them are idempotent.
+def connect(url: str, connections: int, timeout: float) -> Redis:
+    """Return a client that waits `timeout` seconds for an answer. Raise `ValueError` for a malformed URL."""
+    url = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
+    # A command on a connection that the server has closed is sent once more: nearly all of them are idempotent.
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=connections,

@@ -116,7 +116,7 @@ class Metrics(Registry):
         )
         self.backend_retries = counter(
             "backend_retries_total",
-            "Requests that left a backend to be retried at another one, by reason.",
+            "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
             "backend",
             "reason",
         )
@@ -154,6 +154,11 @@ class Metrics(Registry):
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
+        self.limits_gateways = gauge(
+            "limits_gateways",
+            "Gateways that count limits together in Redis; 0 without it, or while it cannot be reached.",
+            together="livemin",
+        )
         self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
         self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
         # Processor time, memory and open files, under the names that all programs use.

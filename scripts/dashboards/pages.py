@@ -284,9 +284,11 @@ BACKENDS = Dashboard(
             "Deployment",
             [
                 Panel("Versions", "Gateways by version: more than one during an upgrade.", NUMBER,
-                      {f"count by (version, commit) ({PREFIX}build_info{{{GATEWAYS}}})": "{{version}} {{commit}}"}, width=12),
+                      {f"count by (version, commit) ({PREFIX}build_info{{{GATEWAYS}}})": "{{version}} {{commit}}"}),
                 Panel("Workers", "Worker processes, by gateway.", NUMBER,
-                      {f"sum by (instance) ({PREFIX}workers{{{GATEWAYS}}})": "{{instance}}"}, width=12),
+                      {f"sum by (instance) ({PREFIX}workers{{{GATEWAYS}}})": "{{instance}}"}),
+                Panel("Shared limits", "Gateways that count limits together; 0 without Redis, or while it is away.", NUMBER,
+                      {f"min by (instance) ({PREFIX}limits_gateways{{{GATEWAYS}}})": "{{instance}}"}),
             ],
         ),
     ],

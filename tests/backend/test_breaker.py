@@ -93,3 +93,41 @@ def test_it_never_locks_anybody_out_for_ever(actions: list[str]) -> None:
         breaker.abandoned()
         under_way -= 1
     assert breaker.allows(now + 8)
+
+
+def test_a_health_check_that_succeeds_closes_it_after_connections_that_failed() -> None:
+    breaker = Breaker(2, 10)
+    for _ in range(2):
+        breaker.failed(0, gone=True)
+    assert breaker.check_ended(succeeded=True)
+    assert (breaker.state(0), breaker.allows(0), breaker.spotless) == ("closed", True, False)
+    breaker.failed(1, gone=True)
+    assert breaker.state(1) == "open"  # one failure is enough now
+    assert not breaker.check_ended(succeeded=True)  # the checks were wrong before
+    assert not breaker.check_ended(succeeded=False)
+    assert breaker.check_ended(succeeded=True)  # they noticed the failure this time
+
+
+def test_a_health_check_that_succeeded_all_the_time_closes_nothing() -> None:
+    breaker = opened()
+    assert not breaker.check_ended(succeeded=True)
+    breaker.check_ended(succeeded=False)
+    assert breaker.check_ended(succeeded=True)
+    breaker.succeeded()
+    breaker.check_ended(succeeded=False)
+    for _ in range(3):
+        breaker.failed(0)
+    assert breaker.check_ended(succeeded=True)  # the last check before it opened had failed
+
+
+def test_an_early_trial_is_one_at_a_time_and_costs_no_time() -> None:
+    breaker = opened()
+    assert (breaker.may_try(0.4), breaker.may_try(0.6), breaker.allows(0.6)) == (False, True, False)
+    breaker.begin(0.6)
+    assert not breaker.may_try(5)
+    breaker.failed(0.7)
+    assert not breaker.may_try(0.8)
+    assert breaker.opens_in(1) == 9
+    breaker.begin(2)
+    breaker.succeeded()
+    assert breaker.state(2) == "closed"

@@ -53,6 +53,11 @@ class RedisServer:
             self._process = None
         self._socket.unlink(missing_ok=True)
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started, and not killed."""
+        return self._process is not None
+
     def log(self) -> RedisLog:
         """Return a client of the server."""
         from proxy.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)

@@ -9,6 +9,8 @@ from typing import Literal
 
 # Why a request leaves a backend for another one. `broke`: its stream broke off before the client saw anything of it.
 Reason = Literal["connect", "connect_timeout", "dropped", "silent", "status_502", "status_503", "status_504", "busy", "broke"]
+# Why a request is sent again to the same backend: its connection, which had served another one, was closed without an answer.
+Repeated = Literal["stale_connection"]
 
 # The backend, or the network to it, is gone.
 GONE: frozenset[Reason] = frozenset({"connect", "dropped", "broke"})

@@ -37,19 +37,21 @@ _SIZE_LINE_LIMIT = 1024
 _EARLY_LIMIT = 256 * 1024
 # Bytes that are written at once.
 _WRITE_SIZE = 256 * 1024
-# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` sends such a request again.
+# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
 _KEEPALIVE = 15
 _DNS_CACHE = 30
 
 
-def chat_sender(url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> DirectSender | SessionSender:
-    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request. Call
-    it inside the running event loop."""
+def chat_sender(
+    url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, on_repeat: Callable[[], None]
+) -> DirectSender | SessionSender:
+    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request;
+    `on_repeat` is called before a request is sent a second time. Call it inside the running event loop."""
     connector = aiohttp.TCPConnector(
         limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
     )
     if is_supported(connector):
-        return DirectSender(url, headers, timeout, connector)
+        return DirectSender(url, headers, timeout, connector, on_repeat)
     _warn_once()
     return SessionSender(url, headers, timeout)
 
@@ -121,13 +123,24 @@ class DirectSender:
     """The fast way. Create it inside the running event loop."""
 
     def __init__(
-        self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, connector: aiohttp.TCPConnector
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        connector: aiohttp.TCPConnector,
+        on_repeat: Callable[[], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._url = url
         self._timeout = timeout
+        self._on_repeat = on_repeat
         self._connector = connector
-        connector._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
+        # For the second attempt: never a connection of the pool, which the backend may have closed with the first one.
+        self._fresh_connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket
+        )
+        for each in (connector, self._fresh_connector):
+            each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
         self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
         lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {self._template.headers['Host']}", *_header_lines(headers)]
         self._head = "\r\n".join(lines).encode()
@@ -137,19 +150,21 @@ class DirectSender:
         malformed header."""
         fields = "".join(f"{line}\r\n" for line in _header_lines(headers)).encode("utf-8", "surrogateescape")
         head = b"%b\r\n%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
-        while True:
-            connection = await self._connect()
-            protocol = connection.protocol
-            try:
-                return await self._send(connection, head + body)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-                # The backend closed an idle connection and has not seen the request: take another connection.
-                if not isinstance(protocol, PushProtocol) or not protocol.was_closed_while_idle:
-                    raise
+        connection = await self._connect()
+        protocol = connection.protocol
+        try:
+            return await self._send(connection, head + body)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+            if not isinstance(protocol, PushProtocol) or not protocol.reused_without_answer:
+                raise
+        # Most likely the backend closed the idle connection before it saw the request.
+        self._on_repeat()
+        return await self._send(await self._connect_to(self._fresh_connector), head + body)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._connector.close()
+        await self._fresh_connector.close()
 
     async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse:
         protocol = connection.protocol
@@ -183,13 +198,16 @@ class DirectSender:
 
     async def _connect(self) -> Connection:
         while True:
-            try:
-                connection = await self._connector.connect(self._template, [], self._timeout)
-            except TimeoutError as error:
-                raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
+            connection = await self._connect_to(self._connector)
             if connection.protocol is not None and not connection.protocol.should_close:
                 return connection
             connection.close()  # the backend sent bytes behind its last answer: the next answer could not be told from them
+
+    async def _connect_to(self, connector: aiohttp.TCPConnector) -> Connection:
+        try:
+            return await connector.connect(self._template, [], self._timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
 
 
 async def _write(protocol: ResponseHandler, request: memoryview) -> None:
@@ -237,7 +255,7 @@ class PushProtocol(ResponseHandler):
         self._left = 0  # bytes of the current chunk still to come, its line end included
 
     @property
-    def was_closed_while_idle(self) -> bool:
+    def reused_without_answer(self) -> bool:
         """Whether the connection had served a request before, and brought nothing at all for the last one."""
         return self._requests > 1 and self._expects_head
 

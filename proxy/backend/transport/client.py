@@ -23,11 +23,13 @@ _LARGE = 256 * 1024
 # A request body.
 Body = bytes | aiohttp.StreamReader | None
 # Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
-# chat requests are sent again.
+# chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 # Seconds that a backend may take to end the body after its last event.
 _LINGER = 1.0
+# How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
+Failure = Literal["broke", "silent"]
 # The longest `Retry-After` in seconds that is taken seriously: a day.
 _LONGEST_WAIT = 24 * 3600
 
@@ -51,7 +53,11 @@ class Unreachable(ApiError):
 
 
 class Backend:
-    """The client of a chat server. Connection errors become `ApiError`s; nothing is retried."""
+    """The client of a chat server. Connection errors become `ApiError`s.
+
+    A chat request is sent a second time, on a new connection, only if it went out on one that had served another request,
+    and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …)
+    twice at most, and POST once."""
 
     def __init__(
         self,
@@ -61,18 +67,19 @@ class Backend:
         connect_timeout: float,
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
+        on_repeat: Callable[[], None] = lambda: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
-        backend never gets a client's `Authorization`."""
+        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout)
+        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
@@ -170,8 +177,8 @@ class ChatStream:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
         self.refuses_gateway_key = False
-        # Called once, when the answer is read or dropped, with whether it broke off.
-        self.on_end: Callable[[bool], None] | None = None
+        # Called once, when the answer is read or dropped, with the reason if the backend failed.
+        self.on_end: Callable[[Failure | None], None] | None = None
         self._response = response
         self._lingering = lingering
         self._large = large
@@ -219,7 +226,7 @@ class ChatStream:
                 self._sink(data)
                 await self._flowing.wait()
         except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
-            self._end(broke=True)
+            self._end("broke")
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         finally:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
@@ -227,7 +234,7 @@ class ChatStream:
             # all in memory.
             self._sink = _no_sink
             self._finished = None
-            self._end(broke=False)  # does nothing if it broke
+            self._end()  # does nothing if it broke
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
         """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
@@ -279,19 +286,19 @@ class ChatStream:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left:
             self._response.close()
-        self._end(broke=False)
+        self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
-        self._end(broke=not self._large)
+        self._end(None if self._large else "silent")
 
-    def _end(self, *, broke: bool) -> None:
+    def _end(self, failure: Failure | None = None) -> None:
         on_end = self.on_end
         self.on_end = None
         if on_end is not None:
-            on_end(broke)
+            on_end(failure)
 
     async def __aenter__(self) -> ChatStream:
         return self

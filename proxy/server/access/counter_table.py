@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import socket
 import struct
 import time
 from hashlib import blake2b
@@ -47,6 +48,8 @@ class Table:
         self._column = column
         self._file = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
         self._map = mmap.mmap(self._file, 0)
+        # The same in all processes that map this table, and in no others: the folder's name is random.
+        self.identity = digest(f"{socket.gethostname()} {folder} {os.fstat(self._file).st_ino}").hex()
         self._running = memoryview(self._map)[_ROWS * _ROW.size :].cast("i")
         self._columns = len(self._running) // _ROWS
 

@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from proxy.server.access import cors
 from proxy.server.access.api_keys import KEY_NAME, Keys, Needs, needs_of, require_key
 from proxy.server.access.counter_table import Table
+from proxy.server.access.fleet import Fleet
 from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
 from proxy.settings import Settings
@@ -19,16 +20,18 @@ from proxy.wire.credentials import given_key
 from proxy.wire.errors import ApiError
 
 
-def access_middlewares(settings: Settings, metrics: Metrics, table: Table | None = None) -> list[Middleware]:
+def access_middlewares(
+    settings: Settings, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
+) -> list[Middleware]:
     """Return the middlewares that the settings ask for, outermost first; most often none. `table` is where several workers
-    count together."""
+    count together, and `fleet` where several gateways do."""
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))
     if settings.api_keys:
         found.append(_keys(settings, metrics))
     if settings.api_keys or has_limits(settings):
-        found.append(_limits(settings, metrics, table))
+        found.append(_limits(settings, metrics, table, fleet))
     return found
 
 
@@ -75,8 +78,8 @@ def _keys(settings: Settings, metrics: Metrics) -> Middleware:
     return check
 
 
-def _limits(settings: Settings, metrics: Metrics, table: Table | None) -> Middleware:
-    rate_limits = RateLimits(settings, time.monotonic, metrics, table)
+def _limits(settings: Settings, metrics: Metrics, table: Table | None, fleet: Fleet | None) -> Middleware:
+    rate_limits = RateLimits(settings, time.monotonic, metrics, table, fleet)
 
     @web.middleware
     async def reserve(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -86,7 +89,7 @@ def _limits(settings: Settings, metrics: Metrics, table: Table | None) -> Middle
         request[LIMITS] = limits
         if request.method != "POST":  # each message of a WebSocket makes a reservation of its own
             return await handler(request)
-        reservation = limits.reserve()
+        reservation = await limits.reserve_in_fleet()
         request[RESERVATION] = reservation
         try:
             return await handler(request)

@@ -2,10 +2,12 @@
 
 A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
 counted: the resources of the store and the lists of models are free. The workers of one gateway count together
-(`counter_table.py`); a single process counts in plain numbers."""
+(`counter_table.py`); a single process counts in plain numbers. With Redis all gateways count together (`fleet.py`): the numbers
+here follow what it says, and take its place while it cannot be reached."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ from aiohttp import web
 
 from proxy.server.access.api_keys import KEY_NAME
 from proxy.server.access.counter_table import SharedRow, Table
+from proxy.server.access.fleet import Fleet
 from proxy.settings import Settings
+from proxy.state import Claim, Refusal, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
@@ -61,6 +65,11 @@ class Bucket:
         self._fill(now)
         self._level -= amount
 
+    def level(self, now: float) -> float:
+        """Return what is there, below 0 for what is owed."""
+        self._fill(now)
+        return self._level
+
     def remaining(self, now: float) -> int:
         """Return the whole units that are there, at least 0."""
         self._fill(now)
@@ -103,39 +112,69 @@ class Allowance:
     concurrent: int
 
 
+NO_LIMITS = Allowance(0, 0, 0)
+
+
 class ClientLimits:
     """What one client had in the last minute, and has now."""
 
     def __init__(
-        self, key: str | None, name: str, allowance: Allowance, clock: Clock, metrics: Metrics, shared: SharedRow | None = None
+        self,
+        key: str | None,
+        name: str,
+        allowance: Allowance,
+        clock: Clock,
+        metrics: Metrics,
+        shared: SharedRow | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
-        all processes; `shared` is the row in which all workers count."""
+        all processes; `shared` is the row in which all workers count; `fleet` counts for all gateways."""
         now = clock()
         self.key = key
         self.running = 0
+        self.agreed = 0  # see `FleetClient`
         self._name = name
         self._allowance = allowance
         self._clock = clock
         self._metrics = metrics
         self._shared = shared
+        self._fleet = fleet if allowance != NO_LIMITS else None
+        self._untold = 0  # tokens that the fleet does not know of
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
-    def reserve(self) -> Reservation:
-        """Let one more request begin. Raise `ApiError` 429; what is refused is not counted."""
+    def reserve(self, verdict: Verdict | None = None) -> Reservation:
+        """Let one more request begin, if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError`
+        429; what is refused is not counted."""
         if self._shared is None:
-            self._begin(self.running)
+            self._admit(verdict, self.running)
         else:
             with self._shared as row:
                 self._read(row)
-                self._begin(row.running)
+                self._admit(verdict, row.running)
                 row.add(1)
                 self._write(row)
         self.running += 1
+        if self._fleet is not None:
+            self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(self._metrics.key_requests, self.key)
         return Reservation(self)
+
+    async def reserve_in_fleet(self) -> Reservation:
+        """Do the same, but ask the fleet first, if there is one that counts together."""
+        if self._fleet is None or not self._fleet.shared:
+            return self.reserve()
+        self.running += 1  # so that requests that come meanwhile know of this one
+        try:
+            verdict = await self._fleet.take(self)
+        except asyncio.CancelledError:
+            self._fleet.changed(self)  # it may have been let in
+            raise
+        finally:
+            self.running -= 1
+        return self.reserve(verdict)
 
     def charge(self, tokens: int) -> None:
         """Count so many more tokens."""
@@ -146,19 +185,64 @@ class ClientLimits:
         self.running -= 1
         self._take(tokens, ended=1)
 
-    def _begin(self, running: int) -> None:
+    def claim(self, *, doubted: bool) -> Claim:
+        """Return what to tell the fleet, with the tokens that it does not know of: they count as told then."""
         now = self._clock()
+        if self._shared is not None:
+            with self._shared as row:
+                self._read(row)
+        # What was used during an outage is in the levels, in which it counts as the fleet's.
+        tokens = 0 if doubted else self._untold
+        self._untold = 0
+        return Claim(
+            client=self._name,
+            requests=self._allowance.requests,
+            tokens_per_minute=self._allowance.tokens,
+            concurrent=self._allowance.concurrent,
+            requests_left=self._requests.level(now) if self._requests is not None else 0.0,
+            tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
+            doubted=doubted,
+            tokens=tokens,
+            running=self.running,
+        )
+
+    @property
+    def _gateways(self) -> int:
+        """The gateways that share the limits without counting together: what one takes counts so many times."""
+        return 1 if self._fleet is None or self._fleet.shared else self._fleet.gateways
+
+    def _admit(self, verdict: Verdict | None, running: int) -> None:
+        """Let a request begin if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError` 429."""
+        now = self._clock()
+        if verdict is None:
+            refused = self._refusal(running, now)
+            if not refused and self._requests is not None:
+                self._requests.take(self._gateways, now)
+        else:
+            refused = verdict.refused
+            for bucket, left in ((self._requests, verdict.requests_left), (self._tokens, verdict.tokens_left)):
+                if bucket is not None:
+                    bucket.state = (left, now)
+        if refused:
+            self._count(refused)
+            raise self._limited(refused, now)
+
+    def _refusal(self, running: int, now: float) -> Refusal:
         most = self._allowance.concurrent
-        for kind, unit, bucket in (("requests", "RPM", self._requests), ("tokens", "TPM", self._tokens)):
-            if bucket is not None and not bucket.remaining(now):
-                wait = bucket.seconds_until(1, now)
-                self._count(kind)
-                raise _limited(f"on {kind} per min ({unit}): Limit {bucket.limit}", self._name, kind, wait)
-        if most and running >= most:
-            self._count("concurrency")
-            raise _limited(f"on requests at the same time: Limit {most}", self._name, "requests", _TRY_AGAIN)
-        if self._requests is not None:
-            self._requests.take(1, now)
+        if self._requests is not None and not self._requests.remaining(now):
+            return "requests"
+        if self._tokens is not None and not self._tokens.remaining(now):
+            return "tokens"
+        return "concurrency" if most and running >= max(1, most // self._gateways) else ""
+
+    def _limited(self, refused: Refusal, now: float) -> ApiError:
+        if refused == "concurrency":
+            what = f"on requests at the same time: Limit {self._allowance.concurrent}"
+            return _limited(what, self._name, "requests", _TRY_AGAIN)
+        unit, bucket = ("RPM", self._requests) if refused == "requests" else ("TPM", self._tokens)
+        assert bucket is not None
+        what = f"on {refused} per min ({unit}): Limit {bucket.limit}"
+        return _limited(what, self._name, refused, bucket.seconds_until(1, now))
 
     def _take(self, tokens: int, ended: int) -> None:
         if self._shared is None:
@@ -169,12 +253,15 @@ class ClientLimits:
                 self._take_tokens(tokens)
                 row.add(-ended)
                 self._write(row)
+        if self._fleet is not None:
+            self._untold += tokens
+            self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
 
     def _take_tokens(self, tokens: int) -> None:
         if self._tokens is not None:
-            self._tokens.take(tokens, self._clock())
+            self._tokens.take(tokens * self._gateways, self._clock())
 
     def _read(self, row: SharedRow) -> None:
         """Take over what all workers have counted."""
@@ -198,7 +285,7 @@ class ClientLimits:
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
                 found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
-                found[f"x-ratelimit-remaining-{kind}"] = str(bucket.remaining(now))
+                found[f"x-ratelimit-remaining-{kind}"] = str(-(-bucket.remaining(now) // self._gateways))
                 found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
         return found
 
@@ -233,9 +320,12 @@ class Reservation:
 class RateLimits:
     """The limits of all clients."""
 
-    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None) -> None:
-        """`table` is where several workers count together."""
+    def __init__(
+        self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
+    ) -> None:
+        """`table` is where several workers count together, and `fleet` where several gateways do."""
         self._table = table
+        self._fleet = fleet
         self._clock = clock
         self._metrics = metrics
         self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
@@ -251,6 +341,7 @@ class RateLimits:
                 clock,
                 metrics,
                 self._shared(f"key {name}"),
+                fleet,
             )
             for name, key in settings.api_keys.items()
         }
@@ -265,7 +356,7 @@ class RateLimits:
         limits = self._by_address.get(address)
         if limits is None:
             name = f"address {address}"
-            limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name))
+            limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name), self._fleet)
             self._by_address[address] = limits
             if len(self._by_address) > _ADDRESSES:
                 self._by_address.popitem(last=False)

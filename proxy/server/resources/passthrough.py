@@ -16,6 +16,8 @@ from multidict import CIMultiDict
 from proxy.backend.pool import ANY, Pool
 from proxy.backend.served_models import Route
 from proxy.server.access.api_keys import Needs, needs
+from proxy.server.access.rate_limits import RESERVATION
+from proxy.server.access.relayed_usage import UsageMeter
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.bodies import read_body, too_large
 from proxy.settings import Settings
@@ -74,6 +76,9 @@ class Passthrough:
         if "" in segments and next(filter(None, segments), "") == "responses":
             raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
         headers = _passed_on(request, self._settings)
+        reservation = request.get(RESERVATION)
+        if reservation is not None:
+            headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
         body = await self._body(request, headers)
         route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
         sending = self._pool.request(
@@ -95,14 +100,20 @@ class Passthrough:
                 if name.lower() in _PASSED_BACK:
                     response.headers[name] = value
             await response.prepare(request)
+            meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
             try:
                 async for data in answer.content.iter_any():
+                    if reservation is not None:
+                        meter.feed(data)
                     await response.write(data)
             except aiohttp.ClientError:
                 # The head is out: the only way to tell that the body is broken is to break it.
                 if request.transport is not None:
                     request.transport.abort()
                 raise server_error("The backend's answer broke off.") from None
+            finally:
+                if reservation is not None:
+                    reservation.end(meter.tokens)
             await response.write_eof()
         return response
 

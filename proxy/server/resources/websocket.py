@@ -221,7 +221,7 @@ class _Session:
             recording.parsed()
             if self._responses.in_flight.state >= State.DRAINING:
                 raise shutting_down()
-            reservation = self._limits.reserve() if self._limits is not None else None
+            reservation = await self._limits.reserve_in_fleet() if self._limits is not None else None
         except ApiError as error:
             recording.failed(error)
             recording.end("rejected")

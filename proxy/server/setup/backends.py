@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from proxy.backend.members import PoolObserver, PoolOptions, Share
 from proxy.backend.policies.breaker import State
-from proxy.backend.policies.retry import Reason
+from proxy.backend.policies.retry import Reason, Repeated
 from proxy.backend.served_models import BackendSpec
 from proxy.settings import BackendDetails, Settings
 from proxy.telemetry import logs
@@ -83,7 +83,7 @@ class PoolMetrics(PoolObserver):
     def request_ended(self, backend: str) -> None:
         self._metrics.count(self._metrics.backend_in_flight, backend, amount=-1)
 
-    def request_retried(self, backend: str, reason: Reason) -> None:
+    def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
         self._metrics.count(self._metrics.backend_retries, backend, reason)
         logs.logger().debug("retry", extra=logs.fields(backend=backend, reason=reason))
 

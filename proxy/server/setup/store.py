@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.settings import Settings
-from proxy.state import Database, LiveLog, Sqlite, Store, StoreUnavailable
+from proxy.state import Database, FleetCounters, LiveLog, Sqlite, Store, StoreUnavailable
 from proxy.telemetry import logs
 
 _DAY = 86_400
@@ -61,6 +61,20 @@ def _live_log(settings: Settings) -> LiveLog | None:
         raise StoreUnavailable("events in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
     try:
         return RedisLog(settings.events)
+    except ValueError:  # its message may repeat a password
+        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
+
+
+def fleet_counters(settings: Settings) -> FleetCounters | None:
+    """Return the counters that several gateways share; None without Redis. Raises `StoreUnavailable`."""
+    if settings.events == "store":
+        return None
+    try:
+        from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+    except ImportError as error:
+        raise StoreUnavailable("limits in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
+    try:
+        return RedisCounters(settings.events)
     except ValueError:  # its message may repeat a password
         raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
 

@@ -1,0 +1,72 @@
+"""How many tokens a relayed answer has used, read from its bytes while they pass. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_NAME = b'"usage"'
+# An object with at most one level of objects in it: none of its strings has braces.
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+# The beginning of one, up to the end of what is there.
+_CUT = re.compile(rb'"usage"\s*(?::\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*(?:\{[^{}]*)?)?)?\Z')
+# Bytes after which an object that has not ended is given up.
+_LONGEST = 4096
+
+
+class _Usage(msgspec.Struct):
+    """The counts of a chat completion, an embedding, or a message of the Anthropic API."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class UsageMeter:
+    """Finds `usage` in an answer: a JSON object or an event stream, cut anywhere. The largest counts are the last ones.
+
+    A stream without any is counted by its events, most of which are a token."""
+
+    def __init__(self, *, is_stream: bool) -> None:
+        self._is_stream = is_stream
+        self._rest = b""
+        self._prompt = 0
+        self._output = 0
+        self._total = 0
+        self._events = 0
+
+    @property
+    def tokens(self) -> int:
+        """What is known to have been used."""
+        return max(self._total, self._prompt + self._output) or self._events
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes of the body."""
+        if self._is_stream:
+            self._events += data.count(b"\n\n") or data.count(b"\r\n\r\n")
+        data = self._rest + data
+        end = 0
+        while (at := data.find(_NAME, end)) >= 0:
+            end = at + len(_NAME)
+            if data[at - 1 : at] == b"\\":
+                continue  # within a text
+            match = _USAGE.match(data, at, at + _LONGEST)
+            if match is not None:
+                self._take(match[1])
+                end = match.end()
+            elif len(data) - at < _LONGEST and _CUT.match(data, at):
+                self._rest = data[at:]
+                return
+        self._rest = data[max(end, len(data) - len(_NAME)) :]
+
+    def _take(self, json: bytes) -> None:
+        try:
+            usage = msgspec.json.decode(json, type=_Usage)
+        except msgspec.DecodeError:
+            return
+        self._prompt = max(self._prompt, usage.prompt_tokens or 0, usage.input_tokens or 0)
+        self._output = max(self._output, usage.completion_tokens or 0, usage.output_tokens or 0)
+        self._total = max(self._total, usage.total_tokens or 0)

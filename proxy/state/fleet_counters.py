@@ -1,0 +1,64 @@
+"""What all gateways of a fleet count together about a client: the vocabulary, without a server (`redis_counters.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+# Why a request is refused; empty if it is not.
+Refusal = Literal["", "requests", "tokens", "concurrency"]
+
+
+class CountersUnavailable(Exception):
+    """The counters of the fleet cannot be reached. The message is for operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a process tells about one client. The first three are its limits (per minute, per minute, at the same time; 0 for
+    none).
+
+    `requests_left` and `tokens_left` are what the process believes to be left: used where the fleet has no counters (any more)
+    and, with `doubted`, where those have more. `tokens` were used and not told yet; `running` are the client's requests in this
+    process, with the one that asks to be let in."""
+
+    client: str
+    requests: int
+    tokens_per_minute: int
+    concurrent: int
+    requests_left: float
+    tokens_left: float
+    doubted: bool
+    tokens: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to a claim: whether one more request may run, what is left afterwards, and how many gateways share it."""
+
+    refused: Refusal
+    requests_left: float
+    tokens_left: float
+    gateways: int
+
+
+class FleetCounters(Protocol):
+    """Counters that the processes of several gateways share. What a process reports as running is forgotten when it has not
+    joined again for `seconds`. Every method but `close` raises `CountersUnavailable`."""
+
+    async def join(self, member: str, seconds: float) -> int:
+        """Take part for so long; return how many gateways do. `member` is `GATEWAY:PROCESS`."""
+
+    async def take(self, member: str, claim: Claim) -> Verdict:
+        """Let one more request run, if the limits allow it, in one round trip. What is refused is not counted."""
+
+    async def report(self, member: str, claims: Sequence[Claim]) -> None:
+        """Count what was used and what runs, in one round trip for all."""
+
+    async def leave(self, member: str) -> None:
+        """Take part no longer."""
+
+    async def close(self) -> None:
+        """Disconnect."""
