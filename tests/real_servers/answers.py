@@ -46,13 +46,13 @@ _PERSON: dict[str, Any] = {
 
 
 def text(with_: Conversation) -> None:
-    """An answer without a thought is a message, streamed or not."""
+    """Check that an answer without a thought is a message, streamed or not."""
     for stream in (True, False):
         _expect_text(with_.ask("hello", stream=stream), _HELLO)
 
 
 def thought(with_: Conversation) -> None:
-    """A thought is a reasoning item before the message."""
+    """Check that a thought is a reasoning item before the message."""
     for stream in (True, False):
         answer = with_.ask("think", stream=stream)
         _expect_shape(answer, "reasoning", "message")
@@ -61,14 +61,14 @@ def thought(with_: Conversation) -> None:
 
 
 def call(with_: Conversation) -> None:
-    """A thought is followed by a function call."""
+    """Check that a thought is followed by a function call."""
     answer = with_.ask("weather", tools=[WEATHER])
     _expect_shape(answer, "reasoning", "function_call")
     _expect_same("call", answer.calls, [_PARIS])
 
 
 def parallel_calls(with_: Conversation) -> None:
-    """A message is followed by two calls, in order."""
+    """Check that a message is followed by two calls, in order."""
     answer = with_.ask("parallel", tools=[WEATHER])
     _expect_shape(answer, "message", "function_call", "function_call")
     _expect_same("calls", answer.calls, _ROME_AND_LIMA)
@@ -76,7 +76,7 @@ def parallel_calls(with_: Conversation) -> None:
 
 
 def arguments_first(with_: Conversation) -> None:
-    """A call that names its arguments before its name is right, or counted as a repair."""
+    """Check that a call whose JSON names the arguments first is right, or counted as a repair."""
     before = with_.gateway_metric('responses_proxy_repairs_total{kind="arguments_not_json"')
     answer = with_.ask("args_first", tools=[WEATHER])
     if len(answer.of("function_call")) != 1:
@@ -93,7 +93,7 @@ def arguments_first(with_: Conversation) -> None:
 
 
 def reasoning_sent_back(with_: Conversation) -> None:
-    """The prompt of the next turn contains the reasoning that the client sends back."""
+    """Check that the prompt of the next turn contains the reasoning that the client sends back."""
     first = with_.ask("weather", tools=[WEATHER])
     calls = first.of("function_call")
     if not first.of("reasoning") or len(calls) != 1:
@@ -110,7 +110,7 @@ def reasoning_sent_back(with_: Conversation) -> None:
 
 
 def json_schema(with_: Conversation) -> None:
-    """`text.format` gives a message that is an object of the schema, and no JSON in a thought."""
+    """Check that `text.format` gives a message that is an object of the schema, and no JSON in a thought."""
     answer = with_.ask("think_json", text={"format": _PERSON}, max_output_tokens=400)
     try:
         value = json.loads(answer.text)
@@ -123,7 +123,7 @@ def json_schema(with_: Conversation) -> None:
 
 
 def logprobs(with_: Conversation) -> None:
-    """The tokens with log probabilities are those of the text."""
+    """Check that the tokens with log probabilities are those of the text."""
     answer = with_.ask("think", include=["message.output_text.logprobs"], top_logprobs=1)
     _expect_text(answer, _AFTER_THOUGHT)
     parts = [part for item in answer.of("message") for part in item["content"]]
@@ -134,7 +134,7 @@ def logprobs(with_: Conversation) -> None:
 
 
 def forced_tool(with_: Conversation) -> None:
-    """`tool_choice` for one function gives a call of that function, whatever the model would call."""
+    """Check that `tool_choice` for one function gives a call of that function, whatever the model would call."""
     choice = {"type": "function", "name": "get_weather"}
     answer = with_.ask("think_text_tool", tools=[TIME, WEATHER], tool_choice=choice, max_output_tokens=400)
     names = [item["name"] for item in answer.of("function_call")]
@@ -155,7 +155,7 @@ def _expect_shape(answer: Answer, *kinds: str) -> None:
 
 
 def _expect_text(answer: Answer, words: str) -> None:
-    """A server whose parser takes every answer for a thought may show the same words as reasoning too."""
+    """Expect a message; where the server's parser takes every answer for a thought, the same words may be reasoning too."""
     expect_no_markup(answer)
     if answer.text != words or (answer.thought and answer.thought not in (words, _THOUGHT)):
         raise Wrong(f"output: {answer.shape()} (text {answer.text[:60]!r}, thought {answer.thought[:60]!r})")

@@ -18,7 +18,7 @@ def is_installed() -> bool:
 
 
 def codex(with_: Conversation) -> None:
-    """Codex shows the thought as reasoning, the answer without markup, and no error."""
+    """Check that Codex shows the thought as reasoning, the answer without markup, and no error."""
     with tempfile.TemporaryDirectory() as folder:
         program = Codex(Path(folder), f"{with_.url}/v1")
         program.top["model"] = with_.server.model

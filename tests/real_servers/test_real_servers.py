@@ -19,8 +19,9 @@ from tests.real_servers.gateway import Diagnosis
 from tests.real_servers.matrix import CHECKS, Cell
 from tests.real_servers.processes import NotReady, Process, plain_environment, running
 from tests.real_servers.programs import Server
+from tests.real_servers.results import Found, Results, fingerprint, load
 from tests.real_servers.settings import SETTINGS, Setting
-from tests.real_servers.table import BEGIN, END, Results
+from tests.real_servers.table import BEGIN, END
 from tests.waiting import PATIENCE
 
 _SETTING = Setting("one", "vLLM", cannot={"call": "no calls here"}, left_out={"cancel": "no metrics here"})
@@ -98,23 +99,46 @@ def test_an_answer_of_another_shape_is_a_failure(monkeypatch: pytest.MonkeyPatch
     assert cells(check, monkeypatch)["text"].mark == "✗"
 
 
-def test_the_table_has_each_note_once_and_shows_markup_as_it_is() -> None:
+def some_results() -> Results:
     cell = Cell("✗", "the text has <think>")
-    results = Results(versions={"vLLM": "1.2"})
-    results.cells["zero"][SETTINGS[0].name] = {**dict.fromkeys(CHECKS, Cell("✓")), "text": cell, "call": cell}
+    row = {**dict.fromkeys(CHECKS, Cell("✓")), "text": cell, "call": cell}
+    cells = {"zero": row, "advised": dict.fromkeys(CHECKS, Cell("✓"))}
+    return Results("abc", {"vLLM": "1.2"}, {SETTINGS[0].name: Found("works", ["says `this`"], cells)})
+
+
+def test_the_table_has_each_note_once_and_shows_markup_as_it_is() -> None:
+    results = some_results()
     section = table.section(results)
     assert "vLLM 1.2." in section
     assert section.count("✗<sup>1</sup>") == 2
     assert section.count("1. the text has &lt;think>") == 1
-    assert results.failures == 2
+    assert "| works | ✗<sup>2</sup> |" in section
+    assert results.failures == 3
     assert table.updated(f"before\n{BEGIN}\nold\n{END}\nafter\n", results) == f"before\n{section}\nafter\n"
 
 
-def test_the_document_has_the_columns_and_rows_of_today() -> None:
-    written = _DOCUMENT.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].splitlines()
-    heads = [line for line in written if line.startswith("| server |")]
-    assert [head.strip("| ").split(" | ")[2:] for head in heads] == [list(CHECKS), list(CHECKS), ["verdict", "as it should be"]]
-    assert sum(line.startswith("| ") for line in written) == 3 * (1 + len(SETTINGS))
+def test_a_run_is_continued_only_for_the_same_gateway(tmp_path: Path) -> None:
+    results = some_results()
+    results.save(tmp_path / "new" / "results.json")
+    assert load(tmp_path / "new" / "results.json", "abc") == results
+    assert load(tmp_path / "new" / "results.json", "abd").found == {}
+    assert load(tmp_path / "none.json", "abc").found == {}
+
+
+def test_a_changed_file_is_another_gateway(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1")
+    before = fingerprint(tmp_path.iterdir())
+    assert fingerprint(tmp_path.iterdir()) == before
+    (tmp_path / "a.py").write_text("x = 2")
+    assert fingerprint(tmp_path.iterdir()) != before
+
+
+def test_the_document_can_be_written_and_has_the_columns_of_today() -> None:
+    document = _DOCUMENT.read_text(encoding="utf-8")
+    written = document.split(BEGIN)[1].split(END)[0].splitlines()
+    heads = [line.strip("| ").split(" | ")[2:] for line in written if line.startswith("| server |")]
+    assert heads in ([], [list(CHECKS), list(CHECKS), ["verdict", "as it should be"]])  # empty before the first run
+    assert table.updated(document, some_results()).count("| server |") > 3
 
 
 def test_every_setting_has_its_diagnosis_and_names_checks_that_there_are() -> None:
@@ -144,7 +168,6 @@ def test_metrics_are_added_up_by_name() -> None:
 
 
 def test_no_process_is_left_when_a_run_is_interrupted(tmp_path: Path) -> None:
-    """The children of a server end with it."""
     program = "import signal, subprocess, sys;"
     program += (
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); print(child.pid, flush=True);"
