@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.real_servers.gateway import Diagnosis
 
-_WORKS = ("works",)
 _NEEDS_SETTINGS = ("works with the settings below",)
 _WITH_LOSSES = ("works, with losses",)
 _USABLE = ("works", "works with the settings below", "works, with losses")
@@ -69,7 +68,7 @@ CASES: dict[str, Case] = {
         recommends=(("tool_call_parser", "hermes"),),
     ),
     "vllm-tools-only": Case(_NEEDS_SETTINGS, says=("--reasoning-parser qwen3",), recommends=(("reasoning_parser", "qwen3"),)),
-    "vllm-wrong-parser": Case(_WITH_LOSSES, says=("--tool-call-parser qwen3_coder",)),
+    "vllm-wrong-parser": Case((*_NEEDS_SETTINGS, *_WITH_LOSSES), says=("--tool-call-parser qwen3_coder",)),
     "llamacpp-silent": Case(
         _NEEDS_SETTINGS, never=("--jinja", "--reasoning-format"), recommends=(("reasoning_field", "reasoning_content"),)
     ),
@@ -78,7 +77,7 @@ CASES: dict[str, Case] = {
     ),
     "llamacpp-raw": Case(_NEEDS_SETTINGS, says=("--reasoning-format auto",), recommends=(("reasoning_parser", "qwen3"),)),
     "llamacpp-no-jinja": Case(("broken",), says=("--jinja",)),
-    "transformers": Case(_USABLE, never=("return_token_ids", "Look at the log of the server")),
+    "transformers": Case(_USABLE, never=("Chat requests are refused", "Look at the log of the server")),
     "litellm-raw": Case(_NEEDS_SETTINGS, recommends=(("reasoning_parser", "qwen3"), ("tool_call_parser", "hermes"))),
     "litellm-hermes": Case(_USABLE, never=("--tool-call-parser",)),
 }
