@@ -49,7 +49,7 @@ CASES: dict[str, Case] = {
     ),
     "vllm-raw-r1": Case(
         _NEEDS_SETTINGS,
-        says=("--tool-call-parser hermes", "--reasoning-parser deepseek_r1"),
+        says=("--tool-call-parser hermes", "--reasoning-parser"),
         recommends=(("tool_call_parser", "hermes"),),
     ),
     "vllm-token-ids": Case(
