@@ -13,10 +13,10 @@ ARGS ?=
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench load soak oracle lock clean
+.PHONY: help run demo test lint types docs bench load soak oracle servers lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
@@ -69,9 +69,19 @@ load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer
 soak: $(VENV)/.stamp ## mixed traffic with faults for an hour, and what the gateway holds then (ARGS="--minutes 5")
 	$(BIN)/python -m bench.soak $(ARGS)
 
-oracle: .cache/oracle/.vllm-$(VLLM) $(VENV)/.stamp ## compare our parsers, doctor and gateway with vLLM, which it installs (large)
+oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
-	REAL_VLLM=1 $(BIN)/pytest tests/commands/test_real_vllm.py $(ARGS)
+
+.cache/servers/.stamp: tests/real_servers/requirements.txt
+	@echo "==> setting up .cache/servers: llama.cpp, transformers serve, LiteLLM, 2 GB"
+	$(PYTHON) -m venv --clear .cache/servers
+	.cache/servers/bin/pip install --disable-pip-version-check --quiet torch==2.13.0
+	.cache/servers/bin/pip install --disable-pip-version-check --quiet -r $<
+	.cache/servers/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+servers: .cache/oracle/.vllm-$(VLLM) .cache/servers/.stamp $(VENV)/.stamp ## run the gateway in front of real servers, which it installs (large); writes docs/servers.md (ARGS="NAME …" chooses some)
+	@$(BIN)/python -m tests.real_servers $(ARGS)
 
 lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8

@@ -1,0 +1,77 @@
+"""The tables of docs/servers.md, written by a whole run between two marker comments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.real_servers.matrix import CHECKS, Cell
+from tests.real_servers.results import MODES, Found, Results
+from tests.real_servers.settings import SETTINGS, Setting
+
+BEGIN = "<!-- real servers: written by `make servers` -->"
+END = "<!-- /real servers -->"
+
+
+class _Footnotes:
+    """Numbers notes, the same note once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def refer(self, note: str) -> str:
+        if not note:
+            return ""
+        number = self._numbers.setdefault(note, len(self._numbers) + 1)
+        return f"<sup>{number}</sup>"
+
+    def lines(self) -> list[str]:
+        return [f"{number}. {_escaped(note)}" for note, number in self._numbers.items()]
+
+
+def section(results: Results) -> str:
+    """Return the markdown between the two marker comments, both included."""
+    notes = _Footnotes()
+    tried = [(setting, results.found[setting.name]) for setting in SETTINGS if setting.name in results.found]
+    lines = [BEGIN, "", _versions(results.versions), ""]
+    for mode, title in MODES.items():
+        rows = [_row(setting, found.cells[mode], notes) for setting, found in tried]
+        lines += [f"**{title}**", "", _line(["server", "flags", *CHECKS]), "|---|---|" + ":-:|" * len(CHECKS), *rows, ""]
+    lines += ["**What `doctor` says**", "", "| server | flags | verdict | as it should be |", "|---|---|---|:-:|"]
+    lines += [_diagnosis(setting, found, notes) for setting, found in tried]
+    return "\n".join([*lines, "", *notes.lines(), "", END])
+
+
+def updated(document: str, results: Results) -> str:
+    """Return the document with the section as it should be. Raise `ValueError` where a marker is missing."""
+    before, rest = document.split(BEGIN)
+    _, after = rest.split(END)
+    return before + section(results) + after
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{program} {version}" for program, version in versions.items()) + "."
+
+
+def _row(setting: Setting, cells: Mapping[str, Cell], notes: _Footnotes) -> str:
+    return _line([*_names(setting), *(f"{cells[name].mark}{notes.refer(cells[name].note)}" for name in CHECKS)])
+
+
+def _diagnosis(setting: Setting, found: Found, notes: _Footnotes) -> str:
+    mark = f"✗{notes.refer('; '.join(found.disagreements))}" if found.disagreements else "✓"
+    return _line([*_names(setting), found.verdict, mark])
+
+
+def _names(setting: Setting) -> list[str]:
+    flags = f"`{' '.join(setting.flags)}`" if setting.flags else ""
+    traits = [f"{setting.markup} calls"] if setting.markup != "hermes" else []
+    traits += [] if setting.questions else ["greets when probed"]
+    return [setting.program + (f" ({', '.join(traits)})" if traits else ""), flags]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(note: str) -> str:
+    """Show markup of models as it is."""
+    return note.replace("<", "&lt;").replace("|", "&#124;")

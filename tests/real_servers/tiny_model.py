@@ -1,0 +1,39 @@
+"""The tiny model that all servers run: its folder, and the variants of its chat template.
+
+It plays a script by heart for "Please play scenario: NAME". With `questions` its template also maps the ordinary questions of
+a probe (the weather in Paris, 17 times 23) to scripts; otherwise it answers all of those with a greeting.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("TINYMODEL") or ROOT.parent / "shared" / "tinymodel").absolute()
+# The languages of chat templates differ: llama.cpp's has no `split` that takes all of these calls.
+_SPLIT = """(text.split("scenario:")[-1].split() + ["hello"])[0].strip(".,;!?\\"'`")"""
+_SPLIT_OF_LLAMA_CPP = "text.split('scenario:')[-1] | trim"
+
+
+def is_there() -> bool:
+    """Tell whether the model can be served."""
+    return (FOLDER / "model" / "config.json").exists()
+
+
+def chat_template(*, questions: bool, for_llama_cpp: bool = False) -> str:
+    """Return the text of the chat template."""
+    if for_llama_cpp and not questions:
+        return (FOLDER / "chat_template.llama_cpp.jinja").read_text(encoding="utf-8")
+    name = "chat_template.questions.jinja" if questions else "model/chat_template.jinja"
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return text.replace(_SPLIT, _SPLIT_OF_LLAMA_CPP) if for_llama_cpp else text
+
+
+def copy_model(target: Path, *, questions: bool, markup: str) -> Path:
+    """Copy the model into `target`, with this template, which writes calls in this markup unless asked for another one."""
+    shutil.copytree(FOLDER / "model", target)
+    text = chat_template(questions=questions).replace('default("hermes")', f'default("{markup}")')
+    (target / "chat_template.jinja").write_text(text, encoding="utf-8")
+    return target
