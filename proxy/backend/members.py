@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from random import random
 from typing import Any, Protocol
 
@@ -259,9 +260,13 @@ class Members:
         options = self._options
         breaker = Breaker(options.breaker_failures, options.breaker_time)
         member = Member(spec, breaker, options.share, options.connect_timeout, options.answer_timeout)
+        member.backend.on_refused_field = partial(self._note_refused_field, spec.name)
         self.by_name[spec.name] = member
         self.report_state(member)
         return member
+
+    def _note_refused_field(self, name: str, field: str) -> None:
+        self._observer.log("the backend refuses an optional field: left out from now on", name, field=field)
 
     def _settle(self) -> None:
         """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import aiohttp
 from yarl import URL
 
+from proxy.backend.servers import server_of
 from proxy.backend.transport.client import Backend
 from proxy.probing.answer import REASONING_FIELDS, Answer, ask
-from proxy.probing.profile import Model, Profile, Server
+from proxy.probing.profile import Model, Profile
 from proxy.wire.errors import ApiError, read_error
 
-# The server, by what `owned_by` says in its list of models.
-_OWNERS: dict[str, Server] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
 _BODY_LIMIT = 4 * 1024 * 1024
+# Characters of an answer that are kept to look for markup in.
+_TEXT_LIMIT = 4000
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 WEATHER = {
@@ -37,7 +39,7 @@ class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
     `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
-    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request."""
+    `wants_token_ids`: whether streams ask for token ids."""
 
     def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
         self.backend = backend
@@ -49,7 +51,7 @@ class Questions:
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
         """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
         `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
-        status, value = await self.get("models")
+        status, value, headers = await self._fetch("GET", "models")
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
         entries = value.get("data") if status == 200 and isinstance(value, dict) else None
@@ -59,7 +61,7 @@ class Questions:
                 length = entry.get("max_model_len")
                 profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
-                    profile.server = _OWNERS.get(str(entry.get("owned_by")), "unknown")
+                    profile.server = server_of(entry.get("owned_by"), headers)
         if wanted is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
         profile.model = wanted or profile.models[0].id
@@ -69,7 +71,12 @@ class Questions:
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
         """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
         server cannot be reached."""
-        method = "GET" if data is None else "POST"
+        status, value, _ = await self._fetch("GET" if data is None else "POST", path, below, data)
+        return status, value
+
+    async def _fetch(
+        self, method: str, path: str, below: URL | None = None, data: bytes | None = None
+    ) -> tuple[int, Any, Mapping[str, str]]:
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:
             async with asyncio.timeout(self._answer_timeout):
@@ -78,11 +85,11 @@ class Questions:
         except TimeoutError:
             raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:
-            return 0, None
+            return 0, None, {}
         try:
-            return answer.status, json.loads(body)
+            return answer.status, json.loads(body), answer.headers
         except (ValueError, RecursionError):
-            return answer.status, body.decode("utf-8", "replace")
+            return answer.status, body.decode("utf-8", "replace"), answer.headers
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
         """Ask for a stream, and note in the profile what every stream reveals."""
@@ -102,6 +109,7 @@ class Questions:
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
+        profile.refused_fields = sorted(self.backend.refused_fields)
         if answer.problem is not None:
             profile.problems[name] = answer.problem
         elif answer.status >= 500 and answer.error is not None:
@@ -109,9 +117,11 @@ class Questions:
         if answer.status != 200:
             return
         if answer.text.strip() and name != "disconnect":  # that one ignores the end token
-            profile.texts[name] = answer.text[:4000]
+            profile.texts[name] = answer.text[:_TEXT_LIMIT]
         found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
         profile.reasoning_field = profile.reasoning_field or found
+        if found:
+            profile.thoughts[name] = answer.reasoning[found][:_TEXT_LIMIT]
         profile.token_ids = bool(profile.token_ids) or answer.token_ids
         if answer.ok and not answer.cut:
             self._note_usage(answer)
@@ -131,6 +141,21 @@ class Questions:
         """Ask for one token, not streamed, to see whether these messages are accepted."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
         return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def ask_whole(self, question: str, *, limit: int, **extras: Any) -> Answer:
+        """Ask for an answer that is not streamed; nothing of it is noted."""
+        messages = [{"role": "user", "content": question}]
+        body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def text_of(self, token_ids: list[int]) -> str:
+        """Return the text of token ids, as the server's `/detokenize` tells it; empty if it has no such endpoint."""
+        if not token_ids:
+            return ""
+        data = json.dumps({"model": self.profile.model, "tokens": token_ids}).encode()
+        status, value = await self.get("detokenize", below=self.backend.root, data=data)
+        text = value.get("prompt") if status == 200 and isinstance(value, dict) else None
+        return text if isinstance(text, str) else ""
 
     async def find_limit_field(self) -> Answer:
         """Find the field that limits an answer, and return the last answer."""
