@@ -19,13 +19,14 @@ class Make:
     """One make of server.
 
     `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
-    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the make. `header`: a header of its answers that proves it. `one_model`:
-    what holds for the first model that it lists holds for all (other names, adapters).
+    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the make. `header`: a header
+    of its answers that proves it. `one_model`: what holds for the first model that it lists holds for all (other names,
+    adapters).
     `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
     `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
     object that names it, or by "required" with that function alone.
-    `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: its flags for parsers follow those of vLLM, with
-    `parser_names` where its names differ; otherwise `parsing` says how to have it parse."""
+    `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
+    where its names differ; otherwise `parsing` says how to have it parse."""
 
     title: str
     owner: str | None = None

@@ -19,6 +19,8 @@ from proxy.wire.sse import SSEDecoder, SSETooLong
 # `{"error": "text"}`, "detail" FastAPI's.
 ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
+# Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
+MARKER_TOKENS = 8
 # The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 

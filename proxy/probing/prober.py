@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from proxy.backend.servers import MAKES
 from proxy.backend.transport.client import Backend
-from proxy.probing.answer import Answer
+from proxy.probing.answer import MARKER_TOKENS, Answer
 from proxy.probing.misfits import reads_any_call, tool_parser_for
 from proxy.probing.profile import Profile
 from proxy.probing.questions import (
@@ -35,8 +35,6 @@ _STOP_DEADLINE = 2.0
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
 _THINKING_LIMIT = 2048
-# An answer has so many tokens of which nothing is shown at least (markers, the end token), or a call may have been left out.
-_UNSEEN_TOKENS = 8
 # A forced call has begun by then.
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
@@ -209,7 +207,7 @@ class _Prober:
         Without a parser at work (`tool_choice` "none") the same answer shows what the model wrote, if the server still shows it
         the tools then; the ids of the tokens, or an answer that is not streamed, show it in any case."""
         profile = self._profile
-        if not answer.ok or answer.unseen_tokens < _UNSEEN_TOKENS or tool_parser_for(profile.model, answer.text) is not None:
+        if not answer.ok or answer.unseen_tokens <= MARKER_TOKENS or tool_parser_for(profile.model, answer.text) is not None:
             return
         before = profile.texts.get("calls")
         shown = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)

@@ -12,7 +12,7 @@ from yarl import URL
 
 from proxy.backend.servers import server_of
 from proxy.backend.transport.client import Backend
-from proxy.probing.answer import REASONING_FIELDS, Answer, ask
+from proxy.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from proxy.probing.profile import Model, Profile
 from proxy.wire.errors import ApiError, read_error
 
@@ -125,7 +125,8 @@ class Questions:
         profile.token_ids = bool(profile.token_ids) or answer.token_ids
         if answer.ok and not answer.cut:
             self._note_usage(answer)
-            if found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls:
+            alone = found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls
+            if alone and answer.unseen_tokens <= MARKER_TOKENS:
                 profile.thoughts_alone = True
 
     def _note_usage(self, answer: Answer) -> None:

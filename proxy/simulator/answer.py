@@ -43,7 +43,8 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)
-    request = ChatRequest(body)
+    ignored = options.personality.ignores_named_tool and isinstance(body.get("tool_choice"), dict)
+    request = ChatRequest({**body, "tool_choice": "auto"} if ignored else body)
     try:
         directives = read_directives(request, model, headers)
     except ValueError as error:
@@ -53,8 +54,6 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         personality = PERSONALITIES[directives.personality]
         check_chat_request(body, personality, options.max_model_len)
     personality = _at_work(personality, body)
-    if personality.ignores_named_tool and isinstance(body.get("tool_choice"), dict):
-        request = ChatRequest({**body, "tool_choice": "auto"})
     prompt = request.prompt_text()
     prompt_tokens = tokenizer.count(prompt)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
@@ -86,8 +85,10 @@ def _at_work(personality: Personality, body: dict[str, Any]) -> Personality:
     """Return how a server whose tool parser does not fit treats this request: a forced call needs no parser, and without one at
     work, or in an answer that is not streamed, what it does not understand stays in the content."""
     choice = body.get("tool_choice")
-    if not personality.swallows_calls or choice not in (None, "auto", "none"):
-        return replace(personality, swallows_calls=False)
+    if not personality.swallows_calls:
+        return personality
+    if choice not in (None, "auto", "none"):
+        return replace(personality, swallows_calls=False, notation="hermes")
     if choice == "none" or not body.get("stream"):
         return replace(personality, swallows_calls=False, unparsed=frozenset({"calls"}))
     return personality

@@ -97,8 +97,8 @@ OPENAI = Shape(
 
 @dataclass(frozen=True)
 class Personality:
-    """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content. `notation`: how the model
-    writes calls that are parsed."""
+    """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content. `notation`: that of
+    calls which are parsed."""
 
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"

@@ -23,9 +23,11 @@ from proxy.stream.fast_path import FastPath
 from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
-from proxy.stream.tokens import TokenCounter
+from proxy.stream.tokens import TokenCounter, markup_of
+from proxy.stream.unseen import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
+from proxy.wire.deltas import Text
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
@@ -106,6 +108,18 @@ class Translator:
             **self.lifecycle.repairs,
             **(self._markup.repairs if self._markup is not None else {}),
         }
+
+    @property
+    def unseen_tokens(self) -> int:
+        """How many tokens of a completed answer the backend used without showing anything of them."""
+        if self.status != "completed":
+            return 0
+        written = self.lifecycle.writer
+        used = self.tokens.reported
+        most = markup_of(len(written.done)) + (0 if self.tokens.exact else sum(written.characters.values()) // 2)
+        if used is None or used <= most:  # nearly every answer
+            return 0
+        return unseen_tokens(self.tokens, used, written.done, self.repairs)
 
     @property
     def output(self) -> list[str]:
@@ -327,6 +341,8 @@ class Translator:
             if self.awaiting is not None:
                 return
         reason = self.lifecycle.finish_reason
+        if reason == "stop":
+            self._show_silent_tokens()
         if reason is None:
             self._fail(server_error("The backend closed the stream before the model finished."))
         elif reason == "error":
@@ -338,6 +354,22 @@ class Translator:
         else:
             self.incomplete_reason = "max_output_tokens" if reason == "length" else "content_filter"
             self._terminate("incomplete")
+
+    def _show_silent_tokens(self) -> None:
+        """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
+        ids = self.tokens.silent_ids
+        decode = self.options.decode
+        if (
+            ids
+            and decode is not None
+            and self._markup is None
+            and self.lifecycle.state == "idle"
+            and not self.lifecycle.writer.done
+        ):
+            text = decode(ids)
+            if text.strip():
+                self.lifecycle.repairs["silent_tokens_shown"] = 1
+                self.lifecycle.step(Text(text))
 
     def _break(self, error: Exception) -> None:
         if isinstance(error, MalformedChunk | SSETooLong):
