@@ -97,7 +97,7 @@ def _streams(profile: Profile) -> Iterator[Finding]:
 def _reasoning(profile: Profile) -> Iterator[Finding]:
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
-        text = "Reasoning comes as markup in the text: the server does not parse it."
+        text = "Reasoning comes as markup in the text: the server has no parser for it, or a wrong one."
         # If tools need a change too, one line of advice covers both.
         advice = _parser_advice(profile, needed) if profile.calls in _PARSED else ""
         yield Finding("warning", text, advice)
@@ -133,7 +133,7 @@ def _calls(profile: Profile) -> Iterator[Finding]:
     elif profile.calls == "swallowed":
         yield _swallowed(profile, needed)
     elif profile.calls == "none" and needed.tools is not None:
-        text = f"Tool calls come as markup in the text ({needed.tools}): the server does not parse them."
+        text = f"Tool calls come as markup in the text ({needed.tools}): the server has no parser for them, or a wrong one."
         yield Finding("warning", text, _parser_advice(profile, needed))
     elif profile.calls == "none":
         advice = "Either the model cannot call tools, or the server's parser does not fit the model. Coding agents need tools."

@@ -17,7 +17,7 @@ from proxy.server.generation.create import Responses
 from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
-from proxy.wire.errors import in_client_terms, invalid_request, read_error, server_error
+from proxy.wire.errors import ApiError, in_client_terms, invalid_request, read_error, server_error
 from proxy.wire.requests import parse_request
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.
@@ -93,12 +93,15 @@ class InputTokens:
     async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:
         """Return the count of a llama.cpp, whose `/tokenize` ignores messages: it renders the prompt first. None if it has no
         such endpoint."""
-        status, data = await self._post("apply-template", chat, route, headers)
-        prompt = _decoded(data).prompt if status == 200 else None
-        if prompt is None:
+        try:
+            status, data = await self._post("apply-template", chat, route, headers)
+            prompt = _decoded(data).prompt if status == 200 else None
+            if prompt is None:
+                return None
+            text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
+            status, data = await self._post("tokenize", text, route, headers)
+        except ApiError:  # the gateway may have a tokenizer of its own
             return None
-        text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
-        status, data = await self._post("tokenize", text, route, headers)
         tokens = _decoded(data).tokens if status == 200 else None
         return len(tokens) if tokens else None
 
