@@ -19,9 +19,8 @@ class Make:
     """One make of server.
 
     `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
-    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the make. `header`: a header
-    of its answers that proves it. `one_model`: what holds for the first model that it lists holds for all (other names,
-    adapters).
+    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the make. `one_model`: what
+    holds for the first model that it lists holds for all (other names, adapters).
     `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
     `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
     object that names it, or by "required" with that function alone.
@@ -31,7 +30,6 @@ class Make:
     title: str
     owner: str | None = None
     identity: tuple[str, str] | None = None
-    header: str | None = None
     one_model: bool = False
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
@@ -82,9 +80,9 @@ MAKES: Mapping[Server, Make] = {
         parsing="Start the server with --jinja --reasoning-format auto.",
     ),
     "tgi": Make("TGI", identity=("info", "max_total_tokens"), one_model=True, max_tokens_field="max_tokens"),
+    "litellm": Make("LiteLLM", identity=("health/readiness", "db")),
     # It refuses fields that it does not know, and serves whatever model a request names.
     "transformers": Make("transformers serve", identity=("openapi.json", "/load_model")),
-    "litellm": Make("LiteLLM", header="x-litellm-version"),
     # It refuses a `tool_choice` that is no string.
     "lmstudio": Make("LM Studio", owner="organization_owner", named_tool_choice="required"),
     # It refuses fields that it does not know.
@@ -104,9 +102,6 @@ MAKES: Mapping[Server, Make] = {
 _BY_OWNER = {make.owner: server for server, make in MAKES.items() if make.owner is not None}
 
 
-def server_of(owner: object, headers: Mapping[str, str]) -> Server:
-    """Return the make that `owned_by` in a list of models, or the headers of that answer, tell."""
-    for server, make in MAKES.items():
-        if make.header is not None and make.header in headers:
-            return server
+def server_of(owner: object) -> Server:
+    """Return the make that `owned_by` in a list of models tells."""
     return _BY_OWNER.get(owner, "unknown") if isinstance(owner, str) else "unknown"

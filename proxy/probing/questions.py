@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import aiohttp
@@ -51,7 +50,7 @@ class Questions:
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
         """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
         `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
-        status, value, headers = await self._fetch("GET", "models")
+        status, value = await self.get("models")
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
         entries = value.get("data") if status == 200 and isinstance(value, dict) else None
@@ -61,7 +60,7 @@ class Questions:
                 length = entry.get("max_model_len")
                 profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
-                    profile.server = server_of(entry.get("owned_by"), headers)
+                    profile.server = server_of(entry.get("owned_by"))
         if wanted is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
         profile.model = wanted or profile.models[0].id
@@ -71,25 +70,22 @@ class Questions:
     async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
         """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
         server cannot be reached."""
-        status, value, _ = await self._fetch("GET" if data is None else "POST", path, below, data)
-        return status, value
-
-    async def _fetch(
-        self, method: str, path: str, below: URL | None = None, data: bytes | None = None
-    ) -> tuple[int, Any, Mapping[str, str]]:
+        method = "GET" if data is None else "POST"
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:
             async with asyncio.timeout(self._answer_timeout):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
-                    body = await answer.content.read(_BODY_LIMIT)
+                    body = b""
+                    while len(body) < _BODY_LIMIT and (piece := await answer.content.readany()):
+                        body += piece
         except TimeoutError:
             raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:
-            return 0, None, {}
+            return 0, None
         try:
-            return answer.status, json.loads(body), answer.headers
+            return answer.status, json.loads(body)
         except (ValueError, RecursionError):
-            return answer.status, body.decode("utf-8", "replace"), answer.headers
+            return answer.status, body.decode("utf-8", "replace")
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
         """Ask for a stream, and note in the profile what every stream reveals."""
