@@ -250,7 +250,10 @@ class TokenCounter:
         if token_ids is not None:
             self._saw_ids = self.exact = True
             if self.silent_ids is not None:
-                self.silent_ids = None if any(type(delta) in _SHOWN for delta in deltas) else [*self.silent_ids, *token_ids]
+                if any(type(delta) in _SHOWN for delta in deltas):
+                    self.silent_ids = None
+                else:
+                    self.silent_ids += token_ids
             _count_ids(meter, deltas, len(token_ids))
         elif self._encode is not None and not self._saw_ids:
             for delta in deltas:

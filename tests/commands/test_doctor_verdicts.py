@@ -111,7 +111,8 @@ def test_without_ids_the_answer_in_one_piece_shows_the_call() -> None:
         return None
 
     found = report(personality="vllm-wrong-tool-parser", change=change, model="sim-tool")
-    assert found.profile["calls"] in ("swallowed", "forced")
+    assert found.profile["calls"] == "swallowed"
+    assert "--tool-call-parser qwen3_coder." in found.said("error")
 
 
 def test_a_reasoning_parser_that_does_not_fit() -> None:
