@@ -272,9 +272,13 @@ class Members:
 
     def _join(self, spec: BackendSpec) -> Member:
         member = Member(spec, self._options, self._observer)
+        member.backend.on_refused_field = partial(self._note_refused_field, spec.name)
         self.by_name[spec.name] = member
         self.report_state(member)
         return member
+
+    def _note_refused_field(self, name: str, field: str) -> None:
+        self._observer.log("the backend refuses an optional field: left out from now on", name, field=field)
 
     def _settle(self) -> None:
         """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""

@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from proxy.backend.servers import MAKES
+from proxy.probing.misfits import reasoning_parser_for, swallowed_parser
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import NeededParsers, markup_leaks, needed_parsers
 
 Level = Literal["error", "warning", "note"]
 
-_SERVER_NAMES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "llamacpp": "llama.cpp",
-    "ollama": "Ollama",
-    "unknown": "unknown server",
-}
-# SGLang's names for parsers, where they differ from vLLM's.
-_SGLANG_PARSERS = {
-    "hermes": "qwen25",
-    "deepseek_v3": "deepseekv3",
-    "deepseek_v31": "deepseekv31",
-    "deepseek_r1": "deepseek-r1",
-    "llama3_json": "llama3",
-    "openai": "gpt-oss",
-    "openai_gptoss": "gpt-oss",
-}
 # The values of `Profile.calls` for a server that parses calls itself.
 _PARSED = ("parsed", "forced", "legacy")
 # Refusals that are temporary.
@@ -68,7 +53,7 @@ class Row(NamedTuple):
 
 def server_name(profile: Profile) -> str:
     """Return the name and version of the server, such as `vLLM 0.32.0`."""
-    name = _SERVER_NAMES[profile.server]
+    name = MAKES[profile.server].title
     return f"{name} {profile.version}" if profile.version else name
 
 
@@ -112,7 +97,7 @@ def _streams(profile: Profile) -> Iterator[Finding]:
 def _reasoning(profile: Profile) -> Iterator[Finding]:
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
-        text = "Reasoning comes as markup in the text: the server does not parse it."
+        text = "Reasoning comes as markup in the text: the server has no parser for it, or a wrong one."
         # If tools need a change too, one line of advice covers both.
         advice = _parser_advice(profile, needed) if profile.calls in _PARSED else ""
         yield Finding("warning", text, advice)
@@ -124,6 +109,13 @@ def _reasoning(profile: Profile) -> Iterator[Finding]:
             "let the gateway parse: no parsers on the server, and the settings reasoning_parser and opened_thinking: 'no' here."
         )
         yield Finding("warning", "A whole answer came as reasoning, without any text.", advice)
+    fitting = reasoning_parser_for(profile)
+    if fitting is not None:
+        make = MAKES[profile.server]
+        flag = f"--reasoning-parser {_name(profile, fitting)}"
+        text = "The reasoning parser of the server does not fit the model: it leaves markup in the text or in the reasoning."
+        advice = f"Start the server with {flag}." if make.parser_flags else make.parsing
+        yield Finding("warning", text, advice)
     if profile.reasoning_field == "reasoning_content":
         yield Finding(
             "note", "Reasoning comes, and is sent back, in reasoning_content.", "See the setting reasoning_field below."
@@ -138,8 +130,10 @@ def _calls(profile: Profile) -> Iterator[Finding]:
         text = f"Tools are refused: {profile.calls_refusal}"
         level: Level = "warning" if needed.tools is not None else "error"
         yield Finding(level, text, _parser_advice(profile, needed))
+    elif profile.calls == "swallowed":
+        yield _swallowed(profile, needed)
     elif profile.calls == "none" and needed.tools is not None:
-        text = f"Tool calls come as markup in the text ({needed.tools}): the server does not parse them."
+        text = f"Tool calls come as markup in the text ({needed.tools}): the server has no parser for them, or a wrong one."
         yield Finding("warning", text, _parser_advice(profile, needed))
     elif profile.calls == "none":
         advice = "Either the model cannot call tools, or the server's parser does not fit the model. Coding agents need tools."
@@ -159,6 +153,19 @@ def _calls(profile: Profile) -> Iterator[Finding]:
         yield Finding("warning", "The server parses, but markup gets through to the text.", advice)
 
 
+def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
+    """Say that the server's tool parser leaves calls out, and which one reads them."""
+    parser = swallowed_parser(profile)
+    text = (
+        "The tool parser of the server does not fit the model: it leaves calls out. The model wrote a call as "
+        f"{parser or 'markup that no known parser reads'}; of that answer, {profile.unseen_tokens} tokens were not shown."
+    )
+    if needed.tools is not None:
+        return Finding("warning", text, _parser_advice(profile, needed))
+    here = f"Or start it without a tool parser, and let the gateway parse: tool_call_parser: {parser or 'auto'}."
+    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}")
+
+
 def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
     """Say what to change on the server, and that the gateway can parse instead."""
     flags = _flags(profile, needed)
@@ -167,25 +174,25 @@ def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
 
 
 def _flags(profile: Profile, needed: NeededParsers) -> str:
-    if profile.server == "llamacpp":
-        return "Start the server with --jinja --reasoning-format auto."
-    if profile.server == "ollama":
-        return "The model's template does not support tools or thinking: use another build of the model."
-    if profile.server not in ("vllm", "sglang"):
-        return ""
-    names = {} if profile.server == "vllm" else _SGLANG_PARSERS
+    make = MAKES[profile.server]
+    if not make.parser_flags:
+        return make.parsing
     flags = []
     if profile.calls not in _PARSED:
-        automatic = "--enable-auto-tool-choice " if profile.server == "vllm" else ""
-        flags.append(f"{automatic}--tool-call-parser {_name(needed.tools, names)}")
+        flags.append(_tool_flag(profile, needed.tools))
     if needed.reasoning is not None:
-        flags.append(f"--reasoning-parser {_name(needed.reasoning, names)}")
+        flags.append(f"--reasoning-parser {_name(profile, needed.reasoning)}")
     return f"Start the server with {' '.join(flags)}."
 
 
-def _name(parser: str | None, names: dict[str, str]) -> str:
+def _tool_flag(profile: Profile, parser: str | None) -> str:
+    automatic = "--enable-auto-tool-choice " if profile.server == "vllm" else ""
+    return f"{automatic}--tool-call-parser {_name(profile, parser)}"
+
+
+def _name(profile: Profile, parser: str | None) -> str:
     """Return the server's name for a parser, or a placeholder if the parser is not known."""
-    return "NAME" if parser in (None, "auto") else names.get(parser or "", parser or "")
+    return "NAME" if parser in (None, "auto") else dict(MAKES[profile.server].parser_names).get(parser or "", parser or "")
 
 
 def _limits(profile: Profile) -> Iterator[Finding]:
@@ -210,6 +217,12 @@ def _limits(profile: Profile) -> Iterator[Finding]:
 
 
 def _rest(profile: Profile) -> Iterator[Finding]:
+    if profile.refused_fields:
+        advice = "The gateway leaves them out after the first refusal; nothing that a client asked for is lost."
+        yield Finding("note", f"Fields that the gateway adds are refused: {', '.join(profile.refused_fields)}.", advice)
+    if profile.named_tool_choice == "required":
+        advice = "The setting named_tool_choice: required offers that function alone instead."
+        yield Finding("note", "A tool_choice that names a function is not honoured.", advice)
     remedies = {
         "two_system": "the default system_messages: merge avoids them",
         "late_system": "the default late_developer: user avoids it",

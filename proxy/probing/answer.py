@@ -19,6 +19,8 @@ from proxy.wire.sse import SSEDecoder, SSETooLong
 # `{"error": "text"}`, "detail" FastAPI's.
 ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
+# Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
+MARKER_TOKENS = 8
 # The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 
@@ -37,7 +39,8 @@ class Answer:
     """What a server answered to one request.
 
     `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
-    the field it came in. `cut` is set if we closed the connection before the end."""
+    the field it came in. `cut` is set if we closed the connection before the end. `silent_ids` are those of tokens of which
+    nothing was shown."""
 
     status: int = 0
     error: ApiError | None = None
@@ -54,6 +57,7 @@ class Answer:
     chunks: int = 0
     chunks_with_usage: int = 0
     token_ids: bool = False
+    silent_ids: list[int] = field(default_factory=list)
     cut: bool = False
     problem: str | None = None
     _last_call: int = -1
@@ -62,6 +66,15 @@ class Answer:
     def ok(self) -> bool:
         """Whether the answer is complete and without errors."""
         return self.status == 200 and self.error is None and self.problem is None
+
+    @property
+    def unseen_tokens(self) -> int:
+        """How many tokens were used of which nothing was shown, at least: by their ids, else by the length of what came."""
+        if self.token_ids:
+            return len(self.silent_ids)
+        used = (self.usage or {}).get("completion_tokens")
+        shown = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
+        return max(0, used - len(shown.encode("utf-8", "replace"))) if isinstance(used, int) else 0
 
     def add(self, chunk: Chunk) -> None:
         """Add one chunk of the stream, or a whole completion."""
@@ -77,8 +90,11 @@ class Answer:
 
     def _add_choice(self, choice: Choice) -> None:
         self.finish_reason = choice.finish_reason or self.finish_reason
-        self.token_ids = self.token_ids or bool(choice.token_ids)
         delta = choice.delta or choice.message
+        if choice.token_ids:
+            self.token_ids = True
+            if delta is None or not (delta.content or delta.tool_calls or any(map(delta.__getattribute__, REASONING_FIELDS))):
+                self.silent_ids += choice.token_ids
         if delta is None:
             return
         if isinstance(delta.content, str):
@@ -116,7 +132,7 @@ async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: floa
             if chat.status == 200:
                 await _read(chat, answer, cut_after)
             else:
-                data = await chat.read()
+                data = await chat.read_refusal()
                 answer.error = read_error(chat.status, data, chat.retry_after)
                 answer.error_shape = _error_shape(data)
     except TimeoutError:

@@ -11,9 +11,11 @@ import json
 import time
 from typing import Any, Literal
 
+from proxy.backend.servers import MAKES
 from proxy.backend.transport.client import Backend
-from proxy.probing.answer import Answer
-from proxy.probing.profile import Profile, Server
+from proxy.probing.answer import MARKER_TOKENS, Answer
+from proxy.probing.misfits import reads_any_call, tool_parser_for
+from proxy.probing.profile import Profile
 from proxy.probing.questions import (
     ASSISTANT,
     PATTERNED_WEATHER,
@@ -25,15 +27,6 @@ from proxy.probing.questions import (
     refusal_of,
 )
 
-# Endpoints that only one kind of server has, with the field that proves it.
-_IDENTITIES: tuple[tuple[Server, str, str], ...] = (
-    ("ollama", "api/version", "version"),
-    ("sglang", "get_server_info", "version"),
-    ("llamacpp", "props", "default_generation_settings"),
-    ("vllm", "version", "version"),
-)
-# These servers serve one model (under several names, or with adapters): what holds for the first name holds for all.
-_SINGLE_MODEL_SERVERS = ("vllm", "sglang", "llamacpp")
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
 # How long generation may go on after the client has disconnected, in seconds; a healthy server stops within 0.1.
@@ -42,6 +35,8 @@ _STOP_DEADLINE = 2.0
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
 _THINKING_LIMIT = 2048
+# A forced call has begun by then.
+_FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
 _SYSTEM = {"role": "system", "content": "Be brief."}
@@ -105,6 +100,7 @@ class _Prober:
         await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
         await self._parallel_calls()
+        await self._named_tool_choice()
         await self._structured_output()
         await self._patterns()
         if accepted(await self._questions.ask_one_token([USER])) is True:  # otherwise refusals would prove nothing
@@ -119,12 +115,12 @@ class _Prober:
         await self._questions.list_models()
         if profile.server == "ollama":
             # It may hold many models and loads each on demand. It parses by itself, and knows one name for the limit.
-            profile.max_tokens_field = "max_tokens"
+            profile.max_tokens_field = MAKES[profile.server].max_tokens_field
             return
-        if len(profile.models) > 1 and profile.server not in _SINGLE_MODEL_SERVERS:
+        if len(profile.models) > 1 and not MAKES[profile.server].one_model:
             profile.refusal = f"it lists {len(profile.models)} models, which may differ"
             return
-        self._questions.wants_token_ids = profile.server == "vllm"
+        self._questions.wants_token_ids = MAKES[profile.server].token_ids
         answer = await self._questions.find_limit_field()
         _require_answer(answer)
         if answer.status != 200:
@@ -137,9 +133,12 @@ class _Prober:
     # ---- which server -----------------------------------------------------------------------------------------------
 
     async def _identify(self) -> None:
-        for server, path, proof in _IDENTITIES:
+        for server, make in MAKES.items():
+            if make.identity is None:
+                continue
+            path, proof = make.identity
             status, value = await self._questions.get(path, below=self._questions.backend.root)
-            if status == 200 and isinstance(value, dict) and proof in value:
+            if status == 200 and isinstance(value, dict) and (proof in value or proof in (value.get("paths") or ())):
                 self._profile.server = server
                 version = value.get("version") or value.get("build_info")
                 self._profile.version = version if isinstance(version, str) else None
@@ -172,6 +171,8 @@ class _Prober:
         answer = await self._ask_for_call("calls", _THINKING_LIMIT, tool_choice="auto")
         self._note_calls(answer)
         if profile.calls == "none":
+            await self._look_for_swallowed_call(answer, _THINKING_LIMIT)
+        if profile.calls == "none":
             forced = await self._ask_for_call("forced", _THINKING_LIMIT, tool_choice="required")
             profile.calls = "forced" if forced.calls else "none"
         elif answer.status not in (0, 200):
@@ -185,6 +186,8 @@ class _Prober:
                 answer = await self._tools_refused(answer, limit)
             _require_answer(answer)
             self._note_calls(answer)
+            if self._profile.calls == "none":
+                await self._look_for_swallowed_call(answer, limit)
             if answer.finish_reason != "length" or self._profile.reasoning_field is not None or "</think>" in answer.text:
                 return
 
@@ -197,6 +200,50 @@ class _Prober:
         self._profile.calls_refusal = refusal.error.message if refusal.error is not None else None
         # With `none` vLLM still shows the tools to the model, so that the text may have a call as markup.
         return await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+
+    async def _look_for_swallowed_call(self, answer: Answer, limit: int) -> None:
+        """Find out whether the server left out a call that its parser did not understand: tokens were used and not shown.
+
+        Without a parser at work (`tool_choice` "none") the same answer shows what the model wrote, if the server still shows it
+        the tools then; the ids of the tokens, or an answer that is not streamed, show it in any case."""
+        profile = self._profile
+        if not answer.ok or answer.unseen_tokens <= MARKER_TOKENS or tool_parser_for(profile.model, answer.text) is not None:
+            return
+        before = profile.texts.get("calls")
+        shown = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        if tool_parser_for(profile.model, shown.text) is not None:
+            self._note_swallowed(answer, shown.text)
+            return
+        profile.texts.pop("calls", None)  # that answer says nothing about one with tools
+        if before is not None:
+            profile.texts["calls"] = before
+        written = await self._questions.text_of(answer.silent_ids)
+        if not reads_any_call(written):
+            written = (await self._questions.ask_whole(WEATHER_QUESTION, limit=limit, tools=[WEATHER])).text
+        if reads_any_call(written):
+            self._note_swallowed(answer, written)
+
+    def _note_swallowed(self, answer: Answer, written: str) -> None:
+        self._profile.calls = "swallowed"
+        self._profile.swallowed = written
+        self._profile.unseen_tokens = answer.unseen_tokens
+
+    async def _named_tool_choice(self) -> None:
+        """Find out how a call of one function can be enforced, with a question that needs none."""
+        profile = self._profile
+        if profile.calls not in ("parsed", "forced"):
+            return
+        name = "get_weather"
+        choices: dict[Literal["object", "required"], Any] = {
+            "object": {"type": "function", "function": {"name": name}},
+            "required": "required",
+        }
+        for kind, choice in choices.items():
+            extras: dict[str, Any] = {"tools": [WEATHER], "tool_choice": choice}
+            answer = await self._questions.ask_whole("Say hello.", limit=_FORCED_LIMIT, **extras)
+            if any(call.name == name for call in answer.calls.values()):
+                profile.named_tool_choice = kind
+                return
 
     def _note_calls(self, answer: Answer) -> None:
         profile = self._profile

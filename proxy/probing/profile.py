@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from proxy.backend.servers import Server
 from proxy.probing.answer import ErrorShape
-
-Server = Literal["vllm", "sglang", "llamacpp", "ollama", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,13 @@ class Profile:
 
     `refusal`: why chat requests are refused; then little else is known.
     `reasoning_field`: the field in which parsed reasoning came; None if none came. `texts`: the content of some answers, by the
-    name of the request, to look for markup in. `thoughts_alone`: a whole answer came as reasoning, without text or call.
+    name of the request, to look for markup in; `thoughts`: the same of the reasoning. `thoughts_alone`: a whole answer came as
+    reasoning, without text or call.
     `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
-    "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message).
+    "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message), "swallowed" (the model
+    made a call, and the server left it out: `swallowed` is what the model wrote). `unseen_tokens`: how many tokens of that
+    answer were used and not shown. `named_tool_choice`: how a call of one function can be enforced.
+    `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: whether the chat template accepts
     each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted.
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
@@ -44,9 +47,13 @@ class Profile:
     streams: bool = False
     reasoning_field: str | None = None
     texts: dict[str, str] = field(default_factory=dict)
+    thoughts: dict[str, str] = field(default_factory=dict)
     thoughts_alone: bool = False
-    calls: Literal["parsed", "forced", "legacy", "none", "refused"] | None = None
+    calls: Literal["parsed", "forced", "legacy", "none", "refused", "swallowed"] | None = None
     calls_refusal: str | None = None
+    swallowed: str = ""
+    unseen_tokens: int = 0
+    named_tool_choice: Literal["object", "required"] | None = None
     call_arguments_valid: bool | None = None
     parallel_calls: bool | None = None
     interleaved_calls: bool | None = None
@@ -59,6 +66,7 @@ class Profile:
     tokenize: Literal["messages", "prompt", "none"] | None = None
     structured_output: bool | None = None
     pattern_reading: Literal["json", "text"] | None = None
+    refused_fields: list[str] = field(default_factory=list)
     max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
     tolerates: dict[str, bool] = field(default_factory=dict)
     reasoning_history: bool | None = None

@@ -9,14 +9,15 @@ from typing import Any, Literal
 import aiohttp
 from yarl import URL
 
+from proxy.backend.servers import server_of
 from proxy.backend.transport.client import Backend
-from proxy.probing.answer import REASONING_FIELDS, Answer, ask
-from proxy.probing.profile import Model, Profile, Server
+from proxy.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
+from proxy.probing.profile import Model, Profile
 from proxy.wire.errors import ApiError, read_error
 
-# The server, by what `owned_by` says in its list of models.
-_OWNERS: dict[str, Server] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}
 _BODY_LIMIT = 4 * 1024 * 1024
+# Characters of an answer that are kept to look for markup in.
+_TEXT_LIMIT = 4000
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 WEATHER = {
@@ -37,7 +38,7 @@ class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
     `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
-    `wants_token_ids`: whether streams ask for token ids; a server that rejects unknown fields refuses such a request."""
+    `wants_token_ids`: whether streams ask for token ids."""
 
     def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
         self.backend = backend
@@ -59,7 +60,7 @@ class Questions:
                 length = entry.get("max_model_len")
                 profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
-                    profile.server = _OWNERS.get(str(entry.get("owned_by")), "unknown")
+                    profile.server = server_of(entry.get("owned_by"))
         if wanted is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
         profile.model = wanted or profile.models[0].id
@@ -74,7 +75,9 @@ class Questions:
         try:
             async with asyncio.timeout(self._answer_timeout):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
-                    body = await answer.content.read(_BODY_LIMIT)
+                    body = b""
+                    while len(body) < _BODY_LIMIT and (piece := await answer.content.readany()):
+                        body += piece
         except TimeoutError:
             raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:
@@ -102,6 +105,7 @@ class Questions:
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
+        profile.refused_fields = sorted(self.backend.refused_fields)
         if answer.problem is not None:
             profile.problems[name] = answer.problem
         elif answer.status >= 500 and answer.error is not None:
@@ -109,13 +113,16 @@ class Questions:
         if answer.status != 200:
             return
         if answer.text.strip() and name != "disconnect":  # that one ignores the end token
-            profile.texts[name] = answer.text[:4000]
+            profile.texts[name] = answer.text[:_TEXT_LIMIT]
         found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
         profile.reasoning_field = profile.reasoning_field or found
+        if found:
+            profile.thoughts[name] = answer.reasoning[found][:_TEXT_LIMIT]
         profile.token_ids = bool(profile.token_ids) or answer.token_ids
         if answer.ok and not answer.cut:
             self._note_usage(answer)
-            if found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls:
+            alone = found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls
+            if alone and answer.unseen_tokens <= MARKER_TOKENS:
                 profile.thoughts_alone = True
 
     def _note_usage(self, answer: Answer) -> None:
@@ -131,6 +138,21 @@ class Questions:
         """Ask for one token, not streamed, to see whether these messages are accepted."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
         return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def ask_whole(self, question: str, *, limit: int, **extras: Any) -> Answer:
+        """Ask for an answer that is not streamed; nothing of it is noted."""
+        messages = [{"role": "user", "content": question}]
+        body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def text_of(self, token_ids: list[int]) -> str:
+        """Return the text of token ids, as the server's `/detokenize` tells it; empty if it has no such endpoint."""
+        if not token_ids:
+            return ""
+        data = json.dumps({"model": self.profile.model, "tokens": token_ids}).encode()
+        status, value = await self.get("detokenize", below=self.backend.root, data=data)
+        text = value.get("prompt") if status == 200 and isinstance(value, dict) else None
+        return text if isinstance(text, str) else ""
 
     async def find_limit_field(self) -> Answer:
         """Find the field that limits an answer, and return the last answer."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from proxy import parsers
+from proxy.backend.servers import MAKES
+from proxy.probing.misfits import reads_call
 from proxy.probing.profile import Profile
 from proxy.settings import Settings
-from proxy.wire.deltas import ToolArguments, ToolCall
 
 # These go together: where one is given, the others are taken to be as intended.
 _PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
@@ -39,7 +39,7 @@ def needed_parsers(profile: Profile) -> NeededParsers:
     if profile.reasoning_field is not None:
         seen_reasoning = None
     known_reasoning, known_tools = parsers.detect(profile.model, None)
-    if known_tools is not None and _reads_call(known_tools, profile.texts.get("calls", "")):
+    if known_tools is not None and reads_call(known_tools, profile.texts.get("calls", "")):
         seen_tools = known_tools if seen_tools is not None else None
     opened = seen_reasoning is not None and "</think>" in text and "<think>" not in text
     return NeededParsers(
@@ -56,6 +56,7 @@ def markup_leaks(profile: Profile) -> bool:
 def recommended_settings(profile: Profile) -> dict[str, Any]:
     """Return `backend` and the settings that should differ from their defaults, as they stand in a YAML file."""
     wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
+    wanted["named_tool_choice"] = profile.named_tool_choice or MAKES[profile.server].named_tool_choice
     wanted["custom_tool_grammar"] = profile.pattern_reading
     if profile.tolerates.get("two_user") is False:
         wanted["user_messages"] = "merge"
@@ -95,19 +96,10 @@ def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[
 
 
 def _reasoning_field(profile: Profile) -> str | None:
-    """Return the field in which reasoning is sent back: the one in which it came, unless the server refuses it."""
+    """Return the field in which reasoning is sent back: the one in which it came, else that of this make of server, unless the
+    server refuses it."""
     if profile.reasoning_history is False:
         return "none"
-    return profile.reasoning_field if profile.reasoning_field in ("reasoning", "reasoning_content") else None
-
-
-def _reads_call(tools: str, text: str) -> bool:
-    """Tell whether the parser finds a complete call in a text."""
-    parser = parsers.parser("auto", tools, schemas={})
-    deltas = [*parser.feed(text), *parser.finish("stop")]
-    named = any(isinstance(delta, ToolCall) and delta.name for delta in deltas)
-    arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
-    try:
-        return named and isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
+    if profile.reasoning_field in ("reasoning", "reasoning_content"):
+        return profile.reasoning_field
+    return MAKES[profile.server].reasoning_field

@@ -98,7 +98,7 @@ def translate(
     reader = ItemReader(policy, calls, report)
     body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
     if catalog.functions and not reader.compacting:
-        fields = _tool_fields(request, catalog, choice)
+        fields = _tool_fields(request, catalog, _with_strings(choice, policy))
         body.update(_unforced(fields, report) if policy.raw_tools and fields else fields)
     body.update(chat_parameters(request, policy, report))
     if policy.special_tokens:
@@ -155,6 +155,13 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice
     if request.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
+
+
+def _with_strings(choice: ToolChoice, policy: Policy) -> ToolChoice:
+    """Return the choice in a form that servers know which take no object: a named function is the only one that is offered."""
+    if policy.named_tool_choice == "object" or not isinstance(choice.value, dict):
+        return choice
+    return choice._replace(value="required", offered=choice.allowed)
 
 
 def _unforced(fields: Object, report: LossReport) -> Object:

@@ -54,6 +54,12 @@ class RequestSettings(Section):
         default="max_completion_tokens",
         description="Field of the chat request for `max_output_tokens`; older servers support only `max_tokens`.",
     )
+    named_tool_choice: Literal["object", "required"] = Field(
+        default="object",
+        description="How a call of one function is enforced that `tool_choice` names: `object` sends the choice as in "
+        "OpenAI's API; `required` sends that function alone and requires a call, for servers that know strings alone "
+        "(llama.cpp, LM Studio).",
+    )
     reasoning_parser: str = Field(
         default="none",
         description="Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's "

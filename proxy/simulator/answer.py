@@ -43,7 +43,8 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.personality, options.max_model_len)
-    request = ChatRequest(body)
+    ignored = options.personality.ignores_named_tool and isinstance(body.get("tool_choice"), dict)
+    request = ChatRequest({**body, "tool_choice": "auto"} if ignored else body)
     try:
         directives = read_directives(request, model, headers)
     except ValueError as error:
@@ -52,6 +53,7 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     if directives.personality is not None:
         personality = PERSONALITIES[directives.personality]
         check_chat_request(body, personality, options.max_model_len)
+    personality = _at_work(personality, body)
     prompt = request.prompt_text()
     prompt_tokens = tokenizer.count(prompt)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
@@ -79,6 +81,19 @@ def _model(body: dict[str, Any], options: SimulatorOptions) -> str:
     return model
 
 
+def _at_work(personality: Personality, body: dict[str, Any]) -> Personality:
+    """Return how a server whose tool parser does not fit treats this request: a forced call needs no parser, and without one at
+    work, or in an answer that is not streamed, what it does not understand stays in the content."""
+    choice = body.get("tool_choice")
+    if not personality.swallows_calls:
+        return personality
+    if choice not in (None, "auto", "none"):
+        return replace(personality, swallows_calls=False, notation="hermes")
+    if choice == "none" or not body.get("stream"):
+        return replace(personality, swallows_calls=False, unparsed=frozenset({"calls"}))
+    return personality
+
+
 def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> Faults:
     """Return the faults if they should happen to this request, else none."""
     if not faults:
@@ -98,7 +113,7 @@ def _script(request: ChatRequest, directives: Directives, personality: Personali
             script = SCENARIOS[directives.scenario](request)
         except ValueError as error:  # an invalid schema
             raise vllm_error(str(error)) from None
-    if request.body.get("tool_choice") == "none" and personality.markup is None:
+    if request.body.get("tool_choice") == "none" and personality.parses_calls:
         return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, CallTool)))
     if personality.function_call:  # the old field holds one call
         calls = [step for step in script.steps if isinstance(step, CallTool)]

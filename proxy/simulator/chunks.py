@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from proxy.simulator.generation import Token, generate
+from proxy.simulator.generation import Token, generate, unparsed
 from proxy.simulator.personality import Personality, Shape
 from proxy.simulator.script import Script
 from proxy.simulator.tokenizer import END, token_id
@@ -67,7 +67,12 @@ def render(script: Script, style: Style) -> Rendered:
 
 def _render(script: Script, style: Style) -> Rendered:
     personality = style.personality
-    tokens = generate(script, personality.markup or "hermes", personality.separators, personality.interleave)
+    notation = personality.markup or personality.notation
+    tokens = generate(script, notation, personality.separators, personality.interleave)
+    if personality.unparsed:
+        tokens = list(unparsed(tokens, personality.unparsed, "content"))
+    if personality.swallows_calls:
+        tokens = list(unparsed(tokens, frozenset({"calls"}), "silent"))
     cut = style.max_tokens is not None and len(tokens) >= style.max_tokens
     if cut:
         tokens = tokens[: style.max_tokens]

@@ -26,12 +26,17 @@ def add_model_routes(app: web.Application) -> None:
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
-    app.router.add_post("/tokenize", tokenize)
-    app.router.add_post("/detokenize", detokenize)
+    make = app[OPTIONS].personality.shape.make
+    if make == "llamacpp":
+        app.router.add_post("/apply-template", apply_template)
+        app.router.add_post("/tokenize", tokenize_content)
+    elif make != "transformers":
+        app.router.add_post("/tokenize", tokenize)
+        app.router.add_post("/detokenize", detokenize)
     app.router.add_post("/v1/completions", completions)
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_get("/simulator/requests", requests)
-    path, answer = _identity(app[OPTIONS].personality.shape.make, app[OPTIONS].max_model_len)
+    path, answer = _identity(make, app[OPTIONS].max_model_len)
     app.router.add_get(path, _constant(answer))
 
 
@@ -43,6 +48,7 @@ def _identity(make: Make, context: int) -> tuple[str, dict[str, Any]]:
         "llamacpp": ("/props", {"default_generation_settings": {"n_ctx": context}, "build_info": "b6900-simulator"}),
         "ollama": ("/api/version", {"version": "0.13.0"}),
         "openai": ("/v1/engines", {"object": "list", "data": []}),
+        "transformers": ("/openapi.json", {"info": {"title": "FastAPI"}, "paths": {"/load_model": {}}}),
     }
     return known[make]
 
@@ -102,6 +108,18 @@ async def tokenize(request: web.Request) -> web.Response:
         "token_strs": pieces if body.get("return_token_strs") else None,
     }
     return web.json_response(answer)
+
+
+async def apply_template(request: web.Request) -> web.Response:
+    """Handle llama.cpp's `POST /apply-template`: return the prompt of messages."""
+    body = parsed_body(await request.read(), request.content_type)
+    return web.json_response({"prompt": ChatRequest(body).prompt_text()})
+
+
+async def tokenize_content(request: web.Request) -> web.Response:
+    """Handle llama.cpp's `POST /tokenize`, which knows `content` alone."""
+    body = parsed_body(await request.read(), request.content_type)
+    return web.json_response({"tokens": tokenizer.encode(str(body.get("content") or ""))})
 
 
 async def detokenize(request: web.Request) -> web.Response:

@@ -15,6 +15,8 @@ from proxy.simulator.tokenizer import split
 
 # `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
 Notation = Literal["hermes", "xml"]
+# What a parser of a server takes out of the text.
+Part = Literal["reasoning", "calls"]
 # `silent`: a token that a parsing server does not show; `name`: the token that completes the head of a call
 Field = Literal["silent", "reasoning", "content", "refusal", "name", "arguments"]
 
@@ -49,6 +51,21 @@ def generate(script: Script, notation: Notation = "hermes", separators: bool = T
         previous = step
     tokens.extend(_joined(calls, interleave))
     return tokens
+
+
+_BEGINNINGS: dict[str, Part] = {"<think>": "reasoning", "<tool_call>": "calls"}
+_ENDS = frozenset({"</think>", "</tool_call>"})
+
+
+def unparsed(tokens: Iterable[Token], parts: frozenset[Part], field: Field) -> Iterator[Token]:
+    """Put the tokens of some parts, markup included, into one field as they were written."""
+    inside: Part | None = None
+    for token in tokens:
+        inside = _BEGINNINGS.get(token.raw, inside)
+        shown = token.raw if field == "content" else ""
+        yield Token(token.raw, field, shown) if inside in parts else token
+        if token.raw in _ENDS:
+            inside = None
 
 
 def _joined(calls: list[list[Token]], interleave: bool) -> Iterable[Token]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from proxy.simulator.generation import Notation
+from proxy.simulator.generation import Notation, Part
 
-Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai"]
+Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai", "transformers"]
 ReasoningField = Literal["reasoning", "reasoning_content", "none"]
 # `request`: as `stream_options` says; the others ignore it
 UsageMode = Literal["request", "last", "every", "none"]
@@ -83,6 +83,9 @@ OLLAMA = Shape(
     has_logprobs=False,
     first_arguments="whole",
 )
+TRANSFORMERS = Shape(
+    make="transformers", owner="", role_delta='{"role":"assistant"}', has_logprobs=False, first_arguments="whole"
+)
 OPENAI = Shape(
     make="openai",
     owner="openai",
@@ -94,11 +97,21 @@ OPENAI = Shape(
 
 @dataclass(frozen=True)
 class Personality:
-    """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content."""
+    """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content. `notation`: that of
+    calls which are parsed."""
 
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"
     markup: Notation | None = None
+    notation: Notation = "hermes"
+    # parts for which the server has no parser: their markup stays in the content
+    unparsed: frozenset[Part] = frozenset()
+    # the tool parser does not fit the model: what it does not understand is left out of streams
+    swallows_calls: bool = False
+    # a `tool_choice` that is no string is ignored
+    ignores_named_tool: bool = False
+    # fields that are not OpenAI's are refused
+    refuses_unknown_fields: bool = False
     # white space between parts gets into the parsed fields
     separators: bool = True
     tokens_per_delta: int = 1
@@ -108,6 +121,11 @@ class Personality:
     # the call comes in the old `function_call` field
     function_call: bool = False
 
+    @property
+    def parses_calls(self) -> bool:
+        """The server has a parser for calls, so that it takes tools."""
+        return self.markup is None and "calls" not in self.unparsed
+
 
 _PLAIN = Personality(separators=False)
 
@@ -115,13 +133,17 @@ PERSONALITIES: dict[str, Personality] = {
     "vllm": Personality(),
     "vllm-raw": Personality(markup="hermes"),
     "vllm-raw-xml": Personality(markup="xml"),
+    "vllm-reasoning-only": Personality(unparsed=frozenset({"calls"})),
+    "vllm-tools-only": Personality(unparsed=frozenset({"reasoning"})),
+    "vllm-wrong-tool-parser": Personality(notation="xml", swallows_calls=True),
     "vllm-interval": Personality(tokens_per_delta=7),
     "vllm-interleaved": Personality(interleave=True),
     "vllm-usage-every": Personality(usage="every"),
     "vllm-usage-none": Personality(usage="none"),
     "sglang": replace(_PLAIN, shape=SGLANG, reasoning="reasoning_content"),
     "sglang-raw": replace(_PLAIN, shape=SGLANG, markup="hermes"),
-    "llamacpp": replace(_PLAIN, shape=LLAMACPP, reasoning="reasoning_content"),
+    "llamacpp": replace(_PLAIN, shape=LLAMACPP, reasoning="reasoning_content", ignores_named_tool=True),
+    "transformers": replace(_PLAIN, shape=TRANSFORMERS, reasoning="reasoning_content", refuses_unknown_fields=True),
     "ollama": replace(_PLAIN, shape=OLLAMA),
     "openai": replace(_PLAIN, shape=OPENAI, reasoning="none"),
     "deepseek": replace(_PLAIN, shape=OPENAI, reasoning="reasoning_content"),

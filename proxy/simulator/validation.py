@@ -26,13 +26,23 @@ def parsed_body(data: bytes, content_type: str) -> dict[str, Any]:
     return body
 
 
+# The fields of a chat request that strict servers know.
+_OPENAI_FIELDS = frozenset({
+    "messages", "model", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "max_completion_tokens", "max_tokens",
+    "metadata", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort", "response_format", "seed", "service_tier",
+    "stop", "store", "stream", "stream_options", "temperature", "tool_choice", "tools", "top_p", "user", "verbosity",
+})  # fmt: skip
+
+
 def check_chat_request(body: dict[str, Any], personality: Personality, max_model_len: int) -> None:
-    """Raise `ErrorAnswer` for what vLLM answers with 400; unknown fields are accepted."""
+    """Raise `ErrorAnswer` for what vLLM answers with 400; it accepts unknown fields, strict servers do not."""
     messages = body.get("messages")
     if messages is None:
         raise _invalid("missing", "body.messages", "Field required", input=f"<dict of {len(body)} items>")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise _invalid("list_type", "body.messages", "Input should be a valid list")
+    if personality.refuses_unknown_fields and (unknown := set(body) - _OPENAI_FIELDS):
+        raise ErrorAnswer(422, {"detail": f"Unexpected fields in the request: {unknown}"})
     _check_sampling(body, max_model_len)
     if body.get("stream_options") and not body.get("stream"):
         raise vllm_error("Stream options can only be defined when `stream=True`.", param="stream_options")
@@ -81,8 +91,7 @@ def _check_tools(body: dict[str, Any], personality: Personality) -> None:
             raise _invalid("missing", f"body.tools.{number}.function", "Field required", input=given)
     if choice not in (None, "none") and not tools:
         raise vllm_error("When using `tool_choice`, `tools` must be set. (parameter=tool_choice)", param="tool_choice")
-    parses = personality.markup is None
-    if not tools or parses or choice == "none" or personality.shape.make != "vllm":
+    if not tools or personality.parses_calls or choice == "none" or personality.shape.make != "vllm":
         return
     if choice in (None, "auto"):
         raise vllm_error('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -63,6 +63,7 @@ class StreamOptions:
     client: Client = STANDARD
     markup: Markup | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
+    decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
 
     def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:
         """Return the grammar of the client's custom tool of this name."""

@@ -220,19 +220,28 @@ class TokenMeter:
         run.drop(found.at)
 
 
+_SHOWN = frozenset({Reasoning, Text, Refusal, ToolCall, ToolArguments})
 _KIND: dict[type, Kind] = {Reasoning: "reasoning", Text: "text", Refusal: "refusal", ToolArguments: "tool_arguments"}
 
 
 class TokenCounter:
     """The tokens of one response. `input_tokens` may be set from outside, for backends that report no usage."""
 
-    __slots__ = ("_characters", "_encode", "_meter", "_saw_ids", "_usage", "exact", "input_tokens", "reasoning_from")
+    __slots__ = (
+        "_characters", "_encode", "_meter", "_saw_ids", "_usage", "exact", "input_tokens", "reasoning_from", "reported",
+        "reported_reasoning", "silent_ids",
+    )  # fmt: skip
 
     def __init__(self, encode: Encode | None = None) -> None:
         """Count with `encode`, the model's tokenizer, if there is one."""
         self.input_tokens: int | None = None
         self.exact = encode is not None  # tokens are counted here, not only reported
         self.reasoning_from: TokenSource | None = None  # set by `complete_usage`, where the usage tells them
+        # What the backend reported, once the stream has ended.
+        self.reported: int | None = None
+        self.reported_reasoning = 0
+        # The tokens of an answer of which nothing was shown yet; None once something was.
+        self.silent_ids: list[int] | None = []
         self._encode = encode
         self._meter: TokenMeter | None = None
         self._saw_ids = False
@@ -246,6 +255,11 @@ class TokenCounter:
             meter = self._meter = TokenMeter(self._encode)
         if token_ids is not None:
             self._saw_ids = self.exact = True
+            if self.silent_ids is not None:
+                if any(type(delta) in _SHOWN for delta in deltas):
+                    self.silent_ids = None
+                else:
+                    self.silent_ids += token_ids
             _count_ids(meter, deltas, len(token_ids))
         elif self._encode is not None and not self._saw_ids:
             for delta in deltas:
@@ -260,6 +274,9 @@ class TokenCounter:
         the output by kind, for the estimate."""
         self._usage = usage
         self._characters = characters
+        if usage is not None:
+            self.reported = usage.output
+            self.reported_reasoning = usage.reasoning or 0
         counted = self._totals() if self.exact else None
         if usage is None or usage.input is None or usage.output is None:
             if counted is None or self.input_tokens is None:
@@ -326,6 +343,12 @@ class TokenCounter:
         if left:
             found["other"] = left
         return {kind: count for kind, count in found.items() if count}
+
+
+def markup_of(items: int) -> int:
+    """Return how many tokens of an answer with so many items may be markup: the end token, an empty thought, the channel of
+    each item, the white space beside it. Calls have more."""
+    return 8 + 8 * items
 
 
 def _count_ids(meter: TokenMeter, deltas: Sequence[Delta], tokens: int) -> None:

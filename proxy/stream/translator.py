@@ -23,9 +23,11 @@ from proxy.stream.fast_path import FastPath
 from proxy.stream.lifecycle import Lifecycle, Stop
 from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
-from proxy.stream.tokens import TokenCounter
+from proxy.stream.tokens import TokenCounter, markup_of
+from proxy.stream.unseen import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
+from proxy.wire.deltas import Text
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
@@ -111,6 +113,18 @@ class Translator:
     def unclosed(self) -> bool:
         """Whether the model did not close the input that waits for a verdict: it passes only if the grammar accepts it."""
         return self.awaiting is not None and is_unclosed(self.lifecycle)
+
+    @property
+    def unseen_tokens(self) -> int:
+        """How many tokens of a completed answer the backend used without showing anything of them."""
+        if self.status != "completed":
+            return 0
+        written = self.lifecycle.writer
+        used = self.tokens.reported
+        most = markup_of(len(written.done)) + (0 if self.tokens.exact else sum(written.characters.values()) // 2)
+        if used is None or used <= most:  # nearly every answer
+            return 0
+        return unseen_tokens(self.tokens, used, written.done, self.repairs)
 
     @property
     def output(self) -> list[str]:
@@ -351,6 +365,8 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
+        if reason == "stop":
+            self._show_silent_tokens()
         grammars = self.options.grammars if self.options.compaction is None else {}
         while lifecycle.state != "ended":
             if grammars:
@@ -364,6 +380,22 @@ class Translator:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
+
+    def _show_silent_tokens(self) -> None:
+        """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
+        ids = self.tokens.silent_ids
+        decode = self.options.decode
+        if (
+            ids
+            and decode is not None
+            and self._markup is None
+            and self.lifecycle.state == "idle"
+            and not self.lifecycle.writer.done
+        ):
+            text = decode(ids)
+            if text.strip():
+                self.lifecycle.repairs["silent_tokens_shown"] = 1
+                self.lifecycle.step(Text(text))
 
     def _break(self, error: Exception) -> None:
         if isinstance(error, MalformedChunk | SSETooLong):

@@ -97,11 +97,17 @@ class Metrics(Registry):
             "model",
             "kind",
         )
+        self.unseen_tokens = counter(
+            "unseen_tokens_total",
+            "Output tokens that a backend used and of which nothing came: its parsers may not fit the model.",
+            "model",
+        )
         self.disagreements = counter(
             "token_disagreements_total",
             "Responses for which the backend reports another number of output tokens than the gateway counts.",
             "model",
         )
+        self.models_with_unseen_tokens: set[str] = set()  # which were warned of
         self.items = counter("output_items_total", "Finished output items, by type.", "type")
         self.events = counter("events_total", "Delta events sent, by type.", "type")
         self.terminals = counter("terminal_events_total", "Finished responses, by status and reason.", "status", "reason")

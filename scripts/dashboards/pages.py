@@ -157,6 +157,8 @@ BY_MODEL = Dashboard(
                 Panel("Different token counts", "Responses for which the backend reports another number of output tokens than "
                       "the gateway counts, per second.", PER_SECOND,
                       {rate("token_disagreements_total", "model", select=MODELS): "{{model}}"}),
+                Panel("Tokens that never came", "Tokens per second that a backend used and showed nothing of: its parsers may "
+                      "not fit the model.", TOKENS, {rate("unseen_tokens_total", "model", select=MODELS): "{{model}}"}),
             ],
         ),
     ],

@@ -141,6 +141,15 @@ def test_markers_that_are_single_tokens() -> None:
     assert found == {"<think>": 1505, "</think>": 1506, "<|im_end|>": 1486}
 
 
+@with_tiny_model
+def test_ids_are_decoded_with_markers_and_without_the_end_token() -> None:
+    tokenizer = loaded(MODEL)
+    written = "<think>\nhm\n</think>\n\n<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"
+    assert tokenizer.decode(tokenizer.encode_markup(f"{written}<|im_end|>").ids) == written
+    assert tokenizer.decode(tokenizer.encode_markup("Hello").ids) == "Hello"
+    assert tokenizer.decode([]) == ""
+
+
 def test_half_a_surrogate_pair_is_one_question_mark(tmp_path: Path) -> None:
     tokenizer = loaded(model(tmp_path))
     assert tokenizer.encode("a\ud83d b").ids == tokenizer.encode("a? b").ids

@@ -68,7 +68,7 @@ def test_a_raw_sglang_is_told_flags_by_its_own_names() -> None:
 
 @pytest.mark.parametrize(
     ("personality", "server"),
-    [("sglang", "SGLang 0.5.6"), ("llamacpp", "llama.cpp b6900-simulator"), ("deepseek", "unknown server")],
+    [("sglang", "SGLang 0.5.6"), ("transformers", "transformers serve"), ("deepseek", "unknown server")],
 )
 def test_reasoning_content_becomes_a_setting(personality: str, server: str) -> None:
     found = report(personality=personality)

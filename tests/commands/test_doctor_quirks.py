@@ -94,7 +94,7 @@ def test_a_model_that_calls_only_if_forced() -> None:
     found = report(change=change)
     assert found.profile["calls"] == "forced"
     assert "only when it was forced" in found.said("warning")
-    assert found.settings == {}
+    assert found.settings == {"named_tool_choice": "required"}  # an object that names the function forces nothing here
 
 
 def test_a_raw_server_whose_model_makes_no_call_to_look_at() -> None:

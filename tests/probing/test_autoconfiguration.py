@@ -47,7 +47,17 @@ def test_a_vllm_that_parses_is_asked_little_and_changes_nothing(lines: list[str]
 RAW = {
     "vllm-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"},
     "vllm-raw-xml": {"reasoning_parser": "qwen3", "tool_call_parser": "qwen3_coder"},
-    "sglang-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"},
+    "sglang-raw": {
+        "reasoning_parser": "qwen3",
+        "tool_call_parser": "hermes",
+        "reasoning_field": "reasoning_content",  # what this make takes, though no reasoning came in it
+    },
+}
+# What adapting to a server of this make changes.
+ADAPTED = {
+    "sglang": {"reasoning_field": "reasoning_content"},
+    "llamacpp": {"reasoning_field": "reasoning_content", "named_tool_choice": "required"},
+    "deepseek": {"reasoning_field": "reasoning_content"},
 }
 
 
@@ -70,12 +80,12 @@ def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["sglang", "llamacpp", "deepseek"])
+@pytest.mark.parametrize("personality", ADAPTED)
 def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: list[str]) -> None:
     async def test() -> None:
         backend = SimulatedBackend(personality)
         async with adapted(backend) as served:
-            assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
+            assert settings_of(lines) == ADAPTED[personality]
             await post(served, input=HISTORY)
             assert backend.chats[-1]["messages"][1]["reasoning_content"] == "They greet."
             assert all("return_token_ids" not in chat for chat in backend.chats)  # a strict server would refuse the name
@@ -151,7 +161,7 @@ def test_the_brief_probe_leads_to_the_settings_of_the_full_one(personality: str)
 
 def test_given_settings_stay(lines: list[str]) -> None:
     async def test() -> None:
-        async with adapted(SimulatedBackend("llamacpp"), reasoning_field="none"):
+        async with adapted(SimulatedBackend("llamacpp"), reasoning_field="none", named_tool_choice="object"):
             assert settings_of(lines) == {}
         async with adapted(SimulatedBackend("vllm-raw"), tool_call_parser="none"):
             assert settings_of(lines) == {}  # the parsers go together
@@ -192,7 +202,7 @@ def test_several_backends_have_to_agree(lines: list[str]) -> None:
     async def test() -> None:
         used: list[Settings] = []
         async with (
-            serving(SimulatedBackend("llamacpp").app) as one,
+            serving(SimulatedBackend("deepseek").app) as one,
             serving(SimulatedBackend("sglang").app) as two,
             serving(SimulatedBackend("vllm").app) as other,
         ):

@@ -35,7 +35,7 @@ def test_a_server_that_starts_later_is_waited_for_while_the_gateway_serves(
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", port).start()
             await until(lambda: served.parts.autoconfiguration.task.done() if served.parts.autoconfiguration.task else False)
-            assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
+            assert settings_of(lines) == {"reasoning_field": "reasoning_content", "named_tool_choice": "required"}
             assert len([line for line in lines if "cannot be examined yet" in line]) == 1
             await runner.cleanup()
 
@@ -80,7 +80,7 @@ def test_a_missing_key_is_logged_once(lines: list[str]) -> None:
             assert "backend_api_key" in lines[0]
         lines.clear()
         async with adapted(SimulatedBackend("llamacpp", api_key="secret"), backend_api_key="secret"):
-            assert settings_of(lines) == {"reasoning_field": "reasoning_content"}
+            assert settings_of(lines)["reasoning_field"] == "reasoning_content"
         assert "secret" not in "".join(lines)
 
     run(test())

@@ -138,3 +138,15 @@ def test_the_number_of_calls(parallel: Any, most: Any, expected: Any) -> None:
     assert result.max_calls == expected
     assert result.body.get("parallel_tool_calls") is parallel
     assert "max_tool_calls" not in result.body
+
+
+def test_a_named_tool_for_servers_that_know_strings_alone() -> None:
+    result = chat_request(
+        policy=Policy(named_tool_choice="required"), tools=TOOLS, tool_choice={"type": "function", "name": "g"}
+    )
+    assert result.body["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in result.body["tools"]] == ["g"]
+    assert result.allowed == {"g"}
+    assert result.echo["tool_choice"] == {"type": "function", "name": "g"}
+    other = chat_request(policy=Policy(named_tool_choice="required"), tools=TOOLS, tool_choice="required")
+    assert (other.body["tool_choice"], len(other.body["tools"])) == ("required", len(NAMES))

@@ -25,6 +25,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"input": "fault: malformed"},
     {"input": "scenario: demo fault: drop=call", "tools": [WEATHER], "headers": CODEX},
     {"input": "scenario: plain fault: length=3"},
+    {"input": "scenario: parallel personality: vllm-wrong-tool-parser", "tools": [WEATHER]},
     {"input": "scenario: plain fault: slow-headers=0.01,delay=0.15"},
     {"input": "hi", "service_tier": "flex", "prompt_cache_key": "k"},
     {"input": "hi", "temperature": 9},
@@ -39,7 +40,7 @@ async def busy_gateway(**settings: Any) -> AsyncIterator[Served]:
 
 
 async def send_everything(served: Served) -> None:
-    """Send one round; it takes about a third of a second. Sixteen requests, with the one that leaves."""
+    """Send one round; it takes about a third of a second. Seventeen requests, with the one that leaves."""
     await send_requests(served)
     await until(lambda: not served.parts.in_flight.activities)
 

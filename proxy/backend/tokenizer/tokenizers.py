@@ -57,6 +57,12 @@ class ModelTokenizer:
         """Encode a prompt or raw output: special tokens are recognised, and none is added."""
         return _encode(self._markup, text)
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of an answer, markers included, without the special token at its end."""
+        last = self._text.get_added_tokens_decoder().get(token_ids[-1]) if token_ids else None
+        ends = last is not None and last.special
+        return self._text.decode(list(token_ids[: len(token_ids) - ends]), skip_special_tokens=False)
+
     def marker_ids(self, markers: Iterable[str]) -> dict[str, int]:
         """Return the markers that are special tokens, with their ids."""
         ids = {token.content: number for number, token in self._text.get_added_tokens_decoder().items()}

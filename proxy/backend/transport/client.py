@@ -14,6 +14,7 @@ from yarl import URL
 
 from proxy.backend.transport.aiohttp_internals import BodyInterrupted, Sink, chat_sender, push_protocol_of
 from proxy.backend.transport.keepalive import open_socket
+from proxy.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
 from proxy.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -88,6 +89,9 @@ class Backend:
             skip_auto_headers=("User-Agent",),
         )
         self._lingering: set[aiohttp.ClientResponse] = set()  # abandoned answers whose end may still come
+        # The fields of our own that it refuses, and what is called with each of them.
+        self.refused_fields: set[str] = set()
+        self.on_refused_field: Callable[[str], None] | None = None
 
     @property
     def root(self) -> URL:
@@ -112,7 +116,40 @@ class Backend:
         await self._session.close()
 
     async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        """Send a chat request and return the answer when its head is there. Raises `Unreachable` (502, 504)."""
+        """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway
+        added (see `optional_fields.py`), the request is repeated without it, and later ones go without it. Raises
+        `Unreachable` (502, 504)."""
+        if self.refused_fields:
+            body = without(body, self.refused_fields)
+        chat = await self._send_chat(body, headers)
+        return await self._without_refused(chat, body, headers) if chat.status in REFUSALS else chat
+
+    async def _without_refused(self, chat: ChatStream, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        """Repeat a refused request without the fields of our own that the refusal names. Return the last answer."""
+        dropped: set[str] = set()
+        try:
+            for _ in range(ATTEMPTS):
+                names = refused_fields(await chat.read_refusal()) - dropped
+                shorter = without(body, names) if names else body
+                if shorter == body:
+                    break
+                dropped |= names
+                body = shorter
+                chat.close()
+                chat = await self._send_chat(body, headers)
+                if chat.status not in REFUSALS:
+                    break
+        except BaseException:
+            chat.close()
+            raise
+        if chat.status == 200:  # otherwise the fields were not the reason
+            for name in sorted(dropped - self.refused_fields):
+                self.refused_fields.add(name)
+                if self.on_refused_field is not None:
+                    self.on_refused_field(name)
+        return chat
+
+    async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         self._require_open()
         sent = headers
         if self._api_key is not None:
@@ -188,6 +225,7 @@ class ChatStream:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._left = False
+        self._refusal: bytes | None = None  # the body of an error, once it was read
 
     @property
     def status(self) -> int:
@@ -250,10 +288,12 @@ class ChatStream:
 
     async def read_refusal(self) -> bytes:
         """Return the body of an error, or nothing if it breaks off: the status says enough."""
-        try:
-            return await self.read()
-        except ApiError:
-            return b""
+        if self._refusal is None:
+            try:
+                self._refusal = await self.read()
+            except ApiError:
+                self._refusal = b""
+        return self._refusal
 
     def pause(self) -> None:
         """Stop reading: the backend is to be no faster than the client."""

@@ -247,6 +247,7 @@ class Creation:
             f"resp_{secrets.token_hex(16)}",
             thinking_open,
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
+            decode=responses.tokenizer.decode if responses.tokenizer is not None else None,
             stream_id=request.stream_id if caller.over_websocket else None,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )

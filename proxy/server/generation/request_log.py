@@ -51,7 +51,7 @@ class RequestLog:
     __slots__ = (
         "_backend", "_backend_called", "_began", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_last", "_logs_line",
         "_metrics", "_model", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_streamed",
-        "_tokens_by_kind", "_trace", "detached", "phase", "reads", "visible_at",
+        "_tokens_by_kind", "_trace", "_unseen_tokens", "detached", "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,7 @@ class RequestLog:
         self._backend: str | None = None
         self._backend_called: float | None = None
         self._tokens_by_kind: dict[str, int] = {}
+        self._unseen_tokens = 0
         self._first: float | None = None
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
@@ -219,6 +220,10 @@ class RequestLog:
         self._tokens_by_kind = translator.tokens.by_kind()
         for kind, tokens in self._tokens_by_kind.items():
             metrics.count(metrics.tokens, model, kind, amount=tokens)
+        self._unseen_tokens = translator.unseen_tokens
+        if self._unseen_tokens:
+            metrics.count(metrics.unseen_tokens, model, amount=self._unseen_tokens)
+            self._warn_of_unseen_tokens(model)
         if translator.tokens.disagrees:
             metrics.count(metrics.disagreements, model)
         metrics.count_all(metrics.items, translator.writer.items)
@@ -233,6 +238,21 @@ class RequestLog:
         if self._sample is not None and translator.ended:
             # In a thread, since checking takes longer than translating and no other stream may wait for it.
             asyncio.get_running_loop().run_in_executor(None, self._check, b"".join([*self._sample, translator.terminal()]))
+
+    def _warn_of_unseen_tokens(self, model: str) -> None:
+        """Warn once for each model."""
+        warned = self._metrics.models_with_unseen_tokens
+        if model in warned:
+            return
+        warned.add(model)
+        fields = logs.fields(
+            model=self._model[:200],
+            backend=self._backend,
+            unseen_tokens=self._unseen_tokens,
+            request_id=self._request_id,
+            advice="the tool parser of the server may not fit the model: `responses-proxy doctor URL` names the one that does",
+        )
+        logs.logger().warning("the backend used tokens and showed nothing of them", extra=fields)
 
     def _check(self, stream: bytes) -> None:
         for violation in check_stream(stream, unfinished_allowed=True):
@@ -264,6 +284,7 @@ class RequestLog:
             "output_tokens": usage.output if usage is not None else None,
             "reasoning_tokens": self._reasoning_tokens(usage),
             "tokens_from": translator.tokens.reasoning_from if translator is not None else None,
+            "unseen_tokens": self._unseen_tokens or None,
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
             "items": sum(translator.writer.items.values()) if translator is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,

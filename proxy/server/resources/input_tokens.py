@@ -18,7 +18,7 @@ from proxy.server.generation.prepare import forwards_client_key
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
-from proxy.wire.errors import in_client_terms, invalid_request, read_error, server_error
+from proxy.wire.errors import ApiError, in_client_terms, invalid_request, read_error, server_error
 from proxy.wire.requests import parse_request
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.
@@ -36,10 +36,12 @@ _FIELDS = (
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
 
-class _Counted(msgspec.Struct):
-    """The answer of `/tokenize`, without the tokens."""
+class _Tokenized(msgspec.Struct):
+    """The answer of `/tokenize`, with or without a count, or of `/apply-template`."""
 
     count: int | None = None
+    tokens: list[msgspec.Raw] | None = None
+    prompt: str | None = None
 
 
 class InputTokens:
@@ -72,27 +74,46 @@ class InputTokens:
 
     async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
         """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
-        pool = self._responses.pool
-        body = msgspec.json.encode(_question(chat))
         route = Route(chat["model"])
         try:
-            async with (
-                asyncio.timeout(within),
-                pool.request("POST", "tokenize", route, below_root=True, body=body, headers=headers) as answer,
-            ):
-                status = answer.status
-                data = await answer.read()
+            async with asyncio.timeout(within):
+                status, data = await self._post("tokenize", _question(chat), route, headers)
+                if status == 200:
+                    answer = _decoded(data)
+                    return await self._count_rendered(chat, route, headers) if answer.count is None else answer.count
         except TimeoutError:
             raise server_error("The backend did not count the tokens in time.", 504) from None
         except aiohttp.ClientError:
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
-        if status == 200:
-            return _count_of(data)
         error = in_client_terms(read_error(status, data))
         known = status not in _NO_ENDPOINT or error.code == "model_not_found"
         if known and (status != 400 or self._responses.tokenizer is None):
             raise error
         return None
+
+    async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:
+        """Return the count of a llama.cpp, whose `/tokenize` ignores messages: it renders the prompt first. None if it has no
+        such endpoint."""
+        try:
+            status, data = await self._post("apply-template", chat, route, headers)
+            prompt = _decoded(data).prompt if status == 200 else None
+            if prompt is None:
+                return None
+            text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
+            status, data = await self._post("tokenize", text, route, headers)
+        except ApiError:  # the gateway may have a tokenizer of its own
+            return None
+        tokens = _decoded(data).tokens if status == 200 else None
+        return len(tokens) if tokens else None
+
+    async def _post(
+        self, path: str, body: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]
+    ) -> tuple[int, bytes]:
+        pool = self._responses.pool
+        async with pool.request(
+            "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
+        ) as answer:
+            return answer.status, await answer.read()
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,9 +133,8 @@ def _headers(request: web.Request, settings: Settings) -> list[tuple[str, str]]:
     return headers
 
 
-def _count_of(data: bytes) -> int | None:
-    """Return the count of an answer; llama.cpp ignores messages and answers without one."""
+def _decoded(data: bytes) -> _Tokenized:
     try:
-        return msgspec.json.decode(data, type=_Counted).count
+        return msgspec.json.decode(data, type=_Tokenized)
     except msgspec.MsgspecError:
-        return None
+        return _Tokenized()

@@ -1,0 +1,146 @@
+"""Fields that the gateway adds on its own are given up where a strict server refuses them; those of the client never are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.backend.transport.optional_fields import refused_fields, without
+from tests.server.running_gateway import assert_error, gateway, post, run
+from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, text_stream
+
+# Raw markup: the gateway asks for special tokens, and for the ids of tokens.
+RAW: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "kimi_k2", "token_ids": "on", "opened_thinking": "no"}
+ADDED = {"return_token_ids", "skip_special_tokens", "spaces_between_special_tokens", "stream_options"}
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+
+REFUSALS = {
+    "transformers": "{\"detail\":\"Unexpected fields in the request: {'FIELD'}\"}",
+    "pydantic": '{"detail":[{"type":"extra_forbidden","loc":["body","FIELD"],"msg":"Extra inputs are not permitted"}]}',
+    "pydantic as text": "{\"message\":\"[{'type': 'extra_forbidden', 'loc': ('body', 'FIELD'), 'msg': 'Extra inputs'}]\"}",
+    "openai": '{"error":{"message":"Unknown parameter: \'FIELD\'.","param":"FIELD","code":"unknown_parameter"}}',
+    "openai, older": '{"error":{"message":"Unrecognized request argument supplied: FIELD","param":null}}',
+    "serde": '{"error":"Failed to deserialize the JSON body: unknown field `FIELD`, expected one of `model`, `messages`"}',
+    "google": '[{"error":{"code":400,"message":"Invalid JSON payload. Unknown name \\"FIELD\\": Cannot find field."}}]',
+    "groq": '{"error":{"message":"property \'FIELD\' is unsupported"}}',
+    "anthropic": '{"error":{"message":"FIELD: Extra inputs are not permitted"}}',
+    "litellm": '{"error":{"message":"litellm.UnsupportedParamsError: x does not support parameters: [\'FIELD\']"}}',
+    "json schema": '{"error":{"message":"Additional properties are not allowed (\'FIELD\' was unexpected)"}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("server", REFUSALS)
+def test_refusals_of_many_servers_are_understood(server: str) -> None:
+    for field in ("return_token_ids", "stream_options", "skip_special_tokens"):
+        assert refused_fields(REFUSALS[server].replace("FIELD", field).encode()) == {field}
+    assert refused_fields(REFUSALS[server].replace("FIELD", "temperature").encode()) == set()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "When using `tool_choice`, `tools` must be set.",
+        "max_tokens must be at least 1, got 0.",
+        "The field my.stream_options of your tool is an unknown_stream_options_value",
+        "\xff\xfe not text",
+    ],
+)
+def test_other_refusals_are_not_about_these_fields(message: str) -> None:
+    assert refused_fields(message.encode("latin-1")) == set()
+
+
+def test_what_a_client_asked_for_stays() -> None:
+    body = {"tool_choice": "required", "parallel_tool_calls": False, "skip_special_tokens": True}
+    assert json.loads(without(json.dumps(body).encode(), list(body))) == body
+    neutral = {"tool_choice": "auto", "parallel_tool_calls": True}  # the same as nothing
+    assert json.loads(without(json.dumps(neutral).encode(), list(neutral))) == {}
+
+
+def refusing_fields(refused: set[str], *, one_at_a_time: bool = False, status: int = 422) -> Play:
+    """Return a backend that refuses these fields by name, and answers "Hello." otherwise."""
+
+    async def play(connection: Connection) -> None:
+        found = sorted(refused & set(body_of(connection)))
+        if not found:
+            connection.write(HEAD)
+            connection.send(*text_stream("Hello."))
+            connection.end()
+            return
+        names = found[:1] if one_at_a_time else found
+        data = json.dumps({"detail": f"Unexpected fields in the request: {set(names)}"}).encode()
+        head = b"HTTP/1.1 %d No\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(data))
+        connection.write(head + data)
+
+    return play
+
+
+def body_of(connection: Connection) -> dict[str, Any]:
+    """Return the body of the request that is being answered."""
+    body: dict[str, Any] = json.loads(connection._requests[-1].partition(b"\r\n\r\n")[2])
+    return body
+
+
+def bodies(behind: Backend) -> list[dict[str, Any]]:
+    return [json.loads(request.partition(b"\r\n\r\n")[2]) for request in behind.requests if request.startswith(b"POST")]
+
+
+@pytest.mark.parametrize("one_at_a_time", [False, True])
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refused_field_is_left_out_from_then_on(one_at_a_time: bool, status: int) -> None:
+    async def test() -> None:
+        play = refusing_fields(ADDED, one_at_a_time=one_at_a_time, status=status)
+        async with backend(play) as behind, gateway(behind.url, adapt=False, **RAW) as served:
+            for _ in range(2):
+                answer = await post(served)
+                assert answer.final["output"][0]["content"][0]["text"] == "Hello."
+            sent = bodies(behind)
+            assert len(sent) == (len(ADDED) + 2 if one_at_a_time else 3)  # only the first request was repeated
+            assert set(sent[0]) >= ADDED
+            assert not ADDED & set(sent[-2])
+            assert not ADDED & set(sent[-1])
+
+    run(test())
+
+
+def test_each_field_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        play = refusing_fields({"return_token_ids"})
+        async with backend(play) as behind, gateway(behind.url, adapt=False, **RAW) as served:
+            for _ in range(3):
+                await post(served)
+
+    with caplog.at_level("INFO", logger="responses_proxy"):
+        run(test())
+    said = [getattr(record, "fields", {}) for record in caplog.records if "optional field" in record.getMessage()]
+    assert [fields["field"] for fields in said] == ["return_token_ids"]
+
+
+def test_a_refusal_that_goes_on_is_the_clients_and_teaches_nothing() -> None:
+    # A conversation that is quoted in an error may have these names in it.
+    async def refuse(connection: Connection) -> None:
+        data = b'{"error":{"message":"unknown field return_token_ids in your message","code":400}}'
+        connection.write(b"HTTP/1.1 400 No\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+
+    async def test() -> None:
+        async with backend(refuse) as behind, gateway(behind.url, adapt=False, **RAW) as served:
+            for _ in range(2):
+                assert "unknown field" in assert_error(await post(served), 400, "invalid_prompt")
+            sent = bodies(behind)
+            assert ["return_token_ids" in body for body in sent] == [True, False, True, False]
+
+    run(test())
+
+
+def test_a_field_of_the_client_is_refused_to_the_client() -> None:
+    async def test() -> None:
+        play = refusing_fields({"temperature", "parallel_tool_calls"}, status=400)
+        async with backend(play) as behind, gateway(behind.url, adapt=False) as served:
+            assert "temperature" in assert_error(await post(served, temperature=0.5), 400)
+            assert_error(await post(served, tools=[WEATHER], parallel_tool_calls=False), 400)
+            assert len(bodies(behind)) == 2
+            answer = await post(served, tools=[WEATHER], parallel_tool_calls=True)  # the default says the same
+            assert answer.final["status"] == "completed"
+
+    run(test())
