@@ -36,6 +36,8 @@ class Style:
 
     personality: Personality
     token_ids: bool = False
+    # the prompt has opened the thought
+    opened: bool = False
     # number of alternatives per token; None for no logprobs
     logprobs: int | None = None
     # the largest number of tokens, the end token included; None for no limit
@@ -68,6 +70,8 @@ def render(script: Script, style: Style) -> Rendered:
 def _render(script: Script, style: Style) -> Rendered:
     personality = style.personality
     tokens = generate(script, personality.markup or "hermes", personality.separators, personality.interleave)
+    if style.opened:
+        tokens = _without_opening(tokens)
     cut = style.max_tokens is not None and len(tokens) >= style.max_tokens
     if cut:
         tokens = tokens[: style.max_tokens]
@@ -84,6 +88,13 @@ def _render(script: Script, style: Style) -> Rendered:
         calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
         closing=_closing(personality.shape),
     )
+
+
+def _without_opening(tokens: list[Token]) -> list[Token]:
+    """Return the tokens of an answer whose thought the prompt has opened: one without a thought closes it first."""
+    if tokens and tokens[0].raw == "<think>":
+        return tokens[2:]
+    return [Token("</think>", "silent", ""), Token("\n\n", "silent", ""), *tokens]
 
 
 _render_cached = lru_cache(maxsize=32)(_render)

@@ -99,6 +99,8 @@ class Personality:
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"
     markup: Notation | None = None
+    # the prompt ends with `<think>`, which is then not part of the answer
+    opens_thought: bool = False
     # white space between parts gets into the parsed fields
     separators: bool = True
     tokens_per_delta: int = 1
@@ -115,12 +117,14 @@ PERSONALITIES: dict[str, Personality] = {
     "vllm": Personality(),
     "vllm-raw": Personality(markup="hermes"),
     "vllm-raw-xml": Personality(markup="xml"),
+    "vllm-raw-opened": Personality(markup="hermes", opens_thought=True),
     "vllm-interval": Personality(tokens_per_delta=7),
     "vllm-interleaved": Personality(interleave=True),
     "vllm-usage-every": Personality(usage="every"),
     "vllm-usage-none": Personality(usage="none"),
     "sglang": replace(_PLAIN, shape=SGLANG, reasoning="reasoning_content"),
     "sglang-raw": replace(_PLAIN, shape=SGLANG, markup="hermes"),
+    "sglang-raw-opened": replace(_PLAIN, shape=SGLANG, markup="hermes", opens_thought=True),
     "llamacpp": replace(_PLAIN, shape=LLAMACPP, reasoning="reasoning_content"),
     "ollama": replace(_PLAIN, shape=OLLAMA),
     "openai": replace(_PLAIN, shape=OPENAI, reasoning="none"),
