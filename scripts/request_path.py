@@ -47,6 +47,8 @@ async def _measure() -> list[str]:
     backend = _Backend()
     try:
         async with open_parts(Settings(backend=[backend.url], store="memory")) as parts:
+            parts.autoconfiguration.begin()
+            await parts.autoconfiguration.looked.wait()  # as when it serves: what the backend parses is not watched for
             runner = Runner(create_app(parts))
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -7,11 +7,12 @@ import base64
 import difflib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -20,7 +21,7 @@ from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
 from proxy.server.generation.codex_sessions import REVIEW_MODEL
 from proxy.server.generation.live_settings import InForce, translation_policy
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice import AnswerStart, ParserChoice
 from proxy.server.generation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, PATTERN, error_fields
 from proxy.server.resources.websocket import parse_message
@@ -176,7 +177,8 @@ def replay(path: Path) -> Replay:
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
         request, chat_request = _translated(record, in_force, request)
         client = client_of(in_force.settings, headers)
-        options = stream_options(in_force, request, chat_request, client, chat["response_id"], chat.get("thinking_open"))
+        start = _start(in_force, chat, chat_request)
+        options = stream_options(in_force, request, chat_request, client, chat["response_id"], start)
         if websocket:
             options = replace(options, stream_id=request.stream_id)
     except ApiError as error:
@@ -214,6 +216,15 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
     references = footing.get("references", {})
     replaced = frozenset(footing.get("replaced", ()))
     return request, translate(request, policy, references.get, footing.get("history", ()), replaced)
+
+
+def _start(in_force: InForce, chat: Mapping[str, Any], chat_request: ChatRequest) -> AnswerStart:
+    """Return how the answer was read. Records of earlier versions tell only whether the template had opened the reasoning."""
+    if chat.get("start") is not None:
+        return msgspec.convert(chat["start"], AnswerStart)
+    start = in_force.parsers.start_without_template(chat_request.body)
+    opened = chat.get("thinking_open")
+    return start if opened is None else msgspec.structs.replace(start, opened=opened, decided_by="prompt")
 
 
 def _in_force(record: Record, settings: Settings) -> InForce:

@@ -10,10 +10,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.parsers.delta_buffer import REPAIRS, Repair
-from proxy.parsers.engine import MarkupParser
+from proxy.parsers.engine import FirstMarker, MarkupParser
+from proxy.parsers.prompt_end import PromptEnd
 from proxy.parsers.registry import REASONING, TOOLS, detect, format_of
 
-__all__ = ["REASONING", "REPAIRS", "TOOLS", "MarkupParser", "Repair", "detect", "markers", "parser"]
+__all__ = [
+    "REASONING",
+    "REPAIRS",
+    "TOOLS",
+    "FirstMarker",
+    "MarkupParser",
+    "PromptEnd",
+    "Repair",
+    "detect",
+    "markers",
+    "parser",
+    "reasoning_markers",
+]
 
 
 def parser(
@@ -40,3 +53,9 @@ def parser(
 def markers(reasoning: str | None, tools: str | None) -> frozenset[str]:
     """Return the literal markers of a format. Raises `ValueError` for an unknown name."""
     return format_of(reasoning, tools).markers()
+
+
+def reasoning_markers(reasoning: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the markers with which a format opens and closes reasoning. Raises `ValueError` for an unknown name."""
+    form = format_of(reasoning, None).reasoning
+    return form.opens, form.closes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from proxy.parsers.call_parser import CallParser, Progress
 from proxy.parsers.delta_buffer import DeltaBuffer
@@ -41,6 +41,8 @@ _SHOWN = (
     MarkerEffect.STRAY_CLOSE_REASONING,
     MarkerEffect.STRAY_CLOSE_CALL,
 )
+FirstMarker: TypeAlias = Literal["none", "open", "again", "late", "close"]
+
 _QUOTES = "`'\""
 _REREAD_LIMIT = 4096  # characters of a rejected call that are read again for markers
 _BLANK_LIMIT = 64  # white space at the start of an answer after which no bare call can follow
@@ -78,7 +80,10 @@ class MarkupParser:
     """Parses the raw text of one choice of one response into deltas. `feed` takes a piece of the text and, where the server
     sends them, the ids of its tokens; `finish` is called once, at the end. Both return `Reasoning`, `Text`, `ToolCall` and
     `ToolArguments`, nothing else. `repairs` counts what had to be mended, by the kinds of `REPAIRS`. A call whose arguments are
-    not complete JSON at the end was cut."""
+    not complete JSON at the end was cut.
+
+    `first_marker`: the first marker of reasoning in the text has opened it ("late": behind other text; "again": it was open
+    already), or closed it."""
 
     def __init__(
         self,
@@ -105,6 +110,7 @@ class MarkupParser:
         self._missing_ends: tuple[str, ...] = ()  # end markers that may still come for a call that is over
         self._step: Callable[[], bool] = self._free_text
         self._finished = False
+        self.first_marker: FirstMarker = "none"
         ends = [marker for block in self._tools.blocks for marker in block.closes]
         opening = (MarkerEffect.OPEN_CALL, MarkerEffect.OPEN_CHANNEL)
         opens = [marker for marker, effect in self._effects[TextKind.ANSWER].items() if effect in opening]
@@ -234,8 +240,12 @@ class MarkupParser:
                 self._call = CallParser(self._source, self._deltas, self._call_ends, marker, candidates)
                 self._step = self._parse_call
             case MarkerEffect.OPEN_REASONING:
+                self._note("late" if text.visible else "again" if text.kind is TextKind.REASONING else "open")
                 self._open_reasoning(marker)
-            case MarkerEffect.CLOSE_REASONING | MarkerEffect.CLOSE_MESSAGE:
+            case MarkerEffect.CLOSE_REASONING:
+                self._note("close")
+                text.enter(TextKind.ANSWER)
+            case MarkerEffect.CLOSE_MESSAGE:
                 text.enter(TextKind.ANSWER)
             case MarkerEffect.OPEN_CHANNEL:
                 self._channel_opener = marker
@@ -247,6 +257,7 @@ class MarkupParser:
                 self._wrapper_end = ""
                 text.enter(TextKind.ANSWER)
             case MarkerEffect.STRAY_CLOSE_REASONING:
+                self._note("close")
                 self._deltas.repair("stray_end")
                 text.leading = True
             case MarkerEffect.STRAY_CLOSE_CALL if marker in self._missing_ends or (self._deltas.calls and not text.visible):
@@ -255,6 +266,10 @@ class MarkupParser:
                 text.leading = True
             case _:  # in the middle of an answer it is no markup
                 text.write(marker)
+
+    def _note(self, marker: FirstMarker) -> None:
+        if self.first_marker == "none":
+            self.first_marker = marker
 
     def _open_reasoning(self, marker: str) -> None:
         text = self._text
@@ -328,6 +343,8 @@ class MarkupParser:
         channel = compiled(channels.channel).search(header)
         recipient = compiled(channels.recipient).search(header)
         thinking = channel is not None and channel[1] in channels.reasoning and self._reasoning.channels is not None
+        if thinking:
+            self._note("open")
         self._text.enter(TextKind.REASONING if thinking else TextKind.ANSWER)
         self._step = self._free_text
         if recipient is not None and self._tools.channels is not None:

@@ -8,9 +8,12 @@ from typing import Any
 
 from proxy.backend.pool import Pool
 from proxy.backend.transport.client import Backend
+from proxy.probing.known_models import KnownModels
 from proxy.probing.prober import NoAnswer, probe_briefly
 from proxy.probing.profile import Profile
-from proxy.probing.recommend import common_settings, settings_to_apply
+from proxy.probing.questions import Questions
+from proxy.probing.recommend import common_settings, known_model, settings_to_apply
+from proxy.probing.template_end import ask_chat_template
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError
@@ -20,6 +23,8 @@ RECONNECT_DELAY = 1.0
 RECONNECT_DELAY_MAX = 60.0
 # Seconds until a server that did not answer a question is asked again; after the last one it is left alone.
 ANSWER_RETRY_DELAYS = (10.0, 30.0, 90.0, 270.0)
+# Seconds in which a server renders a short prompt.
+_TEMPLATE_TIMEOUT = 30.0
 _KEY_REQUIRED = "the backend requires a key: set backend_api_key, or the settings that fit"
 
 
@@ -29,8 +34,11 @@ class Autoconfiguration:
     With several workers one of them probes and reports, and the others `take_over` what it found. `looked` is set when the
     first attempt at each backend is over, whatever came of it."""
 
-    def __init__(self, settings: Settings, pool: Pool, use: Callable[[Settings], None]) -> None:
-        """Take the `settings` that were given. `use` is called with the settings to use from then on."""
+    def __init__(
+        self, settings: Settings, pool: Pool, use: Callable[[Settings], None], known: KnownModels | None = None
+    ) -> None:
+        """Take the `settings` that were given. `use` is called with the settings to use from then on. What probing shows of the
+        models themselves is added to `known`."""
         # Called whenever something was found out, for other workers.
         self.report: Callable[[Autoconfiguration], None] = lambda found: None
         self.enabled = settings.adapt
@@ -41,6 +49,7 @@ class Autoconfiguration:
         self._settings = settings
         self._pool = pool
         self._use = use
+        self._known = KnownModels() if known is None else known
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
         self.taken: dict[str, Any] = {}  # the settings that were applied so far
         self._pending: set[str] = set()  # backends that were not attempted yet
@@ -85,6 +94,7 @@ class Autoconfiguration:
         try:
             profile = await self._probe(backend, url)
             if profile is not None:
+                await self._learn(backend, profile)
                 self._apply(url, profile)
         finally:
             self._attempted(url)
@@ -95,6 +105,16 @@ class Autoconfiguration:
             return
         self.looked.set()
         self.report(self)
+
+    async def _learn(self, backend: Backend, profile: Profile) -> None:
+        """Learn how the model thinks, by its answers and, where the server can tell, by its chat template."""
+        known = known_model(profile)
+        if profile.server == "vllm" and profile.refusal is None and not known.field:
+            try:
+                known = known.with_more(await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT)))
+            except ApiError as error:
+                logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
+        self._known.learn(profile.model, known)
 
     def _apply(self, url: str, profile: Profile) -> None:
         if profile.refusal is not None:

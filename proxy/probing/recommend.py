@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from proxy import parsers
 from proxy.backend.servers import MAKES
+from proxy.probing.known_models import KnownModel
 from proxy.probing.misfits import reads_call
 from proxy.probing.profile import Profile
 from proxy.settings import Settings
 
 # These go together: where one is given, the others are taken to be as intended.
 _PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
+_NOT_APPLIED = frozenset({"backend", "opened_thinking"})
 
 
 class NeededParsers(NamedTuple):
@@ -47,6 +49,18 @@ def needed_parsers(profile: Profile) -> NeededParsers:
     )
 
 
+def known_model(profile: Profile) -> KnownModel:
+    """Return what the answers show of how the model thinks. That none has a thought shows nothing."""
+    if profile.reasoning_field is not None:
+        return KnownModel(field=True)
+    opens, closes = parsers.reasoning_markers("auto")
+    texts = profile.texts.values()
+    if any(text.lstrip().startswith(opens) for text in texts):
+        return KnownModel(marked=True, opens=False)
+    closed = any(marker in text for text in texts for marker in closes)
+    return KnownModel(opens=True if closed and not any(marker in text for text in texts for marker in opens) else None)
+
+
 def markup_leaks(profile: Profile) -> bool:
     """Tell whether markup gets into the text although the server parses."""
     reasoning, tools = parsers.detect("", "\n".join(profile.texts.values()))
@@ -63,11 +77,13 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
         wanted["reasoning_parser"] = needed.reasoning
+    elif needed.tools is not None and profile.reasoning_field is None:
+        wanted["reasoning_parser"] = "auto"  # the server parses nothing, and the model may think at other questions
     if needed.tools is not None:
         wanted["tool_call_parser"] = needed.tools
     if markup_leaks(profile):
         wanted["rescue"] = True
-    if needed.opened:
+    if needed.opened and not profile.token_ids:  # else the ids of each prompt tell
         wanted["opened_thinking"] = "yes"
     fields = Settings.model_fields
     differing = {name: value for name, value in wanted.items() if value not in (None, fields[name].default)}
@@ -77,14 +93,15 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
 
 
 def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
-    """Return the recommended settings, without those that were given."""
+    """Return the recommended settings, without those that were given. Where a prompt ends is learned of each model."""
     entry = next(
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
     given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
     if given & _PARSERS:
         given |= _PARSERS
-    return {name: value for name, value in recommended_settings(profile).items() if name not in given and name != "backend"}
+    given |= _NOT_APPLIED
+    return {name: value for name, value in recommended_settings(profile).items() if name not in given}
 
 
 def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:

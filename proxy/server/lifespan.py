@@ -14,6 +14,7 @@ from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
 from proxy.server.generation.create import Responses
@@ -50,6 +51,7 @@ class Parts:
     tokenizer: ModelTokenizer | None
     live: LiveSettings
     autoconfiguration: Autoconfiguration
+    known_models: KnownModels
     in_flight: InFlight
     responses: Responses
 
@@ -70,7 +72,8 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
         tokenizer = await load_tokenizer(settings.tokenizer, os.environ) if settings.tokenizer else None
         policy = translation_policy(settings)
-        choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers)
+        known = KnownModels()
+        choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
         recorder = FileRecorder(settings.record, settings.record_limit, settings) if settings.record else Recorder()
         stack.push_async_callback(asyncio.to_thread, recorder.close)
         store = await open_store(settings)
@@ -91,7 +94,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             stack.push_async_callback(background.close)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
-        autoconfiguration = Autoconfiguration(settings, pool, live.use)
+        autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
@@ -108,6 +111,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             tokenizer=tokenizer,
             live=live,
             autoconfiguration=autoconfiguration,
+            known_models=known,
             in_flight=in_flight,
             responses=responses,
         )

@@ -77,8 +77,8 @@ class RequestSettings(Section):
     )
     opened_thinking: YesNo = Field(
         default="auto",
-        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` uses the "
-        "default of the model family.",
+        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` decides "
+        "for each request: by its prompt, else by what is known of the model, else by the default of the family.",
     )
     rescue: bool = Field(
         default=False,

@@ -19,7 +19,7 @@ from proxy.simulator.faults import Faults
 from proxy.simulator.frames import Stream
 from proxy.simulator.personality import PERSONALITIES, Personality
 from proxy.simulator.scenarios import SCENARIOS, long
-from proxy.simulator.script import CallTool, Script
+from proxy.simulator.script import CallTool, Script, Think
 from proxy.simulator.state import FAULT_COUNTS, OPTIONS, SimulatorOptions
 from proxy.simulator.validation import check_chat_request, check_prompt_length
 
@@ -54,11 +54,11 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         personality = PERSONALITIES[directives.personality]
         check_chat_request(body, personality, options.max_model_len)
     personality = _at_work(personality, body)
-    prompt = request.prompt_text()
+    prompt = request.prompt_text(opens_thought=personality.opens_thought)
     prompt_tokens = tokenizer.count(prompt)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
     faults = _faults_now(directives.faults, request, app)
-    rendered = render(_script(request, directives, personality), _style(body, personality, faults))
+    rendered = render(_script(request, directives, personality), _style(request, personality, faults))
     pace = directives.tokens_per_second
     return AnswerPlan(
         rendered=rendered,
@@ -115,18 +115,22 @@ def _script(request: ChatRequest, directives: Directives, personality: Personali
             raise vllm_error(str(error)) from None
     if request.body.get("tool_choice") == "none" and personality.parses_calls:
         return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, CallTool)))
+    if personality.markup is not None and request.schema is not None:  # the grammar is in force from the first token on
+        return replace(script, steps=tuple(step for step in script.steps if not isinstance(step, Think)))
     if personality.function_call:  # the old field holds one call
         calls = [step for step in script.steps if isinstance(step, CallTool)]
         return replace(script, steps=tuple(step for step in script.steps if step not in calls[1:]))
     return script
 
 
-def _style(body: dict[str, Any], personality: Personality, faults: Faults) -> Style:
+def _style(request: ChatRequest, personality: Personality, faults: Faults) -> Style:
+    body = request.body
     limits = (body.get("max_completion_tokens"), body.get("max_tokens"), faults.length)
     return Style(
         personality=personality,
         token_ids=bool(body.get("return_token_ids")) and personality.shape.make == "vllm",
         logprobs=int(body.get("top_logprobs") or 0) if body.get("logprobs") and personality.shape.has_logprobs else None,
+        opened=personality.opens_thought and request.schema is None,
         max_tokens=min((limit for limit in limits if isinstance(limit, int)), default=None),
     )
 

@@ -109,11 +109,12 @@ class ChatRequest:
         schema = (wanted.get("json_schema") or {}).get("schema")
         return schema if isinstance(schema, dict) else {}
 
-    def prompt_text(self) -> str:
-        """Render the prompt as a chat template would; its tokens are counted."""
+    def prompt_text(self, *, opens_thought: bool = False) -> str:
+        """Render the prompt as a chat template would; its tokens are counted. `opens_thought`: the template ends so."""
         turns = [f"<|im_start|>{message.get('role')}\n{_rendered(message)}<|im_end|>\n" for message in self.messages]
         tools = self.body.get("tools") or self.body.get("functions")
-        return "".join([json.dumps(tools, ensure_ascii=False) if tools else "", *turns, "<|im_start|>assistant\n"])
+        beginning = "<|im_start|>assistant\n" + "<think>\n" * opens_thought
+        return "".join([json.dumps(tools, ensure_ascii=False) if tools else "", *turns, beginning])
 
     def _question_position(self) -> int | None:
         for position in range(len(self.messages) - 1, -1, -1):

@@ -36,6 +36,8 @@ class Style:
 
     personality: Personality
     token_ids: bool = False
+    # the prompt has opened the thought
+    opened: bool = False
     # number of alternatives per token; None for no logprobs
     logprobs: int | None = None
     # the largest number of tokens, the end token included; None for no limit
@@ -69,6 +71,8 @@ def _render(script: Script, style: Style) -> Rendered:
     personality = style.personality
     notation = personality.markup or personality.notation
     tokens = generate(script, notation, personality.separators, personality.interleave)
+    if style.opened:
+        tokens = _without_opening(tokens)
     if personality.unparsed:
         tokens = list(unparsed(tokens, personality.unparsed, "content"))
     if personality.swallows_calls:
@@ -89,6 +93,13 @@ def _render(script: Script, style: Style) -> Rendered:
         calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
         closing=_closing(personality.shape),
     )
+
+
+def _without_opening(tokens: list[Token]) -> list[Token]:
+    """Return the tokens of an answer whose thought the prompt has opened: one without a thought closes it first."""
+    if tokens and tokens[0].raw == "<think>":
+        return tokens[2:]
+    return [Token("</think>", "silent", ""), Token("\n\n", "silent", ""), *tokens]
 
 
 _render_cached = lru_cache(maxsize=32)(_render)

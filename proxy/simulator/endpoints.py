@@ -99,7 +99,7 @@ async def tokenize(request: web.Request) -> web.Response:
     if not isinstance(text, str):
         if not isinstance(body.get("messages"), list):
             raise vllm_error("1 validation error:\n  Field required", type="Bad Request", param="body.prompt")
-        text = ChatRequest(body).prompt_text()
+        text = ChatRequest(body).prompt_text(opens_thought=request.app[OPTIONS].personality.opens_thought)
     pieces = tokenizer.split(text)
     answer = {
         "count": len(pieces),

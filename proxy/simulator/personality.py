@@ -112,6 +112,8 @@ class Personality:
     ignores_named_tool: bool = False
     # fields that are not OpenAI's are refused
     refuses_unknown_fields: bool = False
+    # the prompt ends with `<think>`, which is then not part of the answer
+    opens_thought: bool = False
     # white space between parts gets into the parsed fields
     separators: bool = True
     tokens_per_delta: int = 1
@@ -136,12 +138,14 @@ PERSONALITIES: dict[str, Personality] = {
     "vllm-reasoning-only": Personality(unparsed=frozenset({"calls"})),
     "vllm-tools-only": Personality(unparsed=frozenset({"reasoning"})),
     "vllm-wrong-tool-parser": Personality(notation="xml", swallows_calls=True),
+    "vllm-raw-opened": Personality(markup="hermes", opens_thought=True),
     "vllm-interval": Personality(tokens_per_delta=7),
     "vllm-interleaved": Personality(interleave=True),
     "vllm-usage-every": Personality(usage="every"),
     "vllm-usage-none": Personality(usage="none"),
     "sglang": replace(_PLAIN, shape=SGLANG, reasoning="reasoning_content"),
     "sglang-raw": replace(_PLAIN, shape=SGLANG, markup="hermes"),
+    "sglang-raw-opened": replace(_PLAIN, shape=SGLANG, markup="hermes", opens_thought=True),
     "llamacpp": replace(_PLAIN, shape=LLAMACPP, reasoning="reasoning_content", ignores_named_tool=True),
     "transformers": replace(_PLAIN, shape=TRANSFORMERS, reasoning="reasoning_content", refuses_unknown_fields=True),
     "ollama": replace(_PLAIN, shape=OLLAMA),

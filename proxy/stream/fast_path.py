@@ -13,6 +13,7 @@ import msgspec
 from proxy.stream.items.text_items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import Lifecycle, State
 from proxy.stream.markup import IsPlain, Markup
+from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.tokens import TokenCounter
 from proxy.stream.writer import quoted
 from proxy.wire.chat import Chunk
@@ -57,7 +58,7 @@ class FastPath:
     )  # fmt: skip
 
     def __init__(
-        self, sse: SSEDecoder, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | None, *, learns: bool
+        self, sse: SSEDecoder, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | ThoughtWatch | None, *, learns: bool
     ) -> None:
         """Wait for a text to open. One that never `learns` returns no events from `feed`."""
         self._sse = sse

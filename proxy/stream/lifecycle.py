@@ -131,6 +131,17 @@ class Lifecycle:
         self.space = text[len(body) :]
         return body
 
+    def repeat_reasoning(self) -> None:
+        """Give out reasoning as a message too if nothing else came, so that the user sees an answer that was taken for it."""
+        item = self._item
+        if not isinstance(item, ReasoningItem) or self.visible or self._forbidden:
+            return
+        text = item.text
+        self.step(Text(text))
+        self._repair("reasoning_as_message")
+        # Its tokens were generated once: they are those of the reasoning.
+        self.writer.characters["text"] = -len(text)
+
     def close_next(self) -> None:
         """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""
         self.step(Stop() if self.finish_reason == "stop" else Break() if self.finish_reason == "content_filter" else Cut())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from proxy.parsers import MarkupParser
+from proxy.parsers import FirstMarker, MarkupParser
 from proxy.stream.logprobs import ParsedLogprobs
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
 
@@ -27,6 +27,25 @@ class Shortcut(NamedTuple):
 
     field: Literal["text", "reasoning"]
     is_plain: IsPlain | None
+
+
+class Evidence(NamedTuple):
+    """What a stream has shown of how the model thinks.
+
+    `field`: reasoning came in a field of its own. `thought`: reasoning was found, or assumed, in the text. `first_marker`: the
+    first marker of reasoning there, as `MarkupParser` tells it. `prompt_known`: the prompt itself told where the answer begins;
+    `prompt_opened`: inside reasoning."""
+
+    field: bool = False
+    thought: bool = False
+    first_marker: FirstMarker = "none"
+    prompt_known: bool = False
+    prompt_opened: bool = False
+
+    @property
+    def marked(self) -> bool:
+        """A marker, in the text or at the end of the prompt, tells reasoning from the answer."""
+        return self.prompt_opened or self.first_marker in ("open", "again", "close")
 
 
 class Parser(Protocol):
@@ -53,11 +72,26 @@ class NewParser(Protocol):
 class Markup:
     """Puts a parser between the reader and the lifecycle."""
 
-    def __init__(self, new_parser: NewParser, *, thinking_open: bool | None = None, rescue: bool = False) -> None:
-        """Begin a stream. `thinking_open`: whether the prompt ends inside reasoning. `rescue`: the backend parses, count what
-        it missed. Where the backend itself announces an item, the text behind it is read by a new parser, from outside of
-        reasoning."""
+    def __init__(
+        self,
+        new_parser: NewParser,
+        *,
+        thinking_open: bool | None = None,
+        prompt_known: bool = False,
+        prompt_opens: Callable[[Sequence[int]], bool | None] | None = None,
+        rescue: bool = False,
+    ) -> None:
+        """Begin a stream. `thinking_open`: whether the prompt ends inside reasoning, be it assumed or `prompt_known`;
+        `prompt_opens` tells it by the last ids of the prompt, where the backend sends them. `rescue`: the backend parses,
+        count what it missed. Where the backend itself announces an item, the text behind it is read by a new parser, from
+        outside of reasoning."""
         self._new_parser = new_parser
+        self._prompt_opens = prompt_opens
+        self._prompt_known = prompt_known
+        self._prompt_opened = prompt_known and bool(thinking_open)
+        self._field = False  # the backend has sent reasoning of its own
+        self._first_marker: FirstMarker = "none"  # of the parsers before this one
+        self._thought = False  # a parser has given out reasoning
         self._rescue = rescue
         self._parser = new_parser(thinking_open=thinking_open)
         self._fed = False
@@ -77,6 +111,20 @@ class Markup:
             total["logprobs_dropped"] = self._logprobs.dropped
         return total
 
+    @property
+    def evidence(self) -> Evidence:
+        """What the stream has shown of how the model thinks."""
+        first = self._first_marker if self._first_marker != "none" else _first_marker(self._parser)
+        return Evidence(self._field, self._thought, first, self._prompt_known, self._prompt_opened)
+
+    def see_prompt(self, last_ids: Sequence[int]) -> None:
+        """Take the ids of the last tokens of the prompt, which come before any text."""
+        opened = self._prompt_opens(last_ids) if self._prompt_opens is not None and not self._fed else None
+        if opened is not None:
+            self._prompt_known = True
+            self._prompt_opened = opened
+            self._parser = self._new_parser(thinking_open=opened)
+
     def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
         """Return what becomes of the deltas of one chunk. `token_ids`: those of its text, where the backend sends them."""
         out: list[Delta] = []
@@ -88,6 +136,7 @@ class Markup:
                 token_ids = token_ids and ()
             elif type(delta) in _FROM_BACKEND:
                 text_came = True
+                self._field = self._field or type(delta) is Reasoning
                 if self._fed:
                     out += self.finish("stop")
                 out.append(delta)
@@ -103,6 +152,8 @@ class Markup:
         self._logprobs.assign(out)
         self._logprobs.forget()
         self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
+        if self._first_marker == "none":
+            self._first_marker = _first_marker(self._parser)
         self._parser = self._new_parser(thinking_open=False)
         self._fed = self._thinking = False
         self._numbers = {}
@@ -136,8 +187,13 @@ class Markup:
             elif type(delta) is Reasoning and not self._thinking:
                 self._rescued("reasoning_rescued")
             self._thinking = type(delta) is Reasoning
+            self._thought = self._thought or self._thinking
         return deltas
 
     def _rescued(self, kind: str) -> None:
         if self._rescue:
             self._repairs[kind] = self._repairs.get(kind, 0) + 1
+
+
+def _first_marker(parser: Parser) -> FirstMarker:
+    return parser.first_marker if isinstance(parser, MarkupParser) else "none"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from proxy.stream.markup import Markup
+from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.tokens import Encode
 from proxy.wire.tools import Grammar, ToolTable
 
@@ -61,7 +62,7 @@ class StreamOptions:
     reasoning_event: str = "response.reasoning_text"
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
-    markup: Markup | None = None  # reads the markup in the text; one for each stream
+    markup: Markup | ThoughtWatch | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
 

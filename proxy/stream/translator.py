@@ -306,6 +306,8 @@ class Translator:
         if deltas or token_ids or self._reader.waiting:
             self._received = True
         if self._markup is not None:
+            if chunk.prompt_token_ids:
+                self._markup.see_prompt(chunk.prompt_end)
             deltas = self._markup.read(deltas, token_ids)
         if token_ids is not None or self.tokens.exact:
             self.tokens.count(deltas, token_ids)
@@ -354,6 +356,8 @@ class Translator:
             rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
         for delta in rest:
             lifecycle.step(delta)
+        if lifecycle.finish_reason == "stop" and not (self._markup is not None and self._markup.evidence.marked):
+            lifecycle.repeat_reasoning()
         self._conclude()
 
     def _conclude(self) -> None:

@@ -12,6 +12,7 @@ answer can do without (details of usage, log probabilities, ids) is left out if 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,9 @@ _REASONING = ("reasoning", "reasoning_content", "thinking")
 _DIGITS = 16
 # Fields in which an object may have its text.
 _TEXTS = ("text", "content", "summary", "thinking")
+# Bytes with the last ids of a prompt: many more than are looked at, since the first one may be cut.
+_PROMPT_END = 256
+_NUMBERS = re.compile(rb"[0-9]+")
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
@@ -123,6 +127,8 @@ class Chunk(msgspec.Struct, gc=False):
     code: Any = None
     status_code: Any = None
     type: Any = None
+    # vLLM, in the first chunk: as it came, since there may be hundreds of thousands.
+    prompt_token_ids: msgspec.Raw = msgspec.Raw()
     # Set by `decode_chunk`: the payload was not valid Unicode and may contain halves of surrogate pairs.
     lenient: bool = False
     # Set by `decode_chunk`: some fields had other types.
@@ -132,6 +138,11 @@ class Chunk(msgspec.Struct, gc=False):
     def token_ids(self) -> list[int] | None:
         """The ids of its tokens, if the server sends them."""
         return self.choices[0].token_ids if self.choices else None
+
+    @property
+    def prompt_end(self) -> list[int]:
+        """The ids of the last tokens of the prompt, if the server sends them."""
+        return [int(number) for number in _NUMBERS.findall(bytes(memoryview(self.prompt_token_ids)[-_PROMPT_END:]))[-8:]]
 
     @property
     def failure(self) -> Any:
@@ -178,6 +189,8 @@ def decode_chunk(payload: bytes) -> Chunk:
         reason = str(error)  # not the error itself, whose traceback would hold this frame, and the request with it
     try:
         value = json.loads(payload.decode("utf-8", "replace"))
+        if isinstance(value, dict):
+            value.pop("prompt_token_ids", None)  # cannot be converted
         try:
             chunk = msgspec.convert(value, Chunk)
         except msgspec.ValidationError:

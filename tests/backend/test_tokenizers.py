@@ -13,6 +13,7 @@ import pytest
 
 from proxy.backend.tokenizer.chat_template import ChatTemplate
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
+from proxy.parsers import reasoning_markers
 from proxy.stream.tokens import TokenMeter
 from proxy.wire.errors import ApiError
 from tests.stream.vocabularies import PREFIXED, vocabulary
@@ -257,12 +258,12 @@ def test_a_prompt_that_ends_in_reasoning(tail: str, opened: bool, question: str)
         "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}assistant:" + tail + "{% endif %}"
     )
     body = {"messages": [{"role": "user", "content": question}]}
-    assert ChatTemplate({"default": template}, {}).thinking_open(body) is opened
+    assert ChatTemplate({"default": template}, {}).thinking_open(body, *reasoning_markers("auto")) is opened
 
 
 def test_a_template_that_always_opens_the_answer() -> None:
     template = ChatTemplate({"default": "{{ messages[0].content }}\nassistant: <think>\n"}, {})
-    assert template.thinking_open(HELLO)
+    assert template.thinking_open(HELLO, *reasoning_markers("auto"))
 
 
 @pytest.mark.parametrize("form", ["text", "list", "file", "old file"])
@@ -335,6 +336,8 @@ def test_prompts_are_counted_as_the_server_counted_them() -> None:
         body = {**stream["request"], "chat_template_kwargs": kwargs}
         if tokenizer.count_input(body) != stream["prompt_tokens"]:
             wrong.append((stream["file"], "count"))
-        if tokenizer.template.thinking_open(body) is not (stream["prompt_tail"].strip() == "<think>"):
+        if tokenizer.template.thinking_open(body, *reasoning_markers("auto")) is not (
+            stream["prompt_tail"].strip() == "<think>"
+        ):
             wrong.append((stream["file"], "thinking_open"))
     assert wrong == []

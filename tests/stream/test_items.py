@@ -63,7 +63,10 @@ def test_reasoning_by_whatever_name(field: str) -> None:
 
 
 def test_reasoning_under_two_names_is_not_said_twice() -> None:
-    assert play(chunk({"reasoning": "hm", "reasoning_content": "hm"}), finish()).said == [("reasoning", "hm")]
+    assert play(chunk({"reasoning": "hm", "reasoning_content": "hm"}), text("yes"), finish()).said == [
+        ("reasoning", "hm"),
+        ("text", "yes"),
+    ]
 
 
 def test_reasoning_in_details() -> None:
@@ -153,7 +156,7 @@ def test_space_within_a_text_is_the_text_s_own() -> None:
 
 
 def test_space_of_another_kind_does_not_split_an_item() -> None:
-    assert play(think("a"), text("\n"), think("b"), finish()).said == [("reasoning", "ab")]
+    assert play(think("a"), text("\n"), think("b"), finish("length")).said == [("reasoning", "ab", "incomplete")]
     assert play(text("a"), think("\n"), text("b"), finish()).said == [("text", "ab")]
 
 
@@ -229,7 +232,7 @@ def test_a_summary_mirrors_the_thought() -> None:
 
 
 def test_without_a_summary_the_list_is_there_and_empty() -> None:
-    (item,) = play(think("hm"), finish()).response["output"]
+    item, _ = play(think("hm"), text("yes"), finish()).response["output"]
     assert item["summary"] == []
 
 

@@ -13,7 +13,7 @@ from proxy.stream.markup import Markup
 from proxy.stream.options import CODEX
 from proxy.wire.deltas import Delta, FinishReason
 from proxy.wire.errors import server_error
-from tests.stream.stream_player import Play, arguments, call, chunk, finish, play, refuse, text, think, usage
+from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, refuse, text, think, usage
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 SCHEMAS: dict[str, dict[str, Any]] = {"weather": CITY, "clock": {"type": "object", "properties": {}}}
@@ -373,3 +373,43 @@ def test_tokens_that_do_not_make_up_their_text_are_given_up() -> None:
 def test_log_probabilities_of_rescued_text() -> None:
     seen = rescued(*map(spoken, ["Good", " day", "."]), finish(), logprobs=True)
     assert probable(seen) == [["Good", " day", "."]]
+
+
+# ---- reasoning alone ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [["Hello!"], list("Hello!\n")])
+def test_an_answer_that_was_taken_for_reasoning_is_a_message_too(pieces: list[str]) -> None:
+    seen = raw(*pieces, finish(), opened=None)
+    assert seen.said == [("reasoning", "Hello!"), ("text", "Hello!")]
+    assert seen.translator.repairs == {"reasoning_as_message": 1}
+    assert seen.translator.lifecycle.writer.characters["text"] == 0  # its tokens were generated once
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (["<think>I keep thinking", finish()], [("reasoning", "I keep thinking")]),
+        (["Hm.</think>", finish()], [("reasoning", "Hm.")]),
+        (["Hm", finish("length")], [("reasoning", "Hm", "incomplete")]),
+        (["Hm\n", CALL, finish()], [("reasoning", "Hm"), WEATHER]),
+        ([think("Hm"), CALL, finish()], [("reasoning", "Hm"), WEATHER]),
+    ],
+)
+def test_real_reasoning_is_not_repeated(pieces: list[Any], said: list[Any]) -> None:
+    seen = raw(*pieces, opened=None)
+    assert seen.said == said
+    assert "reasoning_as_message" not in seen.translator.repairs
+
+
+def test_reasoning_is_not_the_answer_where_a_call_was_left_out() -> None:
+    assert raw("Hm.", CALL, finish(), opened=None, allowed=frozenset()).said == [("reasoning", "Hm.")]
+
+
+def test_a_thought_that_the_prompt_is_known_to_have_opened_is_not_repeated() -> None:
+    new_parser = partial(formats.parser, "qwen3", "none", schemas={})
+    known = Markup(new_parser, thinking_open=True, prompt_known=True)
+    assert raw("I keep thinking", finish(), markup=known).said == [("reasoning", "I keep thinking")]
+    by_ids = Markup(new_parser, thinking_open=False, prompt_opens=lambda ids: ids == [3, 4])
+    beginning = event({"object": "chat.completion.chunk", "choices": [], "prompt_token_ids": [3, 4]})
+    assert raw(beginning, "I keep thinking", finish(), markup=by_ids).said == [("reasoning", "I keep thinking")]

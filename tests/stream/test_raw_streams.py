@@ -106,6 +106,7 @@ def markup_for(recording: Recording, *, names: tuple[str | None, str | None] | N
             marker_ids=known if ids else None,
         ),
         thinking_open=recording.entry["prompt_tail"].rstrip().endswith("<think>"),
+        prompt_known=True,
     )
 
 
@@ -145,7 +146,7 @@ def test_no_recording_is_left_out() -> None:
 @every_recording()
 def test_what_the_model_said_comes_out(recording: Recording) -> None:
     playing = parsed(recording)
-    assert is_true(output_of(playing), recording) is not mislabelled(recording)
+    assert is_true(without_repetition(output_of(playing)), recording) is not mislabelled(recording)
     response = playing.response
     statuses = [item["status"] for item in response["output"]]
     if recording.cut:
@@ -184,12 +185,17 @@ def test_a_server_that_parses_right_gives_the_same_items(recording: Recording) -
     of_the_server = twin(recording)
     assert of_the_server is not None
     ours = output_of(parsed(recording))
-    theirs = output_of(played(ident(of_the_server)))
+    theirs = without_repetition(output_of(played(ident(of_the_server))))
     if recording.cut:  # how much of a cut item is out depends on who held what back
         assert [shape(said) for said in ours] == [shape(said) for said in theirs]
         ours = ours[:-1]
         theirs = theirs[:-1]
     assert ours == theirs
+
+
+def without_repetition(said: list[Said]) -> list[Said]:
+    """Return the items without the message that repeats the reasoning of a server that sent nothing else."""
+    return said[:1] if [kind for kind, *_ in said] == ["reasoning", "text"] and said[0][1:] == said[1][1:] else said
 
 
 def shape(said: Said) -> Said:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from proxy.wire.chat import MalformedChunk, decode_chunk
@@ -43,3 +45,13 @@ def test_what_is_no_chunk_is_refused(payload: bytes) -> None:
 def test_nesting_without_end_is_refused(opening: bytes) -> None:
     with pytest.raises(MalformedChunk):
         decode_chunk(opening + b"[" * 100_000)
+
+
+def test_the_end_of_a_prompt_is_read_whatever_its_length() -> None:
+    for length in (0, 1, 8, 9, 200_000):
+        ids = list(range(150_000, 150_000 + length))
+        chunk = decode_chunk(json.dumps({"choices": [], "prompt_token_ids": ids}).encode())
+        assert chunk.prompt_end == ids[-8:]
+    for other in (None, {}, "many", [None]):
+        assert decode_chunk(json.dumps({"choices": [], "prompt_token_ids": other}).encode()).prompt_end == []
+    assert decode_chunk(b'{"choices": [], "message": "\\ud800", "prompt_token_ids": [1]}').prompt_end == []  # read leniently

@@ -14,14 +14,6 @@ from proxy.wire.errors import ApiError, invalid_request
 
 Object = dict[str, Any]
 
-# How the reasoning blocks of model families begin and end.
-REASONING_MARKERS: tuple[tuple[str, str], ...] = (
-    ("<think>", "</think>"),
-    ("[THINK]", "[/THINK]"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-)
-
 
 class ChatTemplate:
     """A compiled template. Rendering takes milliseconds for long conversations: call it in a thread."""
@@ -59,16 +51,16 @@ class ChatTemplate:
         except self._errors as error:
             raise invalid_request(f"The model's chat template refuses these messages: {error}", "input") from None
 
-    def thinking_open(self, body: Mapping[str, Any]) -> bool:
+    def thinking_open(self, body: Mapping[str, Any], opens: tuple[str, ...], closes: tuple[str, ...]) -> bool:
         """Tell whether the prompt ends inside a reasoning block that the template opened: the answer begins with reasoning.
-        Raises `ApiError` as `render` does."""
+        `opens` and `closes` are the markers of such blocks. Raises `ApiError` as `render` does."""
         prompt = self.render(body)
         conversation = self.render(body, add_generation_prompt=False)
         if prompt == conversation or not prompt.startswith(conversation):
-            return prompt.rstrip().endswith(tuple(opening for opening, _ in REASONING_MARKERS))
+            return prompt.rstrip().endswith(opens)
         # Markers in the conversation do not count, only those in what the template adds to its end.
         added = prompt.removeprefix(conversation)
-        return any(added.rfind(opening) > added.rfind(closing) for opening, closing in REASONING_MARKERS)
+        return max(map(added.rfind, opens), default=-1) > max(map(added.rfind, closes), default=-1)
 
 
 def _message(message: Mapping[str, Any], index: int) -> Object:

@@ -160,6 +160,7 @@ class Creation:
         "_options",
         "_question",
         "_responses",
+        "_start",
         "_stopping",
         "ended",
         "in_force",
@@ -237,7 +238,7 @@ class Creation:
         elif context is None:
             context = await find_context(store, caller.tenant, request)
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording)
-        thinking_open = await in_force.parsers.thinking_open(chat_request.body)
+        self._start = await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
             in_force,
@@ -245,13 +246,13 @@ class Creation:
             chat_request,
             client_of(in_force.settings, caller.headers),
             f"resp_{secrets.token_hex(16)}",
-            thinking_open,
+            self._start,
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
             decode=responses.tokenizer.decode if responses.tokenizer is not None else None,
             stream_id=request.stream_id if caller.over_websocket else None,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )
-        self.recording.translated(self._options, chat, thinking_open)
+        self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
         self.losses = chat_request.losses
         if not self._is_summary:
@@ -390,6 +391,10 @@ class Creation:
             self.log.client_left()
         if self._generation is not None:
             self._generation.close()
+        if self._answered and self._options.markup is not None:
+            completed = self.translator.status == "completed"
+            evidence = self._options.markup.evidence
+            self.in_force.parsers.learn(self._chat_request.body, self._start, evidence, completed=completed)
         outcome = self.log.close(self.translator if self._answered else None, self._clock())
         self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)

@@ -1,4 +1,7 @@
-"""Which parser reads the markup in a model's text, according to the settings and the model's name."""
+"""Which parser reads the markup in a model's text, and where it begins.
+
+The settings decide first, then the prompt of the very request (its template, or the ids of its last tokens), then what streams
+and probes have shown of the model, and last its name."""
 
 from __future__ import annotations
 
@@ -7,14 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from proxy import parsers
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.parsers import vllm
+from proxy.parsers import PromptEnd, vllm
+from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.settings import ModelParsers, Settings, suggestion
-from proxy.stream.markup import Markup
+from proxy.stream.markup import Evidence, Markup
+from proxy.stream.thought_watch import ThoughtWatch
 from proxy.wire.errors import ApiError
 
 _OFF = frozenset({"none", ""})
@@ -22,17 +29,39 @@ _THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK")
 
+# Settings that belong together: where one is given, the others are taken to be as intended.
+_PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
+# Fields of a chat request that force its answer into a grammar.
+_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
 VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
+
+
+class AnswerStart(msgspec.Struct, frozen=True):
+    """How the answer to one request is read, decided before it begins.
+
+    `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
+    its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
+    family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
+    prompt."""
+
+    reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
+    reasoning: str = "none"
+    tools: str = "none"
+    opened: bool | None = None
+    decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
+    prompt_end: PromptEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _ParserSettings:
-    """The settings of the parsers for some models."""
+    """The settings of the parsers for some models. `watches`: none is given, so that the streams may show what is needed."""
 
     reasoning: str
     tools: str
     thinking_open: bool | None
     rescue: bool
+    watches: bool
 
     @property
     def raw(self) -> bool:
@@ -56,7 +85,7 @@ class _ParserSettings:
 
 
 class ParserChoice:
-    """The parsers for each model. Never changes once made."""
+    """The parsers for each model. Its settings never change; what is known of the models grows."""
 
     def __init__(
         self,
@@ -66,24 +95,43 @@ class ParserChoice:
         tokenizer: ModelTokenizer | None = None,
         own_name: Callable[[str], str] = str,
         vllm_parsers: VllmParsers | None = None,
+        given: frozenset[str] | None = None,
+        known: KnownModels | None = None,
     ) -> None:
-        """`policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells markers from
-        text that looks like them, where token ids come. `own_name` maps a client's name of a model to the backend's, which may
-        tell its family. Raise `ValueError` for the name of a parser that does not exist."""
+        """Take the settings. `policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells
+        markers from text that looks like them, where token ids come. `own_name` maps a client's name of a model to the
+        backend's, which may tell its family. `given` are the names of the settings that somebody gave, as opposed to those
+        that were found out. `known` is what is known of each model. Raise `ValueError` for the name of a parser that does not
+        exist."""
         self._settings = settings
+        self._given = frozenset(settings.model_fields_set) if given is None else given
+        self._known = KnownModels() if known is None else known
         self._policy = policy
         self._tokenizer = tokenizer
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
-        self._all, self._some = _parser_settings(settings)
+        self._all, self._some = _parser_settings(settings, self._given)
+        self._own_prompt_end = _prompt_end(tokenizer)
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
-        """Return the choice for other settings, with what was loaded for these. Raise `ValueError` as the constructor does."""
-        return ParserChoice(settings, policy, tokenizer=self._tokenizer, own_name=self._own_name, vllm_parsers=self._vllm)
+        """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
+        constructor does."""
+        return self._with(settings, policy, self._own_name)
 
     def with_names(self, own_name: Callable[[str], str]) -> ParserChoice:
         """Return the same choice, which knows the backends' names of models."""
-        return ParserChoice(self._settings, self._policy, tokenizer=self._tokenizer, own_name=own_name, vllm_parsers=self._vllm)
+        return self._with(self._settings, self._policy, own_name)
+
+    def _with(self, settings: Settings, policy: Policy, own_name: Callable[[str], str]) -> ParserChoice:
+        return ParserChoice(
+            settings,
+            policy,
+            tokenizer=self._tokenizer,
+            own_name=own_name,
+            vllm_parsers=self._vllm,
+            given=self._given,
+            known=self._known,
+        )
 
     @property
     def any_raw(self) -> bool:
@@ -102,32 +150,62 @@ class ParserChoice:
         special = found.uses_vllm or _has_special_tokens(*found.names(self._own_name(model)))
         return replace(self._policy, raw_tools=found.tools not in _OFF, special_tokens=special)
 
-    async def thinking_open(self, body: Mapping[str, Any]) -> bool | None:
-        """Tell whether the prompt of a chat request ends inside reasoning, as the chat template says; None if unknown."""
-        found = self._settings_for(body["model"])
+    async def start(self, body: Mapping[str, Any]) -> AnswerStart:
+        """Decide how the answer to a chat request is read."""
+        start = self.start_without_template(body)
         template = self._tokenizer.template if self._tokenizer else None
-        if template is None or not found.raw or found.reasoning in _OFF or found.thinking_open is not None:
-            return None
+        if template is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in _OFF:
+            return start
+        opens, closes = parsers.reasoning_markers(_family(start.reasoning))
         try:
-            return await asyncio.to_thread(template.thinking_open, body)
+            opened = await asyncio.to_thread(template.thinking_open, body, opens, closes)
         except ApiError:
-            return None  # with pictures, say, which the template of the backend knows more about
+            return start  # with pictures, say, which the template of the backend knows more about
+        return msgspec.structs.replace(start, opened=opened, decided_by="prompt")
 
-    def markup(self, body: Mapping[str, Any], thinking_open: bool | None = None) -> Markup | None:
+    def start_without_template(self, body: Mapping[str, Any]) -> AnswerStart:
+        """Decide the same by what is known already."""
+        model = body["model"]
+        found = self._settings_for(model)
+        known = self._known.get(self._own_name(model), UNKNOWN)
+        if found.raw:
+            return self._raw_start(body, found, known)
+        if found.rescue:
+            return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
+        if not found.watches or (known.field and not known.marked):
+            return AnswerStart()
+        opened = not _has_grammar(body) and _opened(body, known, None)
+        return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
+
+    def _raw_start(self, body: Mapping[str, Any], found: _ParserSettings, known: KnownModel) -> AnswerStart:
+        reasoning, tools = (found.reasoning, found.tools) if found.uses_vllm else found.names(self._own_name(body["model"]))
+        if found.watches and known.field and not known.marked:
+            reasoning = "none"
+        start = AnswerStart("raw", reasoning, tools)
+        if _has_grammar(body):  # which a server that does not parse applies from the first token on
+            return msgspec.structs.replace(start, opened=False, decided_by="grammar")
+        if found.thinking_open is not None:
+            opened = found.thinking_open and not _thinking_is_off(body)
+            return msgspec.structs.replace(start, opened=opened, decided_by="setting")
+        default = False if found.watches else None
+        prompt_end = self._own_prompt_end or known.prompt_end
+        return msgspec.structs.replace(start, opened=_opened(body, known, default), prompt_end=prompt_end)
+
+    def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | ThoughtWatch | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
 
-        `thinking_open` is what the method of this name returned. Without tools in the request there is nothing to call: what
-        looks like a call is text then, as it is for vLLM's parsers."""
-        found = self._settings_for(body["model"])
-        if not found.raw and not found.rescue:
+        Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
+        parsers."""
+        if start.reading == "parsed":
             return None
+        reasoning = start.reasoning
+        tools = start.tools
         schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
         new_parser: Any
-        if found.uses_vllm:
+        if vllm.is_vllm(reasoning) or vllm.is_vllm(tools):
             kwargs = body.get("chat_template_kwargs")
-            new_parser = partial(self._vllm[found.reasoning, found.tools].parser, schemas=schemas, template_kwargs=kwargs)
+            new_parser = partial(self._vllm[reasoning, tools].parser, schemas=schemas, template_kwargs=kwargs)
         else:
-            reasoning, tools = found.names(self._own_name(body["model"])) if found.raw else ("auto", "auto")
             new_parser = partial(
                 parsers.parser,
                 reasoning,
@@ -135,9 +213,40 @@ class ParserChoice:
                 schemas=schemas,
                 marker_ids=self._tokenizer.marker_ids(parsers.markers(reasoning, tools)) if self._tokenizer else None,
             )
-        if thinking_open is None:
-            thinking_open = found.thinking_open if found.raw and not _thinking_is_off(body) else False
-        return Markup(new_parser, thinking_open=thinking_open, rescue=not found.raw)
+        if start.reading == "watched":
+            return ThoughtWatch(parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False))
+        prompt_opens = None
+        if start.prompt_end is not None and start.decided_by == "model" and reasoning not in _OFF:
+            openings = parsers.reasoning_markers(_family(reasoning))[0]
+            prompt_opens = partial(start.prompt_end.opens, openings=openings)
+        return Markup(
+            new_parser,
+            prompt_known=start.decided_by == "prompt",
+            thinking_open=start.opened,
+            prompt_opens=prompt_opens,
+            rescue=start.reading == "rescued",
+        )
+
+    def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
+        """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
+        if start.reading == "rescued":
+            return
+        name = self._own_name(body["model"])
+        known = self._known.get(name, UNKNOWN)
+        wish = _thinking_wish(body)
+        news = KnownModel(field=seen.field, marked=seen.first_marker == "open" and wish is not False)
+        if start.decided_by == "model" and not (seen.prompt_known or _has_grammar(body)):
+            opened = None
+            if seen.first_marker == "open" or (seen.first_marker == "none" and seen.thought and completed):
+                opened = False
+            elif seen.first_marker == "close" and not known.marked:
+                opened = True
+            if wish is None:
+                news = msgspec.structs.replace(news, opens=opened)
+            elif wish:
+                news = msgspec.structs.replace(news, opens_if_asked=opened)
+        if news != UNKNOWN:
+            self._known.learn(name, news)
 
     def _settings_for(self, model: str) -> _ParserSettings:
         if not self._some:
@@ -152,7 +261,7 @@ class ParserChoice:
 def load_vllm_parsers(settings: Settings) -> VllmParsers:
     """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop. Raise
     `ValueError`, and `VllmMissing` where vLLM is not installed."""
-    everywhere, some = _parser_settings(settings)
+    everywhere, some = _parser_settings(settings, frozenset(settings.model_fields_set))
     loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
     for found in {everywhere, *(found for _, found in some)}:
         if not found.uses_vllm:
@@ -164,10 +273,14 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
     return loaded
 
 
-def _parser_settings(settings: Settings) -> tuple[_ParserSettings, list[tuple[str, _ParserSettings]]]:
+def _parser_settings(settings: Settings, given: frozenset[str]) -> tuple[_ParserSettings, list[tuple[str, _ParserSettings]]]:
     """Return the settings for all models, and those for models whose name matches a pattern."""
     everywhere = _ParserSettings(
-        settings.reasoning_parser, settings.tool_call_parser, _THINKING_OPEN[settings.opened_thinking], settings.rescue
+        settings.reasoning_parser,
+        settings.tool_call_parser,
+        _THINKING_OPEN[settings.opened_thinking],
+        settings.rescue,
+        settings.adapt and not given & _PARSERS,
     )
     _check(everywhere, "")
     some: list[tuple[str, _ParserSettings]] = []
@@ -184,6 +297,7 @@ def _with_entry(everywhere: _ParserSettings, entry: ModelParsers) -> _ParserSett
         everywhere.tools if entry.tool_call_parser is None else entry.tool_call_parser,
         everywhere.thinking_open if entry.opened_thinking is None else _THINKING_OPEN[entry.opened_thinking],
         everywhere.rescue if entry.rescue is None else entry.rescue,
+        everywhere.watches and not entry.model_fields_set & _PARSERS,
     )
 
 
@@ -203,10 +317,47 @@ def _check(found: _ParserSettings, place: str) -> None:
             raise ValueError(f"{place}{setting}: there is no {name}{suggestion(name, known)}; there are: {names}")
 
 
-def _thinking_is_off(body: Mapping[str, Any]) -> bool:
-    """Tell whether the request turns thinking off in the chat template."""
+def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
+    """Return how the end of a prompt is read by the gateway's own tokenizer."""
+    if tokenizer is None:
+        return None
+    found = tokenizer.marker_ids(parsers.reasoning_markers("auto")[0])
+    blank = (tokenizer.encode(space).ids for space in ("\n", "\n\n", " "))
+    return PromptEnd(found, frozenset(ids[0] for ids in blank if len(ids) == 1)) if found else None
+
+
+def _family(reasoning: str) -> str:
+    """Return the format whose markers show in prompts; any for a parser of vLLM's."""
+    return "auto" if vllm.is_vllm(reasoning) else reasoning
+
+
+def _opened(body: Mapping[str, Any], known: KnownModel, default: bool | None) -> bool | None:
+    """Tell whether the prompt opens a thought, by what is known of the model."""
+    wish = _thinking_wish(body)
+    if wish is False:
+        return False
+    learned = known.opens_if_asked if wish else known.opens
+    return default if learned is None else learned
+
+
+def _thinking_wish(body: Mapping[str, Any]) -> bool | None:
+    """Tell whether the request turns thinking on or off in the chat template; None if it leaves that open."""
     kwargs = body.get("chat_template_kwargs")
-    return isinstance(kwargs, dict) and False in (kwargs.get("enable_thinking"), kwargs.get("thinking"))
+    if not isinstance(kwargs, dict):
+        return None
+    wishes = (kwargs.get("enable_thinking"), kwargs.get("thinking"))
+    return False if False in wishes else True if True in wishes else None
+
+
+def _thinking_is_off(body: Mapping[str, Any]) -> bool:
+    return _thinking_wish(body) is False
+
+
+def _has_grammar(body: Mapping[str, Any]) -> bool:
+    """Tell whether the answer is forced into a grammar."""
+    layout = body.get("response_format")
+    kind = layout.get("type") if isinstance(layout, dict) else None
+    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ from proxy.request import ChatRequest, Policy, translate
 from proxy.server.generation.context import Context
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import InForce
+from proxy.server.generation.parser_choice import AnswerStart
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream.options import Client, StreamOptions, recognise
@@ -50,11 +51,11 @@ def stream_options(
     chat_request: ChatRequest,
     client: Client,
     response_id: str,
-    thinking_open: bool | None,
+    start: AnswerStart,
     **more: Any,
 ) -> StreamOptions:
-    """Return the options of the translator of the answer; `more` are further ones. `thinking_open` tells whether the prompt
-    ends inside reasoning, if that is known."""
+    """Return the options of the translator of the answer; `more` are further ones. `start` tells how the answer is
+    read."""
     settings = in_force.settings
     return StreamOptions(
         response_id=response_id,
@@ -70,7 +71,7 @@ def stream_options(
         logprobs=chat_request.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client,
-        markup=in_force.parsers.markup(chat_request.body, thinking_open),
+        markup=in_force.parsers.markup(chat_request.body, start),
         **more,
     )
 

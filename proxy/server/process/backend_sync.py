@@ -7,7 +7,7 @@ reports of a worker, that one ignores states, so that none takes back what was j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from proxy.backend.served_models import BackendSpec
 from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.probing.known_models import KnownModel, KnownModels
 from proxy.server.lifespan import Parts
 from proxy.server.process.worker_link import Worker
 from proxy.server.setup.backends import spec_of, specs_of
@@ -60,6 +61,7 @@ class State(msgspec.Struct, frozen=True):
     specs: list[BackendSpec] | None = None  # of the settings, if they were read again
     found: Found = _NOTHING_FOUND
     received: int = 0  # reports of this worker that are part of the state
+    known: dict[str, KnownModel] = {}  # what was learned of the models
 
     def line(self) -> bytes:
         """Return the state as a line of the link."""
@@ -84,6 +86,7 @@ class SharedState:
         self._changes: Changes = {}
         self._specs: list[BackendSpec] | None = None
         self._found: dict[int, Found] = {}  # by generation
+        self._known: dict[int, KnownModels] = {}  # by generation
         self._autoconfiguring: dict[int, Worker] = {}
 
     def begin_generation(self) -> None:
@@ -105,6 +108,8 @@ class SharedState:
             self._changes = merged(self._changes, report.changes)
             if report.found != _NOTHING_FOUND:
                 self._found[worker.generation] = report.found
+            if report.known:
+                self._known.setdefault(worker.generation, KnownModels()).take_over(report.known)
             self._broadcast()
         self._name_autoconfiguring()
 
@@ -116,7 +121,9 @@ class SharedState:
 
     def for_worker(self, worker: Worker) -> State:
         """Return what a worker has to know now."""
-        return State(self._changes, self._specs, self._found.get(worker.generation, _NOTHING_FOUND), worker.reports)
+        generation = worker.generation
+        found = self._found.get(generation, _NOTHING_FOUND)
+        return State(self._changes, self._specs, found, worker.reports, self._known.get(generation, {}))
 
     def _broadcast(self) -> None:
         for worker in self._workers:
@@ -144,6 +151,7 @@ class WorkerSync:
         self._found = _NOTHING_FOUND
         parts.autoconfiguration.report = self._report_found
         parts.autoconfiguration.expect()
+        parts.known_models.report = self._report_known
 
     def report_change(self, done: str, name: str, fields: dict[str, Any]) -> None:
         """Report a change of a backend: it was `added` with these fields, `removed`, `drained` or `resumed`."""
@@ -181,6 +189,7 @@ class WorkerSync:
         if state.found.looked or state.found.finished:
             self._parts.autoconfiguration.looked.set()
         self._found = state.found
+        self._parts.known_models.take_over(state.known)
 
     def _wanted(self) -> list[BackendSpec]:
         specs = dict(self._specs)
@@ -198,6 +207,9 @@ class WorkerSync:
     def _report_found(self, found: Autoconfiguration) -> None:
         self._found = Found(found.taken, found.looked.is_set(), found.finished)
         self._report(State(found=self._found))
+
+    def _report_known(self, learned: Mapping[str, KnownModel]) -> None:
+        self._report(State(known=dict(learned)))
 
     def _report(self, news: State) -> None:
         self._reports += 1

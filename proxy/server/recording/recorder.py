@@ -5,7 +5,7 @@ A record is a file of JSON lines:
     {"record": 1, "began", "versions", "settings", "headers", "tokenizer"}    the head; whether tokens were counted here
     {"request": …}                                                the client's body, secrets redacted
     {"footing": {"history", "references", "input", …}}            what else the translation was made of
-    {"chat": …, "response_id", "created", "thinking_open", "sealed"}   its translation, and when the translator began
+    {"chat": …, "response_id", "created", "start", "sealed"}      its translation; when and how its answer began to be read
     {"compacted": …}                                              what was sent instead, if the context was summarised first
     {"backend": {"status", "body", "retry_after"}}                only if the backend refused
     {"call", "at", "data", "sent"}                                one call of the translator, seconds after `created`
@@ -166,7 +166,7 @@ class FileRecorder(Recorder):
         if recording.context is not None:
             lines.append({"footing": redaction.value(recording.context)})
         if recording.chat is not None:
-            began_with = {"thinking_open": recording.thinking_open, "sealed": recording.sealed}
+            began_with = {"start": recording.start, "sealed": recording.sealed}
             ids = {"response_id": recording.response_id, "created": recording.created}
             lines.append({"chat": redaction.value(recording.chat), **ids, **began_with})
         if recording.compacted_chat is not None:

@@ -60,8 +60,8 @@ class Recording:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
         translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model."""
 
-    def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
-        """Take the chat request, and what the translator of its answer begins with."""
+    def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
+        """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
 
     def clock(self) -> float:
         """Return the Unix time in seconds, for the translator."""
@@ -116,7 +116,7 @@ class FileRecording(Recording):
     chat: bytes | None = None
     response_id: str | None = None
     created: float = 0.0
-    thinking_open: bool | None = None
+    start: Any = None
     sealed: list[str] = field(default_factory=list)
     compacted_chat: bytes | None = None
     refusal: dict[str, Any] | None = None
@@ -159,11 +159,11 @@ class FileRecording(Recording):
         if self._fits(len(data)):
             self.context = data
 
-    def translated(self, options: StreamOptions, chat: bytes, thinking_open: bool | None) -> None:
+    def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
         if self._fits(len(chat)):
             self.chat = chat
         self.response_id = options.response_id
-        self.thinking_open = thinking_open
+        self.start = msgspec.to_builtins(start)
         self.created = time.time()
         self._moment = self.created
 

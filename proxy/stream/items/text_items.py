@@ -44,6 +44,11 @@ class ReasoningItem:
             self._summary_head = delta_head(kind, item_id, index, ',"summary_index":0')
             writer.write_summary_part("added", item_id, index, "")
 
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join(self._pieces)
+
     def append(self, writer: EventWriter, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """Write a piece of the thinking."""
         self.compact_pieces()

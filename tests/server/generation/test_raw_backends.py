@@ -209,7 +209,7 @@ def test_thinking_that_the_request_turns_off() -> None:
         settings = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
         async with backend(streaming(*text_stream("Hello."))) as raw, gateway(raw.url, **settings) as running:
             thinks = await post(running)
-            assert [item["type"] for item in thinks.final["output"]] == ["reasoning"]
+            assert [item["type"] for item in thinks.final["output"]] == ["reasoning", "message"]  # so that the user sees it
             not_now = await post(running, reasoning={"effort": "none"})
             assert [item["type"] for item in not_now.final["output"]] == ["message"]
 

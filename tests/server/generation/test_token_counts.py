@@ -137,7 +137,8 @@ def test_parsers_of_vllm_take_the_seat(monkeypatch: pytest.MonkeyPatch) -> None:
         settings = _settings(reasoning_parser="vllm:qwen3", tool_call_parser="vllm:hermes", tokenizer="some/model")
         choice = ParserChoice(settings, Policy(), vllm_parsers=load_vllm_parsers(settings))
         assert asked == [("vllm:qwen3", "vllm:hermes", "some/model")]
-        markup = choice.markup({"model": "m", "tools": [{"function": {"name": "get_weather"}}]})
+        body = {"model": "m", "tools": [{"function": {"name": "get_weather"}}]}
+        markup = choice.markup(body, await choice.start(body))
         assert markup is not None
         assert choice.policy("m").raw_tools
 

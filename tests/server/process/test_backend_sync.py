@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from proxy.backend.served_models import BackendSpec
+from proxy.parsers import PromptEnd
+from proxy.probing.known_models import KnownModel
 from proxy.server.lifespan import Parts, open_parts
 from proxy.server.process.backend_sync import (
     AUTOCONFIGURE,
@@ -112,6 +114,27 @@ class Linked:
             self.remove(name)
         else:
             self.drain(name, chance.random() < 0.5)
+
+
+def test_what_one_worker_learns_of_a_model_all_know() -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            parent = Parent()
+            settings = Settings(backend=["http://127.0.0.1:9"], store="none")
+            served = [await stack.enter_async_context(open_parts(settings)) for _ in range(3)]
+            first, second, third = (Linked(parts, parent) for parts in served)
+            first.parts.known_models.learn(
+                "m", KnownModel(marked=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
+            )
+            second.parts.known_models.learn("m", KnownModel(opens=True))
+            while any(worker.deliver_all() for worker in (first, second, third)):
+                pass
+            known = KnownModel(marked=True, opens=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
+            assert [worker.parts.known_models for worker in (first, second, third)] == [{"m": known}] * 3
+            assert parent.told(FakeWorker()).known == {"m": known}
+            assert parent.told(FakeWorker(generation=1)).known == {}  # its settings are others
+
+    run(test())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""Where a thought begins and ends, without a setting: what the gateway learns of a model, and what a client gets meanwhile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.parsers import PromptEnd
+from proxy.probing.known_models import KnownModel
+from tests.probing.conftest import lines as lines  # noqa: PLC0414  (a fixture)
+from tests.probing.simulated_backend import SimulatedBackend, adapted
+from tests.server.running_gateway import Served, gateway, post, run, until
+from tests.server.scripted_backend import Connection, backend, chunk, streaming, text_stream
+
+THOUGHT = "<think>\nThey greet.\n</think>\n\n"
+OPENED = "They greet.\n</think>\n\n"
+FORMAT = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+# Without ids the backend is not asked what it is, which would take one of its answers.
+RAW: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "token_ids": "off"}
+AUTO: dict[str, Any] = {"reasoning_parser": "auto", "tool_call_parser": "auto", "token_ids": "off"}
+
+
+class Model:
+    """A backend that answers each request with the next of some texts."""
+
+    def __init__(self, *answers: str | list[bytes]) -> None:
+        self._answers = list(answers)
+
+    async def __call__(self, connection: Connection) -> None:
+        answer = self._answers.pop(0)
+        await streaming(*(text_stream(answer) if isinstance(answer, str) else answer))(connection)
+
+
+async def said(served: Served, **asked: Any) -> list[tuple[str, str]]:
+    """Return the type and text of each item of an answer."""
+    answer = await post(served, {"model": "m", "stream": False, **asked})
+    return [(item["type"], item["content"][0]["text"]) for item in answer.json["output"]]
+
+
+# ---- nothing is known ------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_thought_in_the_text_is_reasoning_already(lines: list[str]) -> None:
+    async def test() -> None:
+        model = Model("Hello!", THOUGHT + "Hello!", THOUGHT + "Yes.")
+        async with backend(model) as raw, gateway(raw.url) as served:
+            assert await said(served) == [("message", "Hello!")]
+            assert await said(served) == [("reasoning", "They greet."), ("message", "Hello!")]
+            assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
+            assert [line for line in lines if "learned" in line] == [
+                "learned that the model marks its reasoning in the text model=m"
+            ]
+
+    run(test())
+
+
+def test_text_of_a_backend_that_parses_is_left_alone() -> None:
+    async def test() -> None:
+        parsed = [chunk({"reasoning": "Hm."}), *text_stream("Yes.")]
+        async with backend(Model(parsed, THOUGHT)) as parsing, gateway(parsing.url) as served:
+            await said(served)
+            assert await said(served) == [("message", THOUGHT)]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "given", [{"adapt": False}, {"reasoning_parser": "none"}, {"models": {"*": {"tool_call_parser": "none"}}}]
+)
+def test_what_is_settled_by_the_settings_is_left_alone(given: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with backend(Model(THOUGHT)) as raw, gateway(raw.url, **given) as served:
+            assert await said(served) == [("message", THOUGHT)]
+
+    run(test())
+
+
+def test_a_raw_vllm_that_answered_the_probe_at_once(lines: list[str]) -> None:
+    def change(body: dict[str, Any]) -> None:
+        if "scenario" not in body["messages"][-1]["content"]:
+            body["messages"] = [{"role": "user", "content": "scenario: plain"}]
+
+    async def test() -> None:
+        async with adapted(SimulatedBackend("vllm-raw", change)) as served:
+            settings = served.parts.live.current.settings
+            assert (settings.reasoning_parser, settings.tool_call_parser) == ("auto", "auto")
+            answer = await post(served, input="scenario: reasoning")
+            assert [item["type"] for item in answer.final["output"]] == ["reasoning", "message"]
+
+    run(test())
+
+
+# ---- where the prompt ends -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_thinks_at_times_opens_its_thought_itself() -> None:
+    """Give an answer without a thought as a message, though the probe has seen a thought."""
+
+    async def test() -> None:
+        async with adapted(SimulatedBackend("vllm-raw")) as served:
+            assert served.parts.live.current.settings.reasoning_parser == "qwen3"
+            kinds = {}
+            for scenario in ("plain", "reasoning"):
+                answer = await post(served, input=f"scenario: {scenario}")
+                kinds[scenario] = [item["type"] for item in answer.final["output"]]
+            assert kinds == {"plain": ["message"], "reasoning": ["reasoning", "message"]}
+            assert served.metric("repairs_total", kind="reasoning_as_message") == 0
+
+    run(test())
+
+
+def prompt_of(*ids: int) -> bytes:
+    return chunk({"role": "assistant", "content": ""}, prompt_token_ids=list(ids))
+
+
+@pytest.mark.parametrize("learned", [True, False, None])
+def test_the_ids_of_the_prompt_decide_for_their_own_answer(learned: bool | None) -> None:
+    async def test() -> None:
+        opened = [prompt_of(7, 8, 1, 5), *text_stream(OPENED + "Yes.")]
+        closed = [prompt_of(7, 1, 5, 2, 5), *text_stream("Yes, </think> is a tag.")]
+        async with backend(Model(opened, closed, opened)) as raw, gateway(raw.url, **RAW) as served:
+            prompt_end = PromptEnd({"<think>": 1}, frozenset({5}))
+            served.parts.known_models.learn("m", KnownModel(opens=learned, prompt_end=prompt_end))
+            assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
+            assert (await said(served))[0][0] == "message"
+            assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
+            assert served.parts.known_models["m"].opens is learned  # such an answer proves nothing about others
+
+    run(test())
+
+
+def test_a_vllm_whose_prompt_opens_the_thought_is_known_before_the_first_answer(lines: list[str]) -> None:
+    async def test() -> None:
+        async with adapted(SimulatedBackend("vllm-raw-opened")) as served:
+            assert "learned that the prompt opens the model's reasoning model=simulator" in lines
+            await until(lambda: served.parts.responses.asks_for_token_ids("simulator", served.parts.live.current))
+            for scenario, kinds in {"reasoning": ["reasoning", "message"], "plain": ["message"]}.items():
+                answer = await post(served, input=f"scenario: {scenario}")
+                assert [item["type"] for item in answer.final["output"]] == kinds
+                assert "think>" not in json.dumps(answer.final["output"])
+
+    run(test())
+
+
+def test_a_lone_end_marker_shows_that_the_prompt_opens_the_thought(lines: list[str]) -> None:
+    """Leave text that was sent, and know the model from then on, until it answers without a thought."""
+
+    async def test() -> None:
+        model = Model(OPENED + "Yes.", OPENED + "Yes.", "No thought at all.", "Nor now.")
+        async with backend(model) as raw, gateway(raw.url, **AUTO) as served:
+            assert [kind for kind, _ in await said(served)] == ["message"]
+            assert served.metric("repairs_total", kind="stray_end") == 1
+            assert "learned that the prompt opens the model's reasoning model=m" in lines
+            assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
+            assert await said(served) == [("reasoning", "No thought at all."), ("message", "No thought at all.")]
+            assert served.metric("repairs_total", kind="reasoning_as_message") == 1
+            assert await said(served) == [("message", "Nor now.")]
+
+    run(test())
+
+
+def test_a_model_that_opens_its_thoughts_itself_may_write_about_the_end_marker() -> None:
+    async def test() -> None:
+        model = Model(THOUGHT + "Hi.", "It ends with </think> in its text.", "Plain.")
+        async with backend(model) as raw, gateway(raw.url, **AUTO) as served:
+            for _ in range(3):
+                items = await said(served)
+            assert items == [("message", "Plain.")]
+
+    run(test())
+
+
+def test_a_thought_that_is_opened_twice_proves_nothing() -> None:
+    async def test() -> None:
+        model = Model(OPENED + "Yes.", THOUGHT + "Yes.", OPENED + "Yes.")
+        async with backend(model) as raw, gateway(raw.url, **AUTO) as served:
+            for _ in range(3):
+                items = await said(served)
+            assert items == [("reasoning", "They greet."), ("message", "Yes.")]
+
+    run(test())
+
+
+def test_requests_that_turn_thinking_on_or_off_are_known_apart() -> None:
+    async def test() -> None:
+        model = Model(OPENED + "Yes.", "Plain.", OPENED + "Yes.", "Plain.")
+        settings = {**AUTO, "forward": ["chat_template_kwargs"]}
+        on = {"chat_template_kwargs": {"thinking": True}}
+        async with backend(model) as raw, gateway(raw.url, **settings) as served:
+            await said(served, **on)
+            assert await said(served) == [("message", "Plain.")]
+            assert await said(served, **on) == [("reasoning", "They greet."), ("message", "Yes.")]
+            assert await said(served, reasoning={"effort": "none"}) == [("message", "Plain.")]
+
+    run(test())
+
+
+# ---- a grammar is in force -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [RAW, {**RAW, "reasoning_parser": "deepseek_r1"}, {**RAW, "opened_thinking": "yes"}])
+def test_structured_output_of_a_raw_server_is_text_from_its_first_token(given: dict[str, Any]) -> None:
+    async def test() -> None:
+        answer = '{"a": "<think>"}'
+        async with backend(Model(answer)) as raw, gateway(raw.url, **given) as served:
+            assert await said(served, text=FORMAT) == [("message", answer)]
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm-raw", "vllm-raw-opened", "sglang-raw-opened"])
+def test_structured_output_without_a_setting(personality: str) -> None:
+    async def test() -> None:
+        async with adapted(SimulatedBackend(personality)) as served:
+            answer = await post(served, input="hi", text=FORMAT)
+            assert [item["type"] for item in answer.final["output"]] == ["message"]
+            assert isinstance(json.loads(answer.final["output"][0]["content"][0]["text"]), dict)
+
+    run(test())
+
+
+# ---- reasoning alone -------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_a_server_took_for_reasoning_is_a_message_too() -> None:
+    async def test() -> None:
+        alone = [chunk({"reasoning": "Hello!"}), chunk({}, "stop"), b"data: [DONE]\n\n"]
+        async with backend(Model(alone)) as parsing, gateway(parsing.url) as served:
+            assert await said(served) == [("reasoning", "Hello!"), ("message", "Hello!")]
+            assert served.metric("repairs_total", kind="reasoning_as_message") == 1
+
+    run(test())
