@@ -11,9 +11,20 @@ from typing import Any
 
 from proxy.parsers.delta_buffer import REPAIRS, Repair
 from proxy.parsers.engine import MarkupParser
-from proxy.parsers.registry import REASONING, TOOLS, detect, format_of
+from proxy.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
 
-__all__ = ["REASONING", "REPAIRS", "TOOLS", "MarkupParser", "Repair", "detect", "markers", "parser"]
+__all__ = [
+    "REASONING",
+    "REPAIRS",
+    "TOOLS",
+    "MarkupParser",
+    "Repair",
+    "base_name",
+    "detect",
+    "fitted",
+    "markers",
+    "parser",
+]
 
 
 def parser(
