@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy import parsers
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.parsers import vllm
+from proxy.parsers import template, vllm
 from proxy.request import Policy
 from proxy.settings import ModelParsers, Settings, suggestion
 from proxy.stream.markup import Markup
@@ -20,7 +20,9 @@ from proxy.wire.errors import ApiError
 _OFF = frozenset({"none", ""})
 _THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
-_SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK")
+_SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
+
+_NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
 
 VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
 
@@ -43,6 +45,11 @@ class _ParserSettings:
     def uses_vllm(self) -> bool:
         """vLLM's own parsers read the markup."""
         return vllm.is_vllm(self.reasoning) or vllm.is_vllm(self.tools)
+
+    @property
+    def uses_template(self) -> bool:
+        """The checkpoint's own response template tells how the markup is read."""
+        return self.reasoning in template.NAMES or self.tools in template.NAMES
 
     def names(self, model: str) -> tuple[str, str]:
         """Return the names of both formats; `auto` is replaced by what the model's name tells, if it tells anything."""
@@ -76,6 +83,7 @@ class ParserChoice:
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
         self._all, self._some = _parser_settings(settings)
+        self._template = _response_template([self._all, *(found for _, found in self._some)], tokenizer)
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Return the choice for other settings, with what was loaded for these. Raise `ValueError` as the constructor does."""
@@ -99,17 +107,20 @@ class ParserChoice:
         found = self._settings_for(model)
         if not found.raw:
             return self._policy
-        special = found.uses_vllm or _has_special_tokens(*found.names(self._own_name(model)))
+        special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
         return replace(self._policy, raw_tools=found.tools not in _OFF, special_tokens=special)
 
     async def thinking_open(self, body: Mapping[str, Any]) -> bool | None:
         """Tell whether the prompt of a chat request ends inside reasoning, as the chat template says; None if unknown."""
         found = self._settings_for(body["model"])
-        template = self._tokenizer.template if self._tokenizer else None
-        if template is None or not found.raw or found.reasoning in _OFF or found.thinking_open is not None:
+        chat = self._tokenizer.template if self._tokenizer else None
+        if chat is None or not found.raw or found.reasoning in _OFF or found.thinking_open is not None:
             return None
+        response = self._template
         try:
-            return await asyncio.to_thread(template.thinking_open, body)
+            if found.uses_template and response is not None:
+                return await asyncio.to_thread(lambda: template.opens_reasoning(response, chat.render(body)))
+            return await asyncio.to_thread(chat.thinking_open, body)
         except ApiError:
             return None  # with pictures, say, which the template of the backend knows more about
 
@@ -126,8 +137,14 @@ class ParserChoice:
         if found.uses_vllm:
             kwargs = body.get("chat_template_kwargs")
             new_parser = partial(self._vllm[found.reasoning, found.tools].parser, schemas=schemas, template_kwargs=kwargs)
+        elif found.uses_template:
+            new_parser = self._template_parser(found, schemas)
         else:
             reasoning, tools = found.names(self._own_name(body["model"])) if found.raw else ("auto", "auto")
+            if self._tokenizer is not None:
+                tokens = self._tokenizer.special_tokens
+                reasoning = parsers.fitted(reasoning, tokens)
+                tools = parsers.fitted(tools, tokens)
             new_parser = partial(
                 parsers.parser,
                 reasoning,
@@ -138,6 +155,20 @@ class ParserChoice:
         if thinking_open is None:
             thinking_open = found.thinking_open if found.raw and not _thinking_is_off(body) else False
         return Markup(new_parser, thinking_open=thinking_open, rescue=not found.raw)
+
+    def _template_parser(self, found: _ParserSettings, schemas: Mapping[str, Any]) -> Any:
+        """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""
+        if self._template is None:
+            raise ValueError(_NO_TEMPLATE)
+        assert self._tokenizer is not None
+        return partial(
+            template.TemplateParser,
+            self._template,
+            schemas=schemas,
+            reasoning=found.reasoning not in _OFF,
+            tools=bool(schemas) and found.tools not in _OFF,
+            marker_ids=self._tokenizer.marker_ids(self._template.literals),
+        )
 
     def _settings_for(self, model: str) -> _ParserSettings:
         if not self._some:
@@ -161,6 +192,32 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
             raise ValueError("tokenizer: vLLM's parsers need the model's tokenizer: give its folder or name")
         names = (found.reasoning, found.tools)
         loaded[names] = vllm.load(*names, settings.tokenizer)
+    return loaded
+
+
+def check_tokenizer(settings: Settings) -> None:
+    """Raise `ValueError` where a parser needs a tokenizer that the settings do not name."""
+    everywhere, some = _parser_settings(settings)
+    if settings.tokenizer is None and any(found.uses_template for found in (everywhere, *(found for _, found in some))):
+        raise ValueError(_NO_TEMPLATE)
+
+
+def _response_template(
+    all_settings: Sequence[_ParserSettings], tokenizer: ModelTokenizer | None
+) -> template.ResponseTemplate | None:
+    """Return the template of the tokenizer's configuration, if some settings use it. Raise `ValueError` if it is of no use."""
+    users = [found for found in all_settings if found.uses_template]
+    if not users or tokenizer is None:
+        return None
+    if tokenizer.response_template is None:
+        raise ValueError(f"tokenizer: the configuration in {tokenizer.file.parent} has no response_template")
+    loaded = template.load(tokenizer.response_template)
+    for setting, missing in (
+        ("reasoning_parser", not loaded.reasons and any(found.reasoning not in _OFF for found in users)),
+        ("tool_call_parser", not loaded.calls and any(found.tools not in _OFF for found in users)),
+    ):
+        if missing:
+            raise ValueError(f"{setting}: the response_template of this tokenizer has no field for it")
     return loaded
 
 
@@ -194,12 +251,17 @@ def _check(found: _ParserSettings, place: str) -> None:
             if name not in _OFF and not vllm.is_vllm(name):
                 raise ValueError(f"{place}{setting}: {name} and a parser of vLLM's do not go together: name both vllm:…")
         return
+    if found.uses_template:
+        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
+            if name not in _OFF and name not in template.NAMES:
+                raise ValueError(f"{place}{setting}: {name} and the parser template do not go together: name both template")
+        return
     for setting, name, known in (
         ("reasoning_parser", found.reasoning, parsers.REASONING),
         ("tool_call_parser", found.tools, parsers.TOOLS),
     ):
-        if name not in known and name not in _OFF and name != "auto":
-            names = ", ".join(["auto", "none", *sorted(known)])
+        if parsers.base_name(name) not in known and name not in _OFF and name != "auto":
+            names = ", ".join(["auto", "none", "template", *sorted(known)])
             raise ValueError(f"{place}{setting}: there is no {name}{suggestion(name, known)}; there are: {names}")
 
 
