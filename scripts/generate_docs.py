@@ -11,6 +11,7 @@ from pathlib import Path
 from proxy.conformance.rules import SHAPES
 from proxy.parsers import REASONING, TOOLS
 from proxy.parsers.format import (
+    ChannelFormat,
     JsonArguments,
     JsonEnvelope,
     NestedElements,
@@ -136,15 +137,19 @@ def _names() -> list[str]:
 
 def _reasoning(part: ReasoningFormat) -> str:
     if part.channels is not None:
-        return _codes(part.channels.opens)
+        return _headers(part.channels)
     if not part.opens:
         return "leaves it in the text"
     return f"{_codes((part.opens[0], part.closes[0]))}{', opened' if part.implicit else ''}"
 
 
+def _headers(channels: ChannelFormat) -> str:
+    return _codes(marker for marker in channels.opens if marker not in channels.messages)
+
+
 def _tools(part: ToolFormat) -> str:
-    if part.channels is not None:
-        return f"{_codes(part.channels.opens)}, JSON"
+    if part.channels is not None and part.channels.arguments is not None:
+        return f"{_headers(part.channels)}, JSON"
     opens = [*(block.opens[0] for block in part.blocks), *(call.opens[0] for call in part.calls)]
     calls = [*(call for block in part.blocks for call in block.calls), *part.calls, *part.bare]
     places = [_codes(opens)] if opens else []
@@ -217,9 +222,10 @@ _WHEN = {
     "response.function_call_arguments.done": "the complete arguments",
     "response.custom_tool_call_input.delta": "more input of a custom tool, as plain text",
     "response.custom_tool_call_input.done": "the complete input",
-    "response.output_item.done": "the item ends, `completed` or `incomplete`",
+    "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut, or what the token limit cut)",
     "response.completed": "the answer is complete",
-    "response.incomplete": "the answer was cut off at the token limit or by a content filter",
+    "response.incomplete": "the answer was cut off at the token limit or by a content filter, or the model "
+    "stopped in the middle of a call that must not run half",
     "response.failed": "the answer failed; `response.error` gives the reason",
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 from proxy.parsers.delta_buffer import REPAIRS, Repair
 from proxy.parsers.engine import FirstMarker, MarkupParser
 from proxy.parsers.prompt_end import PromptEnd
-from proxy.parsers.registry import REASONING, TOOLS, detect, format_of
+from proxy.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
 
 __all__ = [
     "REASONING",
@@ -22,7 +22,9 @@ __all__ = [
     "MarkupParser",
     "PromptEnd",
     "Repair",
+    "base_name",
     "detect",
+    "fitted",
     "markers",
     "parser",
     "reasoning_markers",

@@ -124,11 +124,11 @@ class CallParser:
         if not self._skip():
             return Progress.WAIT
         opens = tuple(marker for call in block.calls for marker in call.opens)
-        lexer = source.markers(*opens, *block.closes)
+        lexer = source.markers(*opens, *block.closes, *block.fillers)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
-        if not self._block_calls and (marker is None or marker in block.closes):
+        if not self._block_calls and marker not in opens:
             return Progress.REJECTED
         if marker is None:
             self._deltas.repair("missing_end")
@@ -141,7 +141,14 @@ class CallParser:
         self._consume(source.at + len(marker))
         if marker in block.closes:
             return Progress.OVER
-        self._begin_call(next(call for call in block.calls if marker in call.opens))
+        if marker in block.fillers:
+            return Progress.ON
+        calls = [call for call in block.calls if marker in call.opens]
+        if len(calls) == 1:
+            self._begin_call(calls[0])
+        else:
+            self._candidates = calls
+            self._step = self._choose
         return Progress.ON
 
     def _begin_call(self, call: CallFormat) -> None:

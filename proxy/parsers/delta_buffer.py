@@ -15,6 +15,7 @@ Repair = Literal[
     "extra_bracket",  # a bracket too many after a call
     "extra_key",  # a key besides name and arguments was left out
     "malformed_arguments",  # a part of the arguments could not be read as written
+    "malformed_markup",  # an expression of a response template took too long: what followed came out as text
     "missing_end",  # an end marker did not come
     "name_after_arguments",  # the arguments had to wait for the name
     "quoted_marker",  # a marker in quotes or in a code block was text

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from proxy.parsers.call_parser import CallParser, Progress
 from proxy.parsers.delta_buffer import DeltaBuffer
-from proxy.parsers.format import CallBlock, CallFormat, ChannelFormat, Format, JsonArguments
+from proxy.parsers.format import CallBlock, CallFormat, ChannelFormat, Format
 from proxy.parsers.lexer import Hit, Lexer, SourceText, TokenGate, compiled, skip_spaces
 from proxy.parsers.text_output import TextKind, TextOutput
 from proxy.wire.deltas import Delta, FinishReason
@@ -106,9 +106,12 @@ class MarkupParser:
         self._text = TextOutput(self._deltas, TextKind.REASONING if opened and can_close else TextKind.ANSWER)
         self._wrapper_end = ""  # the marker that ends the open wrapper of the answer
         self._channel_opener = ""  # the marker that opened a channel's header
+        self._calls_count = True  # markers of calls count in the open message
         self._call: CallParser | None = None
         self._missing_ends: tuple[str, ...] = ()  # end markers that may still come for a call that is over
         self._step: Callable[[], bool] = self._free_text
+        if self._channels is not None and self._channels.begins and self._text.kind is TextKind.ANSWER:
+            self._step = self._channel_header
         self._finished = False
         self.first_marker: FirstMarker = "none"
         ends = [marker for block in self._tools.blocks for marker in block.closes]
@@ -140,6 +143,9 @@ class MarkupParser:
         while self._call is not None and self._call.tentative:
             self._deltas.repair("cut_markup")
             self._reread_as_text()
+            self._run()
+        if self._step == self._channel_header and not self._channel_opener:  # it began like a header, and is the answer
+            self._step = self._free_text
             self._run()
         if self._call is not None:
             self._call.finish(cut=reason != "stop")
@@ -234,7 +240,7 @@ class MarkupParser:
     def _apply(self, effect: MarkerEffect, marker: str) -> None:
         text = self._text
         match effect:
-            case MarkerEffect.OPEN_CALL:
+            case MarkerEffect.OPEN_CALL if self._calls_count:
                 parts: tuple[CallFormat | CallBlock, ...] = (*self._tools.blocks, *self._tools.calls)
                 candidates = [part for part in parts if marker in part.opens]
                 self._call = CallParser(self._source, self._deltas, self._call_ends, marker, candidates)
@@ -248,8 +254,7 @@ class MarkupParser:
             case MarkerEffect.CLOSE_MESSAGE:
                 text.enter(TextKind.ANSWER)
             case MarkerEffect.OPEN_CHANNEL:
-                self._channel_opener = marker
-                self._step = self._channel_header
+                self._open_channel(marker)
             case MarkerEffect.OPEN_WRAPPER if not text.visible:
                 self._wrapper_end = dict(self._reasoning.wrappers)[marker]
                 text.leading = True
@@ -320,19 +325,31 @@ class MarkupParser:
 
     # Channels
 
+    def _open_channel(self, marker: str) -> None:
+        assert self._channels is not None
+        if marker in self._channels.messages:  # without a header
+            self._begin_message(self._channels, marker)
+        else:
+            self._channel_opener = marker
+            self._step = self._channel_header
+
     def _channel_header(self) -> bool:
         channels = self._channels
         source = self._source
         assert channels is not None
-        lexer = source.markers(channels.message, *channels.ends)
+        others = channels.ends if self._channel_opener else (*channels.ends, *channels.opens)
+        lexer = source.markers(*channels.messages, *others)
         hit = lexer.find(source.text, source.at)
-        so_far = source.text[source.at : hit.start if hit else len(source.text)]
-        if not compiled(channels.header).fullmatch(so_far) or (hit is not None and hit.marker != channels.message):
-            self._reread_as_text()
+        so_far = source.text[source.at : hit.start if hit else lexer.held(source.text, source.at)]
+        if not compiled(channels.header).fullmatch(so_far) or (hit is not None and hit.marker not in channels.messages):
+            if self._channel_opener:
+                self._reread_as_text()
+            else:
+                self._step = self._free_text
             return True
         if hit is None:
             return False
-        header = self._channel_opener + so_far
+        header = self._channel_opener + so_far + hit.marker
         lexer.take(hit.marker)
         source.advance(hit.end)
         self._begin_message(channels, header)
@@ -347,7 +364,8 @@ class MarkupParser:
             self._note("open")
         self._text.enter(TextKind.REASONING if thinking else TextKind.ANSWER)
         self._step = self._free_text
-        if recipient is not None and self._tools.channels is not None:
-            call = CallFormat(opens=(), arguments=JsonArguments(), closes=channels.ends)
+        self._calls_count = channels.arguments is not None or recipient is not None
+        if recipient is not None and self._tools.channels is not None and channels.arguments is not None:
+            call = CallFormat(opens=(), arguments=channels.arguments, closes=channels.ends)
             self._call = CallParser.with_name(self._source, self._deltas, self._call_ends, call, recipient[1])
             self._step = self._parse_call

@@ -8,7 +8,7 @@ where the header carries the name (or the arguments do, in the JSON and Python f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -102,26 +102,33 @@ class CallFormat:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """Calls inside a common pair of markers."""
+    """Calls inside a common pair of markers. `fillers` may stand between them."""
 
     opens: tuple[str, ...]
     closes: tuple[str, ...]
     calls: tuple[CallFormat, ...]
     first: str = r"<"
+    fillers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ChannelFormat:
-    """Messages with a header (harmony): `opens` header `message` body `ends`. The channel decides what the body is. `header`
-    must match whatever has arrived of a header, so that prose that only mentions a marker is released at once."""
+    """Messages with a header (harmony): `opens` header `messages` body `ends`. `channel` and `recipient` are searched in the
+    header with its markers; they decide what the body is. `header` must match whatever has arrived of a header, so that prose
+    that only mentions a marker is released at once. A marker of `messages` that is also one of `opens` has no header.
+
+    `arguments`: the notation of a body with a recipient; None: it has calls with markers of their own, which count in no other
+    message. `begins`: the prompt ends in the header of the first message."""
 
     opens: tuple[str, ...]
-    message: str
+    messages: tuple[str, ...]
     ends: tuple[str, ...]
     header: str
     channel: str
     recipient: str
     reasoning: tuple[str, ...]
+    arguments: ArgumentsFormat | None = JsonArguments()
+    begins: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ class ToolFormat:
     def markers(self) -> Iterator[str]:
         """List the literal markers. Bare calls have none."""
         for block in self.blocks:
-            yield from (*block.opens, *block.closes)
+            yield from (*block.opens, *block.closes, *block.fillers)
         for call in (*self.calls, *(call for block in self.blocks for call in block.calls)):
             yield from (*call.opens, *call.closes, *_argument_markers(call.arguments))
             if call.header is not None:
@@ -179,7 +186,7 @@ class Format:
         """Return all literal markers, for looking up which of them are single tokens of a model."""
         found = {*self.reasoning.markers(), *self.tools.markers()}
         for channels in filter(None, (self.reasoning.channels, self.tools.channels)):
-            found.update((*channels.opens, *channels.ends, channels.message))
+            found.update((*channels.opens, *channels.ends, *channels.messages))
         return frozenset(marker for marker in found if len(marker) > 1)
 
 
@@ -218,7 +225,10 @@ class Family:
     """All that is known of a model family: its formats by their names, and the signs by which it is detected. `reasoning`,
     `tools`: names as in vLLM's `--reasoning-parser` and `--tool-call-parser`. Of the signs found for a model the one with the
     highest priority counts, then the longest. `think_tags`: for a tool parser, the reasoning parser of models whose template
-    shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original."""
+    shows only `<think>`. `original`: other families vary these formats; `auto` prefers the original.
+
+    `suffixed` builds the family for checkpoints that append a suffix of their own to every marker. `suffix`: a regular
+    expression for a token of such a checkpoint, whose group 1 is the suffix."""
 
     reasoning: Mapping[str, ReasoningFormat] = field(default_factory=dict)
     tools: Mapping[str, ToolFormat] = field(default_factory=dict)
@@ -227,3 +237,5 @@ class Family:
     tool_signs: tuple[TemplateSign, ...] = ()
     think_tags: Mapping[str, str] = field(default_factory=dict)
     original: bool = False
+    suffixed: Callable[[str], Family] | None = None
+    suffix: str = ""

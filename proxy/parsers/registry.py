@@ -5,13 +5,24 @@ Each file of `families/` has a `FAMILY`; they are found by listing that package,
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import TypeVar
 
 from proxy.parsers import families
-from proxy.parsers.format import CallBlock, CallFormat, Family, Format, NameSign, ReasoningFormat, TemplateSign, ToolFormat
+from proxy.parsers.format import (
+    CallBlock,
+    CallFormat,
+    ChannelFormat,
+    Family,
+    Format,
+    NameSign,
+    ReasoningFormat,
+    TemplateSign,
+    ToolFormat,
+)
 
 _NO_PARSER = ("none", "")
 _AUTO = "auto"
@@ -46,7 +57,9 @@ def _joined(formats: Iterable[Mapping[str, Named]]) -> dict[str, Named]:
 _FAMILIES = tuple(_load())
 REASONING = _joined(family.reasoning for family in _FAMILIES)
 TOOLS = _joined(family.tools for family in _FAMILIES)
+_ALL = Family(reasoning=REASONING, tools=TOOLS)
 _THINKING = {tools: reasoning for family in _FAMILIES for tools, reasoning in family.think_tags.items()}
+_SUFFIXED = {name: family for family in _FAMILIES if family.suffixed for name in (*family.reasoning, *family.tools)}
 _REASONING_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.reasoning_signs)
 _TOOL_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.tool_signs)
 _NAME_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.names)
@@ -72,6 +85,22 @@ def detect(model_name: str, chat_template: str | None) -> tuple[str | None, str 
     return reasoning or by_name[0], tools
 
 
+def base_name(name: str) -> str:
+    """Return the name of a parser without the suffix of a checkpoint: `hy_v4` for `hy_v4:6124c78e`."""
+    base = name.partition(":")[0]
+    return base if base in _SUFFIXED else name
+
+
+@lru_cache(maxsize=64)
+def fitted(name: str, tokens: frozenset[str]) -> str:
+    """Return the name of a parser with the suffix that a model's tokens have, if its family's checkpoints append one."""
+    family = _SUFFIXED.get(name)
+    if family is None:
+        return name
+    found = next(filter(None, (re.fullmatch(family.suffix, token) for token in tokens)), None)
+    return name if found is None else name + (found[1] or "")
+
+
 def _by_name(model_name: str) -> tuple[str | None, str | None]:
     name = model_name.lower().replace("_", "-")
     for sign in _NAME_SIGNS:
@@ -86,16 +115,26 @@ def _named(name: str, known: Mapping[str, Named], kind: str) -> Named:
     return known[name]
 
 
+def _family_of(name: str) -> Family:
+    """Return the formats of all families; where the name has the suffix of a checkpoint, those of its family with it."""
+    base = base_name(name)
+    family = _SUFFIXED.get(base)
+    if family is None or family.suffixed is None or base == name:
+        return _ALL
+    own = family.suffixed(name.removeprefix(base))
+    return Family(reasoning={name: own.reasoning[base]}, tools={name: own.tools[base]})
+
+
 def _reasoning(name: str | None) -> ReasoningFormat:
     if name is None or name in _NO_PARSER:
         return ReasoningFormat()
-    return _any_reasoning() if name == _AUTO else _named(name, REASONING, "reasoning")
+    return _any_reasoning() if name == _AUTO else _named(name, _family_of(name).reasoning, "reasoning")
 
 
 def _tools(name: str | None) -> ToolFormat:
     if name is None or name in _NO_PARSER:
         return ToolFormat()
-    return _any_tools() if name == _AUTO else _named(name, TOOLS, "tool")
+    return _any_tools() if name == _AUTO else _named(name, _family_of(name).tools, "tool")
 
 
 def _any_reasoning() -> ReasoningFormat:
@@ -104,7 +143,7 @@ def _any_reasoning() -> ReasoningFormat:
     return ReasoningFormat(
         opens=tuple(dict.fromkeys(marker for part in parts for marker in part.opens)),
         closes=tuple(dict.fromkeys(marker for part in parts for marker in part.closes)),
-        channels=next((part.channels for part in parts if part.channels), None),
+        channels=_any_channels(parts),
     )
 
 
@@ -116,8 +155,13 @@ def _any_tools() -> ToolFormat:
         calls=_distinct(call for part in parts for call in part.calls),
         blocks=_distinct(block for part in parts for block in part.blocks),
         bare=_distinct(call for part in parts for call in part.bare),
-        channels=next((part.channels for part in parts if part.channels), None),
+        channels=_any_channels(parts),
     )
+
+
+def _any_channels(parts: Iterable[ReasoningFormat] | Iterable[ToolFormat]) -> ChannelFormat | None:
+    """Return the channels that can be told by their markers alone: no answer begins inside their header."""
+    return next((part.channels for part in parts if part.channels and not part.channels.begins), None)
 
 
 def _distinct(parts: Iterable[Part]) -> tuple[Part, ...]:

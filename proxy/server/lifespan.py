@@ -21,7 +21,7 @@ from proxy.server.generation.create import Responses
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
-from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
+from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
@@ -69,8 +69,12 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             tracing = Tracing(settings.otel_endpoint, __version__)
             stack.push_async_callback(tracing.close)
         stack.callback(metrics.flush)  # the metrics of a worker are read after its end
+        check_tokenizer(settings)
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
-        tokenizer = await load_tokenizer(settings.tokenizer, os.environ) if settings.tokenizer else None
+        tokenizer = None
+        if settings.tokenizer:
+            trusted = settings.trust_remote_code
+            tokenizer = await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=trusted)
         policy = translation_policy(settings)
         known = KnownModels()
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)

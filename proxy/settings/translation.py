@@ -63,12 +63,13 @@ class RequestSettings(Section):
     reasoning_parser: str = Field(
         default="none",
         description="Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's "
-        "`--reasoning-parser`, `auto` (by the name of the model, or the first markers found), or `none`.",
+        "`--reasoning-parser`, `auto` (by the name of the model, or the first markers found), `template` (by the "
+        "`response_template` in the configuration of the `tokenizer`), or `none`.",
     )
     tool_call_parser: str = Field(
         default="none",
         description="Parser for tool-call markup in the text of a backend that does not parse it: a name of vLLM's "
-        "`--tool-call-parser`, `auto`, or `none`.",
+        "`--tool-call-parser`, `auto`, `template`, or `none`.",
     )
     token_ids: Literal["auto", "on", "off"] = Field(
         default="auto",

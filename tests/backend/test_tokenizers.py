@@ -89,9 +89,10 @@ def test_the_cache_of_the_user_by_default(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="no file and no folder /nowhere/at/all"):
         locate("/nowhere/at/all", {})
-    (tmp_path / "tokenizer.model").touch()
-    with pytest.raises(TokenizerError, match=r"has no tokenizer.json \(there is tokenizer.model, which has to be converted"):
+    with pytest.raises(TokenizerError, match=r"has no tokenizer.json, and no tekken.json, tokenizer.model"):
         locate(str(tmp_path), {})
+    (tmp_path / "tokenizer.model").touch()
+    assert locate(str(tmp_path), {}) == tmp_path / "tokenizer.model"
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,10 @@ def _loaded(name: str, recorded: bool) -> VllmParsers:
     return load(reasoning, f"vllm:{family.tools}", recorded_tokenizer() if recorded else tokenizer(name))
 
 
-def _template_kwargs(case: Case) -> dict[str, bool]:
-    return dict.fromkeys(_THINKS, case.thinking)
+def _template_kwargs(case: Case) -> dict[str, Any]:
+    efforts = FAMILIES[case.family].efforts
+    effort = {"reasoning_effort": efforts[not case.thinking]} if efforts else {}
+    return {**dict.fromkeys(_THINKS, case.thinking), **effort}
 
 
 def _closed_prompt(case: Case) -> list[int]:

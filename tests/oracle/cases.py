@@ -71,7 +71,9 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
     texts = [vector["markup"] for vector in vectors(family)["vectors"]]
     tokens.train_from_iterator([*texts, *_LEARNT], trainer)
     tokens.add_tokens([AddedToken(marker, normalized=False) for marker in FAMILIES[family].tokens])
-    return PreTrainedTokenizerFast(tokenizer_object=tokens, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokens, clean_up_tokenization_spaces=False, token_suffix=FAMILIES[family].suffix
+    )
 
 
 @cache

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
+from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 # {"reasoning": text}, {"text": text}, or {"call": name, "arguments": value}; {"call": name, "begun": text} if that is no JSON.
 Item = dict[str, Any]
@@ -43,6 +43,8 @@ def items_of(deltas: Iterable[Delta]) -> list[Item]:
                     items[-1][kind] += delta.text
                 elif not delta.text.isspace():
                     items.append({kind: delta.text})
+            case ToolCallCut():  # vLLM's parsers do not tell; the arguments are no JSON
+                pass
             case _:
                 raise AssertionError(f"a parser gives no {delta!r}")
     return [_finished(item) for item in items]

@@ -10,11 +10,17 @@ CALL = ("<tool_call>", "</tool_call>")
 
 @dataclass(frozen=True)
 class Family:
-    """`reasoning`, `tools`: names in vLLM and here. `tokens`: markers that are one token of the family's models."""
+    """`reasoning`, `tools`: names in vLLM and here. `tokens`: markers that are one token of the family's models. `suffix`: that
+    of a checkpoint, as its tokenizer's configuration has it. `block`: opens a block of calls of which vLLM gives out nothing
+    before it ends, and the markup as text if it does not. `efforts`: the `reasoning_effort` with and without thinking, for
+    parsers that go by it."""
 
     reasoning: str | None
     tools: str
     tokens: tuple[str, ...] = ()
+    suffix: str = ""
+    block: str = ""
+    efforts: tuple[str, str] | None = None
 
 
 _DEEPSEEK = (
@@ -44,6 +50,25 @@ _KIMI_K2 = (
     "<|tool_call_end|>",
 )
 
+
+def _both(*names: str, suffix: str = "") -> tuple[str, ...]:
+    """Return the opening and the closing tag of each name."""
+    return tuple(tag for name in names for tag in (f"<{name}{suffix}>", f"</{name}{suffix}>"))
+
+
+_HY = ("think", "tool_calls", "tool_call", "arg_key", "arg_value")
+_INKLING = (
+    "<|message_model|>",
+    "<|content_text|>",
+    "<|content_thinking|>",
+    "<|content_invoke_tool_json|>",
+    "<|content_invoke_tool_text|>",
+    "<|content_tool_error|>",
+    "<|content_model_end_sampling|>",
+    "<|end_message|>",
+)
+_IFM = ("ifm|think", "ifm|tool_calls", "ifm|tool_call", "ifm|arg_key", "ifm|arg_type", "ifm|arg_value")
+
 # By the name of the file in `tests/parsers/vectors`.
 FAMILIES: dict[str, Family] = {
     "apertus": Family(None, "apertus", ("<|tools_prefix|>", "<|tools_suffix|>", "<|inner_prefix|>", "<|inner_suffix|>")),
@@ -64,8 +89,18 @@ FAMILIES: dict[str, Family] = {
     "granite_20b_fc": Family(None, "granite-20b-fc", ("<function_call>",)),
     "hermes": Family("qwen3", "hermes", (*THINK, *CALL)),
     "hunyuan_a13b": Family(None, "hunyuan_a13b"),
+    "hy_v3": Family(
+        "hy_v3",
+        "hy_v3",
+        (*_both(*_HY, suffix=":opensource"), "<tool_sep:opensource>"),
+        suffix=":opensource",
+        efforts=("high", "no_think"),
+    ),
+    "hy_v4": Family("hy_v4", "hy_v4", _both(*_HY, suffix=":6124c78e"), efforts=("high", "no_think")),
+    "inkling": Family("inkling", "inkling", _INKLING),
     "internlm": Family(None, "internlm", ("<|action_start|>", "<|action_end|>", "<|plugin|>")),
     "jamba": Family(None, "jamba", ("<tool_calls>", "</tool_calls>")),
+    "k2_horizon": Family("k2_horizon", "k2_horizon", _both(*_IFM), block="<ifm|tool_calls>"),
     "kimi_k2": Family("kimi_k2", "kimi_k2", _KIMI_K2),
     "kimi_k3": Family("kimi_k3", "kimi_k3", ("<|open|>", "<|close|>", "<|sep|>")),
     "lfm2": Family(None, "lfm2", ("<|tool_call_start|>", "<|tool_call_end|>")),
@@ -78,8 +113,13 @@ FAMILIES: dict[str, Family] = {
     "minimax_m3": Family("minimax_m3", "minimax_m3", ("<mm:think>", "</mm:think>", "]<]minimax[>[")),
     "mistral": Family("mistral", "mistral", _MISTRAL),
     "mistral_v7": Family("mistral", "mistral", ("[TOOL_CALLS]", "[THINK]", "[/THINK]")),
+    "muse_glimmer": Family("muse_glimmer", "muse_glimmer", ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")),
     "olmo3": Family("olmo3", "olmo3"),
     "phi4_mini_json": Family(None, "phi4_mini_json"),
+    "plamo3": Family("plamo3", "plamo3", ("<|plamo:begin_", "<|plamo:end_", ":plamo|>")),
+    "poolside_v1": Family(
+        "poolside_v1", "poolside_v1", (*THINK, *CALL, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<assistant>")
+    ),
     "pythonic": Family(None, "pythonic"),
     "qwen3_coder": Family("qwen3", "qwen3_coder", (*THINK, *CALL)),
     "seed_oss": Family("seed_oss", "seed_oss", ("<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>")),
@@ -108,5 +148,4 @@ RECORDED = {
 NOT_COMPARED = {
     "openai": "vLLM reads harmony with a vocabulary file of its own that has to be downloaded",
     "cohere_command": "vLLM hands it to a compiled parser of another package",
-    "muse_glimmer": "vLLM reads the headers of its messages, which the format here does not know yet",
 }

@@ -46,6 +46,9 @@ def test_an_output_cut_at_any_token_has_all_that_vllm_has(case: Case) -> None:
         return
     for size in range(len(case.pieces)):
         pieces = case.pieces[:size]
+        block = FAMILIES[case.family].block
+        if block and block in "".join(text for text, _ in pieces):
+            return
         mine = play(ours(case), pieces, "length")
         other = play(theirs(case), pieces, "length")
         assert reached(other, mine), ("".join(text for text, _ in pieces), mine, other)

@@ -103,6 +103,44 @@ def _glm(name: str, arguments: Arguments) -> str:
     return f"<tool_call>{name}\n{values}</tool_call>"
 
 
+def _hunyuan(suffix: str, separator: str, newline: str) -> Any:
+    def one(name: str, arguments: Arguments) -> str:
+        values = "".join(
+            f"<arg_key{suffix}>{key}</arg_key{suffix}>{newline}<arg_value{suffix}>{_plain(value)}</arg_value{suffix}>{newline}"
+            for key, value in arguments.items()
+        )
+        return f"<tool_call{suffix}>{name}{separator}{newline}{values}</tool_call{suffix}>{newline}"
+
+    return _each(one, before=f"<tool_calls{suffix}>{newline}", after=f"</tool_calls{suffix}>")
+
+
+def _k2_horizon(name: str, arguments: Arguments) -> str:
+    values = "".join(
+        f"<ifm|arg_key>{key}</ifm|arg_key>\n<ifm|arg_value>{_plain(value)}</ifm|arg_value>\n"
+        for key, value in arguments.items()
+    )
+    return f"<ifm|tool_call>{name}\n{values}</ifm|tool_call>\n"
+
+
+def _plamo(tag: str, content: str) -> str:
+    return f"<|plamo:begin_{tag}:plamo|>{content}<|plamo:end_{tag}:plamo|>"
+
+
+def _plamo3(name: str, arguments: Arguments) -> str:
+    body = _plamo("tool_arguments", "<|plamo:constrain|>json<|plamo:msg|>" + _json(arguments))
+    return _plamo("tool_request", _plamo("tool_name", name) + body)
+
+
+def _inkling(name: str, arguments: Arguments) -> str:
+    call = _json({"name": name, "args": arguments})
+    return f"<|message_model|>{name}<|content_invoke_tool_json|>{call}<|end_message|>"
+
+
+def _muse(name: str, arguments: Arguments) -> str:
+    body = _invoke("atem:function_calls", prefix="atem:")([(f"{name}.{name}", arguments)])
+    return f"<|start|>assistant to={name}.{name}<|message|>{body}<|eom|>"
+
+
 def _kimi_k2(name: str, arguments: Arguments) -> str:
     return f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{_json(arguments)}<|tool_call_end|>"
 
@@ -352,7 +390,40 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "minicpm5": Family("minicpmv", "minicpm5", _THINK, _each(_minicpm, between="\n")),
-    "muse_glimmer": Family(None, "muse_glimmer", None, _invoke("atem:function_calls", prefix="atem:")),
+    "muse_glimmer": Family(
+        "muse_glimmer",
+        "muse_glimmer",
+        _tags("<|start|>assistant to=self<|message|>", "<|eom|>"),
+        _each(_muse),
+        answer=_tags("<|start|>assistant to=user<|message|>", "<|eom|>"),
+    ),
+    "hy_v3": Family(
+        "hy_v3",
+        "hy_v3",
+        _tags("<think:opensource>", "</think:opensource>"),
+        _hunyuan(":opensource", "<tool_sep:opensource>", "\n"),
+    ),
+    "hy_v4": Family("hy_v4", "hy_v4", _tags("<think:6124c78e>", "</think:6124c78e>"), _hunyuan(":6124c78e", "", "")),
+    "inkling": Family(
+        "inkling",
+        "inkling",
+        _tags("<|message_model|><|content_thinking|>", "<|end_message|>"),
+        _each(_inkling),
+        answer=_tags("<|message_model|><|content_text|>", "<|end_message|>"),
+    ),
+    "k2_horizon": Family(
+        "k2_horizon",
+        "k2_horizon",
+        _tags("<ifm|think>", "</ifm|think>"),
+        _each(_k2_horizon, before="<ifm|tool_calls>\n", after="</ifm|tool_calls>"),
+    ),
+    "plamo3": Family(
+        "plamo3",
+        "plamo3",
+        _tags("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
+        _each(_plamo3, before="<|plamo:begin_tool_requests:plamo|>", after="<|plamo:end_tool_requests:plamo|>"),
+    ),
+    "poolside_v1": Family("poolside_v1", "poolside_v1", _tags("<think>", "</think>\n"), _each(_glm, between="\n")),
     "dots": Family(None, "dots", None, _invoke("dots_function_call")),
     "xlam": Family(None, "xlam", None, _each(_envelope, before="[", between=", ", after="]"), mixed=False),
     "gigachat3": Family(

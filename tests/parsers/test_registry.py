@@ -44,7 +44,18 @@ def test_append_think_leaves_reasoning_in_the_answer() -> None:
 
 
 # Formats whose markers tell them apart from all others; the rest need their names.
-NEED_THEIR_NAMES = {"mimo", "granite", "xlam", "hunyuan_a13b", "ernie45", "cohere_command", "kimi_k3", "minicpm5"}
+NEED_THEIR_NAMES = {
+    "mimo",
+    "granite",
+    "xlam",
+    "hunyuan_a13b",
+    "ernie45",
+    "cohere_command",
+    "kimi_k3",
+    "minicpm5",
+    "inkling",
+    "muse_glimmer",
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - NEED_THEIR_NAMES))

@@ -1,6 +1,7 @@
 """A model's tokenizer on this machine: find it, load it once, encode text, count tokens, name special tokens.
 
-Needs the packages of the extra `tokenizer`. Nothing is downloaded."""
+Needs the packages of the extra `tokenizer`; for other files than `tokenizer.json` those of the extra `transformers`. Nothing is
+downloaded."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from proxy.backend.tokenizer.chat_template import ChatTemplate
+from proxy.backend.tokenizer.conversion import OTHER_FILES, ConversionError, PythonEncoding, PythonTokenizer, convert
 from proxy.wire.errors import invalid_request
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ TOKENIZER_FILE = "tokenizer.json"
 
 _CACHE_NAME = re.compile(r"(?P<model>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w.-]+))?")
 _SPECIAL_TOKENS = re.compile(r"\w+_token")
-# Files of tokenizers in formats that are not supported.
-_OTHER_FORMATS = ("tokenizer.model", "tekken.json", "tiktoken.model", "vocab.json")
 
 
 class TokenizerError(Exception):
@@ -34,26 +34,36 @@ class TokenizerError(Exception):
 class ModelTokenizer:
     """The tokenizer of one model, with its chat template if it has one. Several threads may use it at once."""
 
-    def __init__(self, file: Path) -> None:
-        """Load a `tokenizer.json`, and the configuration and template beside it. Raises `TokenizerError`. It takes about a
-        second for a large vocabulary: call it in a thread."""
+    def __init__(self, file: Path, *, trust_remote_code: bool = False) -> None:
+        """Load a `tokenizer.json`, or a file of `OTHER_FILES`, and the configuration and template beside it.
+        `trust_remote_code`: run the Python code that comes with the model, if its tokenizer needs it. Raises `TokenizerError`.
+        It takes a second for a large vocabulary, several if it is converted: call it in a thread."""
         self.file = file
-        self._text = _load(_without_prefix(_read_json(file)), file)
+        self._converted = _converted(file, trust_remote_code)
+        self._text = self._load(prefix=False)
         # A model that writes *about* `<|im_end|>` uses ordinary tokens: the token itself never becomes text.
         self._text.encode_special_tokens = True
         self.template = _load_template(file.parent)
+        self.response_template = _config(file.parent).get("response_template")
 
     @cached_property
-    def _markup(self) -> Tokenizer:
+    def _markup(self) -> Tokenizer | PythonTokenizer:
         """The tokenizer that recognises special tokens, loaded at its first use."""
-        return _load(_read_json(self.file), self.file)
+        return self._load()
 
-    def encode(self, text: str) -> Encoding:
+    def _load(self, *, prefix: bool = True) -> Tokenizer | PythonTokenizer:
+        """Make a tokenizer. `prefix`: it may put a space before the first word."""
+        if isinstance(self._converted, PythonTokenizer):
+            return self._converted.copy()
+        content = _read_json(self.file) if self._converted is None else _decode(self._converted, self.file)
+        return _load(content if prefix else _without_prefix(content), self.file)
+
+    def encode(self, text: str) -> Encoding | PythonEncoding:
         """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text. Pass it as the
         `encode` of `proxy.stream.tokens`."""
         return _encode(self._text, text)
 
-    def encode_markup(self, text: str) -> Encoding:
+    def encode_markup(self, text: str) -> Encoding | PythonEncoding:
         """Encode a prompt or raw output: special tokens are recognised, and none is added."""
         return _encode(self._markup, text)
 
@@ -62,6 +72,11 @@ class ModelTokenizer:
         last = self._text.get_added_tokens_decoder().get(token_ids[-1]) if token_ids else None
         ends = last is not None and last.special
         return self._text.decode(list(token_ids[: len(token_ids) - ends]), skip_special_tokens=False)
+
+    @cached_property
+    def special_tokens(self) -> frozenset[str]:
+        """The texts of the tokens that were added to the vocabulary."""
+        return frozenset(token.content for token in self._text.get_added_tokens_decoder().values())
 
     def marker_ids(self, markers: Iterable[str]) -> dict[str, int]:
         """Return the markers that are special tokens, with their ids."""
@@ -79,14 +94,15 @@ class ModelTokenizer:
         return len(self.encode_markup(self.template.render(body)))
 
 
-async def load_tokenizer(source: str, environ: Mapping[str, str]) -> ModelTokenizer:
+async def load_tokenizer(source: str, environ: Mapping[str, str], *, trust_remote_code: bool = False) -> ModelTokenizer:
     """Load a tokenizer in a thread (see `locate`). Raises `TokenizerError`."""
-    return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ)))
+    return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ), trust_remote_code=trust_remote_code))
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:
-    """Find a `tokenizer.json`. Raises `TokenizerError`. `source` is the file, a folder that contains it, or the name of a model
-    in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main one)."""
+    """Find a `tokenizer.json`, or else a file of `OTHER_FILES`. Raises `TokenizerError`. `source` is the file, a folder that
+    contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main
+    one)."""
     path = Path(source).expanduser()
     if path.is_file():
         return path
@@ -99,12 +115,10 @@ def locate(source: str, environ: Mapping[str, str]) -> Path:
 
 
 def _in_folder(folder: Path) -> Path:
-    file = folder / TOKENIZER_FILE
-    if file.is_file():
-        return file
-    others = [name for name in _OTHER_FORMATS if (folder / name).exists()]
-    hint = f" (there is {', '.join(others)}, which has to be converted first)" if others else ""
-    raise TokenizerError(f"tokenizer: {folder} has no {TOKENIZER_FILE}{hint}")
+    for name in (TOKENIZER_FILE, *OTHER_FILES):
+        if (folder / name).is_file():
+            return folder / name
+    raise TokenizerError(f"tokenizer: {folder} has no {TOKENIZER_FILE}, and no {', '.join(OTHER_FILES)}")
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
@@ -130,14 +144,29 @@ def _snapshot(model: str, revision: str, cache: Path) -> Path:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        content = msgspec.json.decode(file.read_bytes())
+        return _decode(file.read_bytes(), file)
     except OSError as error:
         raise TokenizerError(f"tokenizer: {file}: {error.strerror}") from None
+
+
+def _decode(text: bytes, file: Path) -> dict[str, Any]:
+    try:
+        content = msgspec.json.decode(text)
     except ValueError:
         raise TokenizerError(f"tokenizer: {file} is not valid JSON") from None
     if not isinstance(content, dict):
         raise TokenizerError(f"tokenizer: {file} is not a JSON object")
     return content
+
+
+def _converted(file: Path, trust_remote_code: bool) -> bytes | PythonTokenizer | None:
+    """Return what a tokenizer in another format is made of; None for a `tokenizer.json`."""
+    if file.name not in OTHER_FILES:
+        return None
+    try:
+        return convert(file.parent, trust_remote_code=trust_remote_code)
+    except ConversionError as error:
+        raise TokenizerError(str(error)) from None
 
 
 def _load(content: Mapping[str, Any], file: Path) -> Tokenizer:
@@ -158,10 +187,10 @@ def _extra_missing() -> TokenizerError:
     return TokenizerError("tokenizer: packages are missing: pip install 'responses-proxy[tokenizer]'")
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
+def _encode(tokenizer: Tokenizer | PythonTokenizer, text: str) -> Encoding | PythonEncoding:
     try:
         return tokenizer.encode(text, add_special_tokens=False)
-    except TypeError:  # half a surrogate pair, which the client gets as a question mark, too
+    except (TypeError, UnicodeEncodeError):  # half a surrogate pair, which the client gets as a question mark, too
         return tokenizer.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False)
 
 
@@ -189,9 +218,13 @@ def _unprefixed(stage: Any) -> Any:
     return stage
 
 
-def _load_template(folder: Path) -> ChatTemplate | None:
+def _config(folder: Path) -> dict[str, Any]:
     file = folder / "tokenizer_config.json"
-    config = _read_json(file) if file.is_file() else {}
+    return _read_json(file) if file.is_file() else {}
+
+
+def _load_template(folder: Path) -> ChatTemplate | None:
+    config = _config(folder)
     sources = _template_sources(folder, config)
     if not sources:
         return None

@@ -3,7 +3,7 @@
 from proxy.parsers.format import ChannelFormat, Family, NameSign, ReasoningFormat, TemplateSign, ToolFormat
 
 
-def _beginning(word: str) -> str:
+def beginning(word: str) -> str:
     """Build a regular expression for the word and each of its beginnings."""
     pattern = ""
     for letter in reversed(word):
@@ -11,11 +11,11 @@ def _beginning(word: str) -> str:
     return pattern
 
 
-_WORDS = "|".join(_beginning(word) for word in ("assistant", "analysis", "commentary", "final"))
+_WORDS = "|".join(beginning(word) for word in ("assistant", "analysis", "commentary", "final"))
 
 CHANNELS = ChannelFormat(
     opens=("<|start|>", "<|channel|>"),
-    message="<|message|>",
+    messages=("<|message|>",),
     ends=("<|end|>", "<|call|>", "<|return|>"),
     header=rf"\s*(?:{_WORDS})(?![a-z])[\w\s.=\-<|>]{{0,400}}",
     channel=r"<\|channel\|>\s*(\w+)",

@@ -1,4 +1,5 @@
-"""Step 3: the call's tag follows a separator inside a block of calls. Step 3.5 writes Qwen 3 Coder's tags."""
+"""Step 3: the call's tag follows a separator inside a block of calls. Step 3.5 and its successors write Qwen 3
+Coder's tags."""
 
 from proxy.parsers.families import qwen3_coder
 from proxy.parsers.families.hermes import REASONING
@@ -27,6 +28,8 @@ FAMILY = Family(
         NameSign("step3", "step3", "step3"),
         NameSign("step3p5", "step3p5", "step3p5"),
         NameSign("step-3.5", "step3p5", "step3p5"),
+        NameSign("step-3.7", "step3p5", "step3p5"),
+        NameSign("step-5", "step3p5", "step3p5"),
     ),
     tool_signs=(TemplateSign("<steptml:invoke", "step3"),),
     think_tags={"step3": "step3"},

@@ -6,7 +6,7 @@ and probes have shown of the model, and last its name."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -16,7 +16,7 @@ import msgspec
 
 from proxy import parsers
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.parsers import PromptEnd, vllm
+from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.settings import ModelParsers, Settings, suggestion
@@ -27,7 +27,9 @@ from proxy.wire.errors import ApiError
 _OFF = frozenset({"none", ""})
 _THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
-_SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK")
+_SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
+
+_NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
 
 # Settings that belong together: where one is given, the others are taken to be as intended.
 _PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
@@ -73,6 +75,11 @@ class _ParserSettings:
         """vLLM's own parsers read the markup."""
         return vllm.is_vllm(self.reasoning) or vllm.is_vllm(self.tools)
 
+    @property
+    def uses_template(self) -> bool:
+        """The checkpoint's own response template tells how the markup is read."""
+        return self.reasoning in template.NAMES or self.tools in template.NAMES
+
     def names(self, model: str) -> tuple[str, str]:
         """Return the names of both formats; `auto` is replaced by what the model's name tells, if it tells anything."""
         reasoning = self.reasoning
@@ -111,6 +118,7 @@ class ParserChoice:
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
         self._all, self._some = _parser_settings(settings, self._given)
+        self._template = _response_template([self._all, *(found for _, found in self._some)], tokenizer)
         self._own_prompt_end = _prompt_end(tokenizer)
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
@@ -147,18 +155,22 @@ class ParserChoice:
         found = self._settings_for(model)
         if not found.raw:
             return self._policy
-        special = found.uses_vllm or _has_special_tokens(*found.names(self._own_name(model)))
+        special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
         return replace(self._policy, raw_tools=found.tools not in _OFF, special_tokens=special)
 
     async def start(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide how the answer to a chat request is read."""
         start = self.start_without_template(body)
-        template = self._tokenizer.template if self._tokenizer else None
-        if template is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in _OFF:
+        chat = self._tokenizer.template if self._tokenizer else None
+        if chat is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in _OFF:
             return start
-        opens, closes = parsers.reasoning_markers(_family(start.reasoning))
+        response = self._template
         try:
-            opened = await asyncio.to_thread(template.thinking_open, body, opens, closes)
+            if start.reasoning in template.NAMES and response is not None:
+                opened = await asyncio.to_thread(lambda: template.opens_reasoning(response, chat.render(body)))
+            else:
+                opens, closes = parsers.reasoning_markers(_family(start.reasoning))
+                opened = await asyncio.to_thread(chat.thinking_open, body, opens, closes)
         except ApiError:
             return start  # with pictures, say, which the template of the backend knows more about
         return msgspec.structs.replace(start, opened=opened, decided_by="prompt")
@@ -205,7 +217,13 @@ class ParserChoice:
         if vllm.is_vllm(reasoning) or vllm.is_vllm(tools):
             kwargs = body.get("chat_template_kwargs")
             new_parser = partial(self._vllm[reasoning, tools].parser, schemas=schemas, template_kwargs=kwargs)
+        elif reasoning in template.NAMES or tools in template.NAMES:
+            new_parser = self._template_parser(reasoning, tools, schemas)
         else:
+            if self._tokenizer is not None:
+                tokens = self._tokenizer.special_tokens
+                reasoning = parsers.fitted(reasoning, tokens)
+                tools = parsers.fitted(tools, tokens)
             new_parser = partial(
                 parsers.parser,
                 reasoning,
@@ -248,6 +266,20 @@ class ParserChoice:
         if news != UNKNOWN:
             self._known.learn(name, news)
 
+    def _template_parser(self, reasoning: str, tools: str, schemas: Mapping[str, Any]) -> Any:
+        """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""
+        if self._template is None:
+            raise ValueError(_NO_TEMPLATE)
+        assert self._tokenizer is not None
+        return partial(
+            template.TemplateParser,
+            self._template,
+            schemas=schemas,
+            reasoning=reasoning not in _OFF,
+            tools=bool(schemas) and tools not in _OFF,
+            marker_ids=self._tokenizer.marker_ids(self._template.literals),
+        )
+
     def _settings_for(self, model: str) -> _ParserSettings:
         if not self._some:
             return self._all
@@ -270,6 +302,32 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
             raise ValueError("tokenizer: vLLM's parsers need the model's tokenizer: give its folder or name")
         names = (found.reasoning, found.tools)
         loaded[names] = vllm.load(*names, settings.tokenizer)
+    return loaded
+
+
+def check_tokenizer(settings: Settings) -> None:
+    """Raise `ValueError` where a parser needs a tokenizer that the settings do not name."""
+    everywhere, some = _parser_settings(settings, frozenset(settings.model_fields_set))
+    if settings.tokenizer is None and any(found.uses_template for found in (everywhere, *(found for _, found in some))):
+        raise ValueError(_NO_TEMPLATE)
+
+
+def _response_template(
+    all_settings: Sequence[_ParserSettings], tokenizer: ModelTokenizer | None
+) -> template.ResponseTemplate | None:
+    """Return the template of the tokenizer's configuration, if some settings use it. Raise `ValueError` if it is of no use."""
+    users = [found for found in all_settings if found.uses_template]
+    if not users or tokenizer is None:
+        return None
+    if tokenizer.response_template is None:
+        raise ValueError(f"tokenizer: the configuration in {tokenizer.file.parent} has no response_template")
+    loaded = template.load(tokenizer.response_template)
+    for setting, missing in (
+        ("reasoning_parser", not loaded.reasons and any(found.reasoning not in _OFF for found in users)),
+        ("tool_call_parser", not loaded.calls and any(found.tools not in _OFF for found in users)),
+    ):
+        if missing:
+            raise ValueError(f"{setting}: the response_template of this tokenizer has no field for it")
     return loaded
 
 
@@ -308,12 +366,17 @@ def _check(found: _ParserSettings, place: str) -> None:
             if name not in _OFF and not vllm.is_vllm(name):
                 raise ValueError(f"{place}{setting}: {name} and a parser of vLLM's do not go together: name both vllm:…")
         return
+    if found.uses_template:
+        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
+            if name not in _OFF and name not in template.NAMES:
+                raise ValueError(f"{place}{setting}: {name} and the parser template do not go together: name both template")
+        return
     for setting, name, known in (
         ("reasoning_parser", found.reasoning, parsers.REASONING),
         ("tool_call_parser", found.tools, parsers.TOOLS),
     ):
-        if name not in known and name not in _OFF and name != "auto":
-            names = ", ".join(["auto", "none", *sorted(known)])
+        if parsers.base_name(name) not in known and name not in _OFF and name != "auto":
+            names = ", ".join(["auto", "none", "template", *sorted(known)])
             raise ValueError(f"{place}{setting}: there is no {name}{suggestion(name, known)}; there are: {names}")
 
 
@@ -327,8 +390,8 @@ def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
 
 
 def _family(reasoning: str) -> str:
-    """Return the format whose markers show in prompts; any for a parser of vLLM's."""
-    return "auto" if vllm.is_vllm(reasoning) else reasoning
+    """Return the format whose markers show in prompts; any for a parser of vLLM's, or the template of a checkpoint."""
+    return "auto" if vllm.is_vllm(reasoning) or reasoning in template.NAMES else reasoning
 
 
 def _opened(body: Mapping[str, Any], known: KnownModel, default: bool | None) -> bool | None:
