@@ -222,7 +222,8 @@ _WHEN = {
     "response.function_call_arguments.done": "the complete arguments",
     "response.custom_tool_call_input.delta": "more input of a custom tool, as plain text",
     "response.custom_tool_call_input.done": "the complete input",
-    "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut, or what the token limit cut)",
+    "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut, or what the token limit "
+    "cut)",
     "response.completed": "the answer is complete",
     "response.incomplete": "the answer was cut off at the token limit or by a content filter, or the model "
     "stopped in the middle of a call that must not run half",

@@ -18,6 +18,7 @@ from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
 from proxy.stream.logprobs import split_at
 from proxy.stream.options import StreamOptions
 from proxy.stream.pending import PendingDeltas
+from proxy.stream.unseen import said_more
 from proxy.stream.writer import EventWriter
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import (
@@ -137,6 +138,9 @@ class Lifecycle:
         if not isinstance(item, ReasoningItem) or self.visible or self._forbidden:
             return
         text = item.text
+        usage = self.usage
+        if usage is not None and said_more(usage.output, usage.reasoning, text):
+            return  # the backend left the answer out: a call, say
         self.step(Text(text))
         self._repair("reasoning_as_message")
         # Its tokens were generated once: they are those of the reasoning.

@@ -35,6 +35,17 @@ def unseen_tokens(tokens: TokenCounter, used: int, output: Collection[str], repa
     return used - seen if used > seen + markup else 0
 
 
+def said_more(used: int | None, thought: int | None, reasoning: str) -> bool:
+    """Tell whether an answer used more tokens than its reasoning, which is all that came of it: something else was left out.
+    `used` and `thought` are what the backend reports of the answer and of its reasoning."""
+    if used is None:
+        return False
+    seen = thought or 0
+    if not seen or not reasoning.isascii():  # vLLM does not count tokens that end inside a character
+        seen = max(seen, _most_tokens(reasoning))
+    return used > seen + markup_of(1)
+
+
 def _texts(items: Iterable[dict[str, Any]], *, with_reasoning: bool) -> Iterable[str]:
     for item in items:
         if item["type"] == "message" or (item["type"] == "reasoning" and with_reasoning):

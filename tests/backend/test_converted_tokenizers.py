@@ -55,7 +55,7 @@ def test_special_tokens_and_the_template_of_a_converted_tokenizer(tmp_path: Path
     tokenizer = loaded(sentencepiece_model(tmp_path))
     assert tokenizer.marker_ids(["<think>", "</think>", "<other>"]).keys() == {"<think>", "</think>"}
     assert tokenizer.template is not None
-    assert tokenizer.template.thinking_open(HELLO)
+    assert tokenizer.template.thinking_open(HELLO, ("<think>",), ("</think>",))
     assert tokenizer.count_input(HELLO) > 5
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
@@ -79,8 +80,10 @@ def test_a_template_needs_a_tokenizer_and_stands_alone() -> None:
     settings = _settings(reasoning_parser="template")
     with pytest.raises(ValueError, match="read from the model's tokenizer"):
         check_tokenizer(settings)
+    choice = ParserChoice(settings, Policy())
+    start = choice.start_without_template({"model": "m"})
     with pytest.raises(ValueError, match="read from the model's tokenizer"):
-        ParserChoice(settings, Policy()).markup({"model": "m"})
+        choice.markup({"model": "m"}, start)
     with pytest.raises(ValueError, match="name both template"):
         ParserChoice(_settings(reasoning_parser="template", tool_call_parser="hermes"), Policy())
 
@@ -95,7 +98,8 @@ def test_the_suffix_of_a_checkpoint_is_taken_from_its_tokenizer(tmp_path: Path) 
         Policy(),
         tokenizer=ModelTokenizer(folder / "tokenizer.json"),
     )
-    markup = choice.markup({"model": "m"}, thinking_open=True)
+    start = choice.start_without_template({"model": "m"})
+    markup = choice.markup({"model": "m"}, msgspec.structs.replace(start, opened=True))
     assert markup is not None
     assert markup.read([Text("Hm.</think:0abc>Done.")], None) == [Reasoning("Hm."), Text("Done.")]
 
