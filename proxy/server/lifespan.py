@@ -22,6 +22,7 @@ from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
+from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
@@ -96,6 +97,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         if store is not None:
             background = Background(store)
             stack.push_async_callback(background.close)
+            stack.push_async_callback(StoreUpkeep(store, metrics).close)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)

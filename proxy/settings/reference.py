@@ -37,6 +37,7 @@ _KINDS: dict[Any, str] = {
     int | None: "NUMBER",
     float: "NUMBER",
     ByteSize: "BYTES",
+    ByteSize | None: "BYTES",
     Path | None: "PATH",
 }
 

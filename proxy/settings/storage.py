@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from proxy.settings.section import Section
 
@@ -25,6 +25,13 @@ class StorageSettings(Section):
     )
     store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(
         default=30, gt=0, description="Number of days for which a response is stored, and a conversation after its last use."
+    )
+    store_max_bytes: ByteSize | None = Field(
+        default=None,
+        ge=1024 * 1024,
+        description="How large the stored data may get, in bytes or with a unit (`10GB`): beyond that, the responses and "
+        "conversations that would expire first are deleted, but never running ones. Checked every half minute. By default "
+        "there is no limit.",
     )
     events: str = Field(
         default="store",

@@ -2,12 +2,24 @@
 
 from proxy.state.fleet_counters import Claim, CountersUnavailable, FleetCounters, Refusal, Verdict
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
-from proxy.state.records import Conversation, Cursor, EventRow, NewItem, Page, PageOrder, Record, Running, Span, Stored
+from proxy.state.records import (
+    Ages,
+    Conversation,
+    Cursor,
+    EventRow,
+    NewItem,
+    Page,
+    PageOrder,
+    Record,
+    Running,
+    Span,
+    Stored,
+)
 from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable", "FleetCounters",
-    "LiveLog", "NewItem", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite", "Store", "StoreUnavailable",
-    "Stored", "Verdict",
+    "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
+    "FleetCounters", "LiveLog", "NewItem", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite", "Store",
+    "StoreUnavailable", "Stored", "Verdict",
 ]  # fmt: skip

@@ -45,8 +45,8 @@ def delete(sql: Sql, tenant: str, conversation_id: str) -> bool:
 
 
 def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Delete at most `limit` conversations that have expired. Return how many."""
-    statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? LIMIT ?"
+    """Delete at most `limit` conversations that have expired, in that order. Return how many."""
+    statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
     rows = sql.execute(statement, (now, limit)).fetchall()
     for tenant, conversation_id in rows:
         delete(sql, tenant, conversation_id)

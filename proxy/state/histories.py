@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from proxy.state.interfaces import Sql
-from proxy.state.records import Cursor, NewItem, Page, PageOrder, Place, Span
+from proxy.state.records import Cursor, NewItem, Page, PageOrder, Place, Span, new_id
 
 _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -52,6 +51,18 @@ def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Pla
         body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
         place = _node(sql, tenant, place, _item(sql, tenant, body, value), value)
+    return place
+
+
+def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
+    """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
+    items. Return the place of the last one."""
+    place = 0
+    for text in texts:
+        digest = hashlib.sha256(text.encode()).digest()  # longer than that of an item: they are never the same
+        key = _known(sql, tenant, digest) or _body(sql, tenant, digest, text)
+        found = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
+        place = found[0] if found is not None else _child(sql, tenant, place, key, "")
     return place
 
 
@@ -99,7 +110,7 @@ def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
 def find(sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Find items by id in any history, the last one if several have it; unknown ids are left out."""
     found: dict[str, dict[str, Any]] = {}
-    for item_id in ids:
+    for item_id in filter(None, ids):
         statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
         row = sql.execute(statement, (tenant, item_id)).fetchone()
         if row is not None:
@@ -130,25 +141,35 @@ def prune(sql: Sql, place: Place) -> None:
         place = row[0]
 
 
+_USERS = (
+    "SELECT 1 FROM nodes WHERE parent = ?",
+    "SELECT 1 FROM responses WHERE input_end = ?",
+    "SELECT 1 FROM responses WHERE output_end = ?",
+    "SELECT 1 FROM responses WHERE repeated_end = ? AND repeated_end > 0",
+    "SELECT 1 FROM conversations WHERE output_end = ?",
+)
+_IS_USED = "SELECT " + " OR ".join(f"EXISTS ({user})" for user in _USERS)
+
+
 def _is_used(sql: Sql, place: Place) -> bool:
-    users = (
-        "SELECT 1 FROM nodes WHERE parent = ?",
-        "SELECT 1 FROM responses WHERE input_end = ?",
-        "SELECT 1 FROM responses WHERE output_end = ?",
-        "SELECT 1 FROM conversations WHERE output_end = ?",
-    )
-    return any(sql.execute(user + " LIMIT 1", (place,)).fetchone() is not None for user in users)
+    return bool(sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0])
 
 
 def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
-    digest = hashlib.blake2b(_canonical_text(value), digest_size=20).digest()
+    return _body(sql, tenant, hashlib.blake2b(_canonical_text(value), digest_size=20).digest(), body)
+
+
+def _body(sql: Sql, tenant: str, digest: bytes, body: str) -> int:
     row = sql.execute(
         "INSERT INTO items (tenant, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
         (tenant, digest, body),
     ).fetchone()
-    if row is None:
-        row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
-    return int(row[0])
+    return int(row[0]) if row is not None else cast("int", _known(sql, tenant, digest))
+
+
+def _known(sql: Sql, tenant: str, digest: bytes) -> int | None:
+    row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
+    return row[0] if row is not None else None
 
 
 def _text(value: dict[str, Any]) -> str:
@@ -168,7 +189,7 @@ def _canonical_text(value: dict[str, Any]) -> bytes:
 def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
     given = value.get("id")
     if not isinstance(given, str) or not given:
-        given = f"{_PREFIXES.get(value.get('type', 'message'), 'item')}_{secrets.token_hex(16)}"
+        given = new_id(_PREFIXES.get(value.get("type", "message"), "item"))
     return _child(sql, tenant, parent, key, given)
 
 

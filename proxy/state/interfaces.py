@@ -51,6 +51,12 @@ class Database(Protocol):
         """Run `work` as one transaction; repeat it after a conflict with another one. Raises `StoreUnavailable`, and whatever
         `work` raises; then nothing was written."""
 
+    async def size(self) -> int:
+        """Return about how many bytes the stored data take, without free space. Raises `StoreUnavailable`."""
+
+    async def shrink(self) -> bool:
+        """Give back some space that is no longer needed. Return False if there is no more of it. Raises `StoreUnavailable`."""
+
 
 class LiveLog(Protocol):
     """A log of the events of running responses, faster to write and to follow than the database. When a response ends, the

@@ -34,6 +34,19 @@ _TIMEOUTS = {
 _ATTEMPTS = 20
 # The advisory lock for migrations: any number that nobody else uses.
 _MIGRATION_LOCK = 7_265_737_031
+# Pages of each table that are read to estimate its size. The same ones each time: so the estimate does not jump.
+_SAMPLE = 1000
+_PAGE = 8192
+# What a row takes beside its long columns, in bytes, with its part of the indexes.
+_ROW_BYTES = 130
+# The long columns of each table.
+_LONG_COLUMNS = {
+    "items": ("body", "digest", "digest"),
+    "nodes": ("item_id", "item_id", "tenant", "tenant"),
+    "responses": ("head", "tail", "id", "id", "tenant"),
+    "conversations": ("metadata", "id", "id"),
+    "events": ("data", "response", "response"),
+}
 
 
 class Postgres:
@@ -56,7 +69,15 @@ class Postgres:
             connection.close()
 
     async def run(self, work: Callable[[Sql], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
+        # Who no longer waits for the result does not stop it.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, self._run, work))
+
+    async def size(self) -> int:
+        # Serializable transactions would conflict with what is written meanwhile.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, _size, IsolationLevel.READ_COMMITTED)
+
+    async def shrink(self) -> bool:
+        return False  # autovacuum makes room for new rows
 
     def _open(self) -> None:
         def locked(sql: Sql) -> None:
@@ -70,10 +91,10 @@ class Postgres:
         except psycopg.Error as error:
             raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
 
-    def _run(self, work: Callable[[Sql], T]) -> T:
+    def _run(self, work: Callable[[Sql], T], isolation: IsolationLevel = IsolationLevel.SERIALIZABLE) -> T:
         for attempt in range(_ATTEMPTS):
             try:
-                return self._once(work, IsolationLevel.SERIALIZABLE)
+                return self._once(work, isolation)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
             except psycopg.OperationalError as error:  # the connection is lost: try once more with a new one
@@ -106,6 +127,18 @@ def _parsed(url: str) -> dict[str, Any]:
         return conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # its message repeats the URL, perhaps with a password
         raise StoreUnavailable("the URL of the PostgreSQL store is not valid") from None
+
+
+def _size(sql: Sql) -> int:
+    """Estimate the size of the stored data: that of the files includes what was deleted."""
+    total = 0
+    for table, columns in _LONG_COLUMNS.items():
+        pages = sql.execute("SELECT pg_relation_size(CAST(? AS regclass)) / ?", (table, _PAGE)).fetchone()[0]
+        percent = min(100.0, 100.0 * _SAMPLE / max(1, pages))
+        long = " + ".join(f"coalesce(pg_column_size({column}), 0)" for column in columns)
+        statement = f"SELECT coalesce(sum({long} + {_ROW_BYTES}), 0) FROM {table} TABLESAMPLE SYSTEM (?) REPEATABLE (0)"
+        total += int(float(sql.execute(statement, (percent,)).fetchone()[0]) * 100 / percent)
+    return total
 
 
 @lru_cache(maxsize=256)

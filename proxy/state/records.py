@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -16,6 +18,12 @@ Place = int
 ACTIVE = ("queued", "in_progress")
 
 
+def new_id(prefix: str) -> str:
+    """Return an id that nobody can guess. Ids begin with the time, so that those of one time are neighbours in an index: then
+    writing them changes few pages."""
+    return f"{prefix}_{int(time.time()):08x}{secrets.token_hex(12)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A response to be stored. Times are Unix times in seconds.
@@ -23,7 +31,8 @@ class Record:
     `head` and `tail` are the JSON of the response before and after the items of its `output`.
     `background`: the client asked for it to run in the background. `detached`: it runs in the background, asked for or not.
     `context`: the place in the history that the request continues; `input` are the items that it adds. `history` are the items
-    up to `context`, in case `context` is deleted while the response runs."""
+    up to `context`, in case `context` is deleted while the response runs.
+    `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once."""
 
     id: str
     tenant: str
@@ -38,6 +47,7 @@ class Record:
     conversation: str | None = None
     background: bool = False
     detached: bool = False
+    repeated: Sequence[str] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +116,10 @@ class EventRow(NamedTuple):
     first: int
     next: int
     data: bytes
+
+
+class Ages(NamedTuple):
+    """The age of the oldest response, and how long ago it expired, in seconds; 0 if there is none, or it has not."""
+
+    oldest: float
+    expired: float

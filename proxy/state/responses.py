@@ -7,48 +7,77 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import histories
+from proxy.state import histories, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
 
 # The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
 CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
+# How long the log of a stream that was not requested in the background is kept, in seconds.
+_LOG_KEPT = 3600.0
 # A heartbeat this far ahead, in seconds, is from before the clock was set back.
 _AHEAD = 3600.0
 # The statuses that continue a conversation: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
 # Given the events of a stream so far and the next number, returns the events that close the open item, and that item.
 CloseOpen = Callable[[bytes, int], tuple[list[bytes], list[str]]]
-_COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end"
+_COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
 
 
 def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
     """Write a response, or its end. Return False if it had already ended, or was deleted while it ran."""
-    begin, *ends = _ends(sql, record)
-    state = (record.status, record.head, record.tail, begin, *ends)
-    worker = (running.worker, running.until) if running is not None else (None, None)
-    if record.detached and running is None:  # it was written when it started
-        old = sql.execute("SELECT input_end FROM responses WHERE id = ?", (record.id,)).fetchone()
-        done = sql.execute(
-            "UPDATE responses SET status = ?, head = ?, tail = ?, input_begin = ?, input_end = ?, output_end = ?, "
-            "worker = NULL, alive_until = NULL WHERE id = ? AND status IN (?, ?)",
-            (*state, record.id, *ACTIVE),
-        )
-        if not done.rowcount:
-            histories.prune(sql, ends[1])
-            return False
-        if old[0] != ends[0]:
-            histories.prune(sql, old[0])
-    else:
-        identity = (record.id, record.tenant, record.created_at)
-        sql.execute(
-            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
-            "output_end, conversation, background, worker, alive_until) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*identity, expires_at, *state, record.conversation, int(record.background), *worker),
-        )
+    begun = record.detached and running is None  # it was written when it started
+    end = _update(sql, record) if begun else _insert(sql, record, expires_at, running)
+    if end is None:
+        return False
     if record.conversation is not None and running is None and record.status in _CONTINUED:
-        _continue_conversation(sql, record, ends[1], expires_at)
+        _continue_conversation(sql, record, end, expires_at)
     return True
+
+
+def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None) -> int:
+    """Write a response. Return the place of its last output item."""
+    ends = _ends(sql, record)
+    sql.execute(
+        "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
+        "output_end, repeated_end, conversation, background, worker, alive_until, log_until) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            record.id,
+            record.tenant,
+            record.created_at,
+            expires_at,
+            record.status,
+            record.head,
+            repeated_texts.shortened(record.tail, record.repeated),
+            *ends,
+            repeated_texts.save(sql, record.tenant, record.repeated),
+            record.conversation,
+            int(record.background),
+            running.worker if running is not None else None,
+            running.until if running is not None else None,
+            record.created_at + _LOG_KEPT if record.detached and not record.background else None,
+        ),
+    )
+    return ends[2]
+
+
+def _update(sql: Sql, record: Record) -> int | None:
+    """Write the end of a response. Return the place of its last output item; None if it has ended already or was deleted."""
+    statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?)"
+    old = sql.execute(statement, (record.id, *ACTIVE)).fetchone()
+    if old is None:
+        return None
+    ends = _ends(sql, record)
+    tail = repeated_texts.shortened(record.tail, record.repeated)
+    sql.execute(
+        "UPDATE responses SET status = ?, head = ?, tail = ?, input_begin = ?, input_end = ?, output_end = ?, "
+        "worker = NULL, alive_until = NULL WHERE id = ?",
+        (record.status, record.head, tail, *ends, record.id),
+    )
+    if old[0] != ends[1]:
+        histories.prune(sql, old[0])
+    return ends[2]
 
 
 def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
@@ -57,8 +86,9 @@ def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
     row = sql.execute(statement, (tenant, response_id)).fetchone()
     if row is None:
         return None
-    key, status, head, tail, background, conversation, input_begin, input_end, output_end = row
+    key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end = row
     has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
+    tail = repeated_texts.restored(tail, repeated_texts.load(sql, repeated_end))
     text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
     return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
 
@@ -66,7 +96,7 @@ def get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
 def delete(sql: Sql, tenant: str, response_id: str) -> bool:
     """Delete a response and the items that only it has. Return False if there is none with this id."""
     row = sql.execute(
-        "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end", (tenant, response_id)
+        "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end, repeated_end", (tenant, response_id)
     ).fetchone()
     if row is None:
         return False
@@ -74,24 +104,27 @@ def delete(sql: Sql, tenant: str, response_id: str) -> bool:
     return True
 
 
-def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Delete at most `limit` responses that have expired. Return how many."""
+def delete_expired(sql: Sql, now: float, limit: int) -> list[float]:
+    """Delete at most `limit` responses that have expired, in that order. Return when each of them expired."""
     rows = sql.execute(
-        "SELECT id, input_end, output_end FROM responses WHERE expires_at < ? AND alive_until IS NULL LIMIT ?", (now, limit)
+        "SELECT id, expires_at, input_end, output_end, repeated_end FROM responses "
+        "WHERE expires_at < ? AND alive_until IS NULL ORDER BY expires_at LIMIT ?",
+        (now, limit),
     ).fetchall()
-    for key, *ends in rows:
+    for key, _, *ends in rows:
         sql.execute("DELETE FROM responses WHERE id = ?", (key,))
         _forget(sql, key, ends)
+    return [row[1] for row in rows]
+
+
+def delete_logs(sql: Sql, now: float, limit: int) -> int:
+    """Delete the event logs of at most `limit` streams that can no longer be resumed. Return how many."""
+    statement = "SELECT id FROM responses WHERE log_until < ? AND alive_until IS NULL LIMIT ?"
+    rows = sql.execute(statement, (now, limit)).fetchall()
+    for row in rows:
+        sql.execute("DELETE FROM events WHERE response = ?", row)
+        sql.execute("UPDATE responses SET log_until = NULL WHERE id = ?", row)
     return len(rows)
-
-
-def delete_logs(sql: Sql, before: float) -> None:
-    """Delete the event logs of responses that have ended, were not requested in the background, and started before then."""
-    sql.execute(
-        "DELETE FROM events WHERE response IN "
-        "(SELECT id FROM responses WHERE background = 0 AND alive_until IS NULL AND created_at < ?)",
-        (before,),
-    )
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> bool:
@@ -126,19 +159,25 @@ def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
     return alive
 
 
-def append_events(sql: Sql, response_id: str, row: EventRow) -> None:
-    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted or has ended."""
+def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str]) -> None:
+    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted or has ended. `repeated` are those
+    texts of the response."""
     sql.execute(
         "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?) "
         "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
-        (row.first, row.next, row.data, response_id, *ACTIVE),
+        (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE),
     )
 
 
 def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
     """Return the pieces of a stream that have events with numbers above `after`."""
     statement = "SELECT first, next, data FROM events WHERE response = ? AND next > ? ORDER BY first"
-    return [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
+    rows = [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
+    if not any(repeated_texts.is_shortened(row.data) for row in rows):
+        return rows
+    (repeated_end,) = sql.execute("SELECT repeated_end FROM responses WHERE id = ?", (response_id,)).fetchone()
+    repeated = repeated_texts.load(sql, repeated_end)
+    return [row._replace(data=repeated_texts.restored_events(row.data, repeated)) for row in rows]
 
 
 def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], bool]:
@@ -160,33 +199,34 @@ def fail_abandoned(
     """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
     have it. Returns the last events; None if the response has ended otherwise."""
     row = sql.execute(
-        "SELECT head, tail, input_end, tenant, cancelled FROM responses WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
+        "SELECT head, tail, input_end, repeated_end, tenant, cancelled FROM responses "
+        "WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
         (response_id, now, now + _AHEAD),
     ).fetchone()
     if row is None:
         return None
-    head, tail, input_end, tenant, cancelled = row
+    head, tail, input_end, repeated_end, tenant, cancelled = row
+    repeated = repeated_texts.load(sql, repeated_end)
     for piece in live or ():
-        append_events(sql, response_id, piece)
+        append_events(sql, response_id, piece, repeated)
     log = events(sql, response_id, -1)
     done = [_item_of(line) for piece in log for line in piece.data.split(b"\n") if line.startswith(_DONE)]
-    response: dict[str, Any] = msgspec.json.decode(head + tail)
-    response |= {"status": "failed", "error": CANCELLED if cancelled else error, "output": []}
-    new_head, new_tail = _split(response)
+    new_head = _ended(head, "failed", CANCELLED if cancelled else error)
     begin = log[-1].next if log else 0
     closing, cut = close(b"".join(piece.data for piece in log), begin)
     done += cut
     number = begin + len(closing)
-    text = f'{{"type":"response.failed","sequence_number":{number},"response":{new_head}{",".join(done)}{new_tail}}}'
+    response = f"{new_head}{','.join(done)}{repeated_texts.restored(tail, repeated)}"
+    text = f'{{"type":"response.failed","sequence_number":{number},"response":{response}}}'
     failed = f"event: response.failed\ndata: {text}\n\n".encode()
     last = EventRow(begin, number + 1, b"".join([*closing, failed]))
-    append_events(sql, response_id, last)
+    append_events(sql, response_id, last, repeated)
     if cancelled:
-        new_head, new_tail = _split(response | {"status": "cancelled", "error": None})
+        new_head = _ended(head, "cancelled", None)
     output_end = histories.append(sql, tenant, input_end, done)
     sql.execute(
-        "UPDATE responses SET status = ?, head = ?, tail = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
-        ("cancelled" if cancelled else "failed", new_head, new_tail, output_end, response_id),
+        "UPDATE responses SET status = ?, head = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
+        ("cancelled" if cancelled else "failed", new_head, output_end, response_id),
     )
     return last
 
@@ -203,10 +243,12 @@ class _ItemDone(msgspec.Struct):
     item: msgspec.Raw
 
 
-def _split(response: dict[str, Any]) -> tuple[str, str]:
-    text = msgspec.json.encode(response).decode()
-    head, mark, tail = text.partition('"output":[')
-    return head + mark, tail
+def _ended(head: str, status: str, error: dict[str, Any] | None) -> str:
+    """Return the text before the output of a response that has ended."""
+    response: dict[str, Any] = msgspec.json.decode(head + "]}")
+    output = response.pop("output")
+    text = msgspec.json.encode({**response, "status": status, "error": error, "output": output}).decode()
+    return text.removesuffix("]}")
 
 
 def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:

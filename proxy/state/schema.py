@@ -51,6 +51,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Work that one process does for all, and until when the others leave it alone.
         "CREATE TABLE leases (name TEXT PRIMARY KEY, until {real} NOT NULL)",
     ),
+    (
+        # The place of the last of the texts that `tail` shares with other responses (see `repeated_texts.py`); 0: none.
+        "ALTER TABLE responses ADD COLUMN repeated_end {integer} NOT NULL DEFAULT 0",
+        "CREATE INDEX responses_repeated ON responses (repeated_end) WHERE repeated_end > 0",
+        # Until when the log of a stream is kept that can be resumed only for a while.
+        "ALTER TABLE responses ADD COLUMN log_until {real}",
+        "UPDATE responses SET log_until = created_at + 3600 WHERE background = 0 AND id IN (SELECT response FROM events)",
+        "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
+    ),
 )
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,8 +24,24 @@ _BUSY_TIMEOUT = 10
 _RETRY = 0.02
 # The largest number of pieces of work in one transaction.
 _BATCH = 64
+# The shortest time between the beginnings of two transactions, in seconds.
+_COMMIT_INTERVAL = 0.002
+# Pages in the write-ahead log after which they are copied to the file. Most change many times: the fewer copies, the better.
+_CHECKPOINT = 4000
 # Page cache, in KiB.
 _CACHE = 16 * 1024
+
+# A file of an older version that is not larger than this, in bytes, is rewritten once so that it can shrink: it takes a second
+# or two, in which nobody can write.
+_LARGEST_REWRITTEN = 256 * 1024 * 1024
+# Pages that are given back at once. Some stay free, for what comes next: so many, and this part of the file.
+_PAGES = 256
+_SPARE_PAGES = 256
+_SPARE_PART = 16
+# The write-ahead log shrinks to this size, in bytes, when it has been copied to the file.
+_LARGEST_LOG = 16 * 1024 * 1024
+
+_INCREMENTAL = 2  # a value of `PRAGMA auto_vacuum`
 
 # The result of a piece of work, or its error.
 _Outcome = tuple[Any, Exception | None]
@@ -41,6 +58,9 @@ class Sqlite:
         self._file: tuple[int, int] | None = None  # device and inode of the open file
         self._closed = True
         self._waiting: deque[_Work] = deque()
+        self._busy = False  # the thread will look for waiting work
+        self._several_at_once = False  # so it was in the last transaction
+        self._begun_at = 0.0  # when the last transaction began, on the monotonic clock
 
     async def open(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
@@ -57,39 +77,56 @@ class Sqlite:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Work(work, result))
-        self._thread.submit(self._do_waiting, loop)
+        if not self._busy:
+            self._busy = True
+            self._thread.submit(self._do_waiting, loop)
         return await result
+
+    async def size(self) -> int:
+        return await self.run(lambda sql: _pages(sql).used_bytes)
+
+    async def shrink(self) -> bool:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._shrink)
 
     # ---- in the thread ----------------------------------------------------------------------------------------------
 
     def _do_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do all waiting work, or as much as fits into one transaction; nothing if another call has done it already."""
+        """Do all work that waits."""
+        try:
+            while self._waiting:
+                self._do_batch(loop)
+                if not self._waiting:
+                    self._busy = False  # before the last look: what comes behind it is done by another call
+        finally:
+            self._busy = False
+
+    def _do_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do as much of the waiting work as fits into one transaction."""
+        if self._several_at_once:
+            self._wait_for_more()
+        self._begun_at = time.monotonic()
         batch: list[_Work] = []
         while self._waiting and len(batch) < _BATCH:
             batch.append(self._waiting.popleft())
-        if batch:
-            outcomes = self._together(batch) if len(batch) > 1 else None
-            if outcomes is None:
-                outcomes = [self._alone(one.function) for one in batch]
-            loop.call_soon_threadsafe(_deliver, batch, outcomes)
+        self._several_at_once = len(batch) > 1
+        outcomes = self._together(batch) if len(batch) > 1 else None
+        if outcomes is None:
+            outcomes = [self._alone(one.function) for one in batch]
+        loop.call_soon_threadsafe(_deliver, batch, outcomes)
+
+    def _wait_for_more(self) -> None:
+        """Wait a moment if there was a transaction just now: by then there is more to do, and a commit costs more than what it
+        commits."""
+        wait = self._begun_at + _COMMIT_INTERVAL - time.monotonic()
+        if wait > 0 and not self._closed:
+            time.sleep(wait)
 
     def _together(self, batch: Sequence[_Work]) -> list[_Outcome] | None:
-        """Do each piece of work in a savepoint of one transaction. Return None if the database failed: nothing was written."""
-        outcomes: list[_Outcome] = []
-
-        def run_batch(sql: Sql) -> None:
-            for one in batch:
-                sql.execute("SAVEPOINT work")
-                try:
-                    outcomes.append((one.function(sql), None))
-                except sqlite3.Error:
-                    raise
-                except Exception as error:
-                    sql.execute("ROLLBACK TO work")
-                    outcomes.append((None, error))
-                sql.execute("RELEASE work")
-
-        return outcomes if self._alone(run_batch)[1] is None else None
+        """Do all pieces of work in one transaction. Return None if one failed: nothing was written."""
+        values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
+        return None if error is not None else [(value, None) for value in values]
 
     def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
         """Do one piece of work as a transaction."""
@@ -110,6 +147,19 @@ class Sqlite:
             return None, error
         return result, None
 
+    def _shrink(self) -> bool:
+        try:
+            connection = self._usable()
+            if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
+                return False
+            surplus = _pages(connection).surplus
+            if surplus > 0:
+                # `execute` would end after one page.
+                connection.executescript(f"PRAGMA incremental_vacuum({min(_PAGES, surplus)})")
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+        return surplus > _PAGES
+
     def _usable(self) -> sqlite3.Connection:
         """Return the connection; a new one if the file was deleted, or replaced by a backup."""
         if self._connection is None or (self._path is not None and _identity(self._path) != self._file):
@@ -124,9 +174,13 @@ class Sqlite:
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             connection = sqlite3.connect(self._path or ":memory:", timeout=_BUSY_TIMEOUT, isolation_level=None)
+            # Files may shrink. The first write of a new file fixes this; an older one changes when it is rewritten.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             if self._path is not None:
                 self._path.chmod(0o600)
                 _switch_to_wal(connection)
+                connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
+                connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG}")
             # With WAL, a crash of the process loses nothing; a power cut may lose the last transactions, but not consistency.
             connection.execute("PRAGMA synchronous = NORMAL")
             # Deleted content is overwritten.
@@ -135,6 +189,7 @@ class Sqlite:
             connection.execute("BEGIN IMMEDIATE")
             migrate(_Transaction(connection), SQLITE)
             connection.execute("COMMIT")
+            _let_it_shrink(connection)
         except (sqlite3.Error, OSError, TooNew) as error:
             if connection is not None:
                 connection.close()
@@ -190,6 +245,36 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RETRY)
+
+
+class _Pages(NamedTuple):
+    """The pages of a file, how many of them are free, and their size in bytes."""
+
+    all: int
+    free: int
+    size: int
+
+    @property
+    def used_bytes(self) -> int:
+        return (self.all - self.free) * self.size
+
+    @property
+    def surplus(self) -> int:
+        """How many free pages are not needed soon."""
+        return self.free - max(_SPARE_PAGES, self.all // _SPARE_PART)
+
+
+def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
+    statement = "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    return _Pages(*sql.execute(statement).fetchone())
+
+
+def _let_it_shrink(connection: sqlite3.Connection) -> None:
+    """Rewrite the file of an older version, unless it is large, or another process uses it right now."""
+    pages = _pages(connection)
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL and pages.all * pages.size <= _LARGEST_REWRITTEN:
+        with suppress(sqlite3.OperationalError):
+            connection.execute("VACUUM")
 
 
 class _Transaction:

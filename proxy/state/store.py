@@ -7,19 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import conversations, histories, responses
+from proxy.state import conversations, histories, responses, retention
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
-from proxy.state.records import Conversation, Cursor, EventRow, NewItem, Page, PageOrder, Place, Record, Running, Span, Stored
+from proxy.state.records import (
+    Ages,
+    Conversation,
+    Cursor,
+    EventRow,
+    NewItem,
+    Page,
+    PageOrder,
+    Place,
+    Record,
+    Running,
+    Span,
+    Stored,
+    new_id,
+)
 
-# Rows per transaction of the clean-up, so that others get their turn in between.
-_BATCH = 100
-# How long the log of a stream that was not requested in the background is kept, in seconds.
-_LOG_KEPT = 3600.0
+# Rows per transaction of the clean-up, and how long it rests after each, in multiples of the time that it took: so that others
+# get their turn in between.
+_BATCH = 50
+_REST = 4.0
 # After an outage of the store, workers have this many seconds for a heartbeat before they are considered dead.
 _RECOVERY = 15.0
 # If two clocks drift apart by more than this, in seconds, one of them was set.
@@ -40,14 +55,17 @@ class Store:
         clock: Callable[[], float],
         live: LiveLog | None = None,
         steady: Callable[[], float] | None = None,
+        max_bytes: int = 0,
     ) -> None:
         """Build the store on `database`. `retention`: how long a response is kept, in seconds. `live`: where the events of
-        running responses are kept, if not in the database. `steady`: a monotonic clock, to notice that `clock` was set."""
+        running responses are kept, if not in the database. `steady`: a monotonic clock, to notice that `clock` was set.
+        `max_bytes`: how large the stored data may get; 0 means any size."""
         self._database = database
         self._retention = retention
         self._clock = clock
         self._live = live
         self._steady = steady
+        self._max_bytes = max_bytes
         # The difference of the clocks, when last checked.
         self._clock_difference = clock() - steady() if steady is not None else 0.0
         self._jumped = 0.0  # by how much the clock was set, since `take_jump`
@@ -131,12 +149,12 @@ class Store:
 
     # ---- running responses ------------------------------------------------------------------------------------------
 
-    async def append_events(self, response_id: str, row: EventRow) -> None:
+    async def append_events(self, record: Record, row: EventRow) -> None:
         """Write the next piece of a stream. After a failure it may be written again, and be longer."""
         if self._live is not None:
-            await self._live.append(response_id, row)
+            await self._live.append(record.id, row)
         else:
-            await self._run(lambda sql: responses.append_events(sql, response_id, row))
+            await self._run(lambda sql: responses.append_events(sql, record.id, row, record.repeated))
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
@@ -234,7 +252,7 @@ class Store:
     async def create_conversation(self, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
         """Create a conversation."""
         now = self._clock()
-        conversation = Conversation(f"conv_{secrets.token_hex(16)}", now, metadata, 0)
+        conversation = Conversation(new_id("conv"), now, metadata, 0)
         await self._run(lambda sql: conversations.create(sql, tenant, conversation, items, now + self._retention))
         return conversation
 
@@ -267,13 +285,41 @@ class Store:
         """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
         conversations were deleted."""
         now = self._clock()
+        await self._in_steps(lambda: self._run(lambda sql: responses.delete_logs(sql, now, _BATCH)))
+        return await self._in_steps(lambda: self._run(lambda sql: retention.delete_expired(sql, now, _BATCH)))
+
+    async def make_room(self) -> int:
+        """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
+        return await self._in_steps(self._make_some_room) if self._max_bytes else 0
+
+    async def _make_some_room(self) -> int:
+        if await self.size() <= self._max_bytes:
+            return 0
+        return await self._run(lambda sql: retention.delete_oldest(sql, _BATCH))
+
+    async def give_space_back(self) -> None:
+        """Give space that is no longer needed back to the file system."""
+        await self._in_steps(self._database.shrink)
+
+    async def size(self) -> int:
+        """Return about how many bytes the stored data take."""
+        return await self._database.size()
+
+    async def ages(self) -> Ages:
+        """Return how old the oldest response is."""
+        now = self._clock()
+        return await self._run(lambda sql: retention.ages(sql, now))
+
+    async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
+        """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""
         total = 0
-        await self._run(lambda sql: responses.delete_logs(sql, now - _LOG_KEPT))
-        while removed := await self._run(lambda sql: responses.delete_expired(sql, now, _BATCH)):
-            total += removed
-        while removed := await self._run(lambda sql: conversations.delete_expired(sql, now, _BATCH)):
-            total += removed
-        return total
+        while True:
+            begun = time.monotonic()
+            done = await step()
+            if not done:
+                return total
+            total += done
+            await asyncio.sleep(_REST * (time.monotonic() - begun))
 
     async def lease(self, name: str, seconds: float) -> bool:
         """Take on some work for all processes. Return False if another did so less than `seconds` ago."""
@@ -297,8 +343,8 @@ class Store:
 
 def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
     if last is not None and running is None:
-        responses.append_events(sql, record.id, last)
+        responses.append_events(sql, record.id, last, record.repeated)
     saved = responses.save(sql, record, expires_at, running)
     if last is not None and running is not None:
-        responses.append_events(sql, record.id, last)
+        responses.append_events(sql, record.id, last, record.repeated)
     return saved

@@ -13,7 +13,7 @@ before its client is told; behind the end every other method returns no bytes.""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from proxy.stream import writer
@@ -159,6 +159,12 @@ class Translator:
         """Return the same of the response as the first event has it."""
         before, behind = self._response.around(self._first_status, _NO_OUTCOME)
         return writer.sendable(before), writer.sendable(behind)
+
+    @property
+    def long_texts(self) -> Sequence[str]:
+        """The long values in the text behind the output items, in order. They repeat the request, and the next ones often have
+        the same."""
+        return self._response.long_texts
 
     def _json(self, status: Status | None = None, stored: bool | None = None) -> str:
         before, behind = self._around(status, stored)

@@ -22,6 +22,9 @@ DONE = "data: [DONE]\n\n"
 # An SSE comment: keeps proxies awake, invisible to clients.
 COMMENT = ": keep-alive\n\n"
 
+# Values of the echo that are at least this long, as JSON, are worth storing once.
+_LONG = 1024
+
 _encode = msgspec.json.Encoder().encode
 # Returns a text as a JSON string.
 quote = encode_basestring
@@ -32,7 +35,7 @@ def json_text(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError:  # half a surrogate pair: the encoder of the stream replaces it
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode)
 
 
 def quoted(text: str) -> bytes:
@@ -128,15 +131,25 @@ class Outcome(NamedTuple):
 class ResponseObject:
     """The JSON of one response around its output: identity and the echo of its request, built once."""
 
-    __slots__ = ("_echo", "_head", "_model", "_tail", "id")
+    __slots__ = ("_echo", "_head", "_model", "_tail", "id", "long_texts")
 
     def __init__(self, response_id: str, created_at: int, model: str, echo: Mapping[str, Any]) -> None:
         """Build what repeats. `created_at` is a Unix time in seconds; `echo` the fields that repeat the request."""
         self.id = response_id
-        self._echo = echo
+        self.long_texts: list[str] = []  # the JSON of the long values of the echo, in order
+        self._echo = self._with_long_texts(echo)
         self._model = model
         self._head = f'{{"id":"{response_id}","object":"response","created_at":{created_at}'
-        self._tail = self._tail_of(echo)
+        self._tail = self._tail_of(self._echo)
+
+    def _with_long_texts(self, echo: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the echo with its long values as JSON already."""
+        encoded: dict[str, msgspec.Raw] = {}
+        for name, value in echo.items():
+            if (text := _long_json(value)) is not None:
+                encoded[name] = msgspec.Raw(text)
+                self.long_texts.append(text.decode())
+        return {**echo, **encoded} if encoded else echo
 
     def around(self, status: Status, outcome: Outcome, *, stored: bool | None = None) -> tuple[str, str]:
         """Return the text before and behind the output items. `stored` overrides the `store` of the request, if it has one."""
@@ -157,8 +170,21 @@ class ResponseObject:
         return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'
 
 
+def _long_json(value: Any) -> bytes | None:
+    """Return the JSON of a long value; None if it is short, or contains half a surrogate pair."""
+    if not value or not isinstance(value, str | list | dict) or (isinstance(value, str) and len(value) < _LONG):
+        return None
+    try:
+        text = _encode(value)
+    except UnicodeEncodeError:
+        return None
+    return text if len(text) >= _LONG else None
+
+
 def sendable(text: str) -> str:
     """Return the text as a client gets it: halves of surrogate pairs cannot be sent."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode()
 
 

@@ -154,6 +154,7 @@ class Metrics(Registry):
             "From the end of a client's connection until its request to the backend is closed.",
             _RELEASE_BUCKETS,
         )
+        self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
             "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
@@ -172,3 +173,15 @@ class Metrics(Registry):
             ProcessCollector(registry=self.registry)
         else:
             self.samplers.append(ProcessMetrics(self.registry).sample)
+
+    def _declare_those_of_the_store(self) -> None:
+        self.store_bytes = self.gauge("store_bytes", "Size of the stored data, without free space.", together="livemax")
+        self.store_oldest = self.gauge("store_oldest_seconds", "Age of the oldest stored response.", together="livemax")
+        self.store_expired = self.gauge(
+            "store_expired_seconds", "How long ago a response expired that is still stored.", together="livemax"
+        )
+        self.store_deleted = self.counter(
+            "store_deleted_total",
+            "Responses and conversations that were deleted: expired, or no_room (`store_max_bytes`).",
+            "reason",
+        )

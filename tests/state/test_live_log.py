@@ -137,7 +137,7 @@ def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
         record = Record("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
         for number in range(1, 400):
-            await store.append_events("resp_1", EventRow(number, number + 1, b"."))
+            await store.append_events(record, EventRow(number, number + 1, b"."))
         assert await store.events("resp_1", -1) == []
         assert (await store.events("resp_1", 397))[0].first == 398
         await store.save(replace(record, status="completed"), last=EventRow(400, 401, b"1"))

@@ -16,7 +16,7 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         head = '{"id":"resp_1","status":"queued","output":['
         begun = record("resp_1", status="queued", head=head, background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
-        await store.append_events("resp_1", EventRow(2, 5, b"b"))
+        await store.append_events(begun, EventRow(2, 5, b"b"))
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
         assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
         assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
@@ -45,7 +45,7 @@ def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
-        await store.append_events("resp_1", EventRow(1, 2, done.encode()))
+        await store.append_events(begun, EventRow(1, 2, done.encode()))
         assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
         clock.now += 11
         assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]

@@ -25,8 +25,6 @@ _RETRY = 0.5
 # Seconds between two renewals of the claims, and seconds after which a claim expires.
 BEAT = 1.0
 SILENCE = 15.0
-# Seconds between two cleanings of the store.
-_CLEAN_UP = 3600.0
 
 LOST_CODE = "server_error"
 LOST = "The gateway that ran this response stopped before it ended."
@@ -133,7 +131,7 @@ class Run:
                 self._pieces = []
                 row = EventRow(self._stored, self._next_number(), b"".join(pieces))
                 try:
-                    await self._store.append_events(self.record.id, row)
+                    await self._store.append_events(self.record, row)
                 except StoreUnavailable as error:
                     logs.logger().warning("not stored", extra=logs.fields(response_id=self.record.id, error=str(error)))
                     self._pieces.insert(0, row.data)
@@ -163,7 +161,7 @@ async def _pause(interrupted: asyncio.Event) -> None:
 
 
 class Background:
-    """The responses that this process runs in the background, and the upkeep of the store."""
+    """The responses that this process runs in the background, and the end of those whose process is gone."""
 
     def __init__(self, store: Store) -> None:
         self.runs: dict[str, Run] = {}
@@ -209,17 +207,12 @@ class Background:
             self.runs.pop(run.record.id, None)
 
     async def _keep_up(self) -> None:
-        clean_up_at = 0.0
         store_is_gone = False
         while True:
             try:
                 if self.runs:
                     await self._renew_claims()
                 await fail_lost(self._store)
-                if time.monotonic() >= clean_up_at:
-                    clean_up_at = time.monotonic() + _CLEAN_UP
-                    if await self._store.lease("clean-up", _CLEAN_UP / 2):
-                        await self._store.clean_up()
                 if store_is_gone:
                     store_is_gone = False
                     logs.logger().warning("store is back")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -141,6 +140,7 @@ def new_record(translator: Translator, request: ResponsesRequest, context: Conte
         conversation=context.conversation,
         background=bool(request.background),
         detached=bool(request.background),
+        repeated=translator.long_texts,
     )
 
 
@@ -162,7 +162,7 @@ async def save(store: Store, record: Record, translator: Translator) -> bool:
     """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:
-        await asyncio.shield(store.save(final_record(record, translator)))
+        await store.save(final_record(record, translator))
     except Exception as error:  # nothing may keep the terminal event from the client
         defect = None if isinstance(error, StoreUnavailable) else error
         logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))

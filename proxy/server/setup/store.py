@@ -80,7 +80,8 @@ def fleet_counters(settings: Settings) -> FleetCounters | None:
 
 
 async def _opened(database: Database, settings: Settings) -> Store:
-    store = Store(database, settings.store_days * _DAY, time.time, _live_log(settings), time.monotonic)
+    kept = settings.store_days * _DAY
+    store = Store(database, kept, time.time, _live_log(settings), time.monotonic, settings.store_max_bytes or 0)
     await store.open()
     return store
 

@@ -1,0 +1,192 @@
+"""What is stored stays within its limits of age and size, and the space that becomes free is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.state import Ages, Database, EventRow, Running, Sqlite, Store
+from tests.state.conftest import Clock, Opening
+from tests.state.test_store_contract import USER, play, record, rows, said
+
+MIB = 1024 * 1024
+
+
+def unique(kilobytes: int) -> dict[str, str]:
+    """Make an item that cannot be compressed."""
+    return {"role": "user", "content": secrets.token_hex(512 * kilobytes)}
+
+
+async def fill(store: Store, clock: Clock, responses: int, kilobytes: int = 10, first: int = 0) -> None:
+    """Store responses, a second apart."""
+    for number in range(first, first + responses):
+        clock.now += 1
+        await store.save(record(f"resp_{number}", created_at=clock.now, input=[unique(kilobytes)], output=[said(number)]))
+
+
+def test_the_size_is_about_what_was_stored(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        empty = await store.size()
+        assert empty < MIB
+        await fill(store, clock, 300)
+        assert 0.8 < (await store.size() - empty) / (300 * 10 * 1024) < 1.6
+        clock.now += 2000
+        await store.clean_up()
+        assert await store.size() < empty + 100_000
+
+    play(opening, test)
+
+
+def test_beyond_the_limit_the_oldest_go_first_and_running_ones_never(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        running = record("running", status="in_progress", background=True, detached=True, input=[unique(10)])
+        await store.save(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
+        conversation = await store.create_conversation("a", {}, [unique(10)])
+        await fill(store, clock, 300)
+        young = await store.create_conversation("a", {}, [USER])
+        bounded = Store(database, 1000.0, clock, max_bytes=2 * MIB)
+        assert await bounded.make_room() > 50
+        assert 1.2 * MIB < await store.size() <= 2 * MIB
+        assert await store.response("a", "running") is not None
+        assert await store.response("a", "resp_0") is None
+        assert await store.response("a", "resp_299") is not None
+        assert await store.conversation("a", conversation.id) is None
+        assert await store.conversation("a", young.id) is not None
+        assert await bounded.make_room() == 0
+        assert await store.save(replace(running, status="completed"), last=EventRow(1, 2, b"y"))
+
+    play(opening, test)
+
+
+def test_without_a_limit_everything_stays(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        await fill(store, clock, 5)
+        assert await store.make_room() == 0
+        assert (await rows(database))["responses"] == 5
+
+    play(opening, test)
+
+
+def test_a_store_of_running_responses_alone_is_left_alone(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        running = record("running", status="in_progress", background=True, detached=True, input=[unique(10)])
+        await store.save(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
+        assert await Store(database, 1000.0, clock, max_bytes=1).make_room() == 0
+        assert await store.response("a", "running") is not None
+
+    play(opening, test)
+
+
+def test_the_age_of_what_is_stored(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        assert await store.ages() == Ages(0, 0)
+        await store.save(record("resp_1", created_at=clock.now))
+        clock.now += 400
+        await store.save(record("resp_2", created_at=clock.now))
+        assert await store.ages() == Ages(400, 0)
+        clock.now += 700
+        assert await store.ages() == Ages(1100, 100)
+        await store.clean_up()
+        assert await store.ages() == Ages(700, 0)
+
+    play(opening, test)
+
+
+def test_others_get_their_turn_while_much_is_deleted(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        await fill(store, clock, 500, kilobytes=0)
+        clock.now += 2000
+        deleting = asyncio.create_task(store.clean_up())
+        await store.save(record("new", created_at=clock.now))
+        assert not deleting.done()
+        assert (await rows(database))["responses"] > 250
+        assert await deleting == 500
+        assert (await rows(database))["responses"] == 1
+
+    play(opening, test)
+
+
+def test_logs_that_can_no_longer_be_resumed_are_deleted(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        longer = Store(database, 100_000.0, clock)
+        for name, background in (("asked", True), ("continued", False)):
+            begun = record(name, status="in_progress", background=background, detached=True, created_at=clock.now)
+            await longer.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"x"))
+            await longer.save(replace(begun, status="completed"), last=EventRow(1, 2, b"y"))
+        clock.now += 3000
+        await longer.clean_up()
+        assert await longer.events("continued", -1)
+        clock.now += 1000
+        await longer.clean_up()
+        assert await longer.events("asked", -1)
+        assert not await longer.events("continued", -1)
+
+    play(opening, test)
+
+
+async def filled(path: Path, clock: Clock) -> None:
+    """Make a store of a thousand responses."""
+    store = Store(Sqlite(path), 1000.0, clock)
+    await store.open()
+    await fill(store, clock, 1000)
+    await store.close()
+
+
+async def emptied(path: Path, clock: Clock) -> None:
+    """Let all of them expire."""
+    store = Store(Sqlite(path), 1000.0, clock)
+    await store.open()
+    clock.now += 3000
+    assert await store.clean_up() == 1000
+    await store.give_space_back()
+    await store.close()
+
+
+def test_a_file_shrinks_when_responses_expire(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite3"
+    clock = Clock()
+    asyncio.run(filled(path, clock))
+    assert path.stat().st_size > 10 * MIB
+    asyncio.run(emptied(path, clock))
+    assert path.stat().st_size < 2 * MIB
+
+
+def test_a_file_of_an_older_version_is_rewritten_once_and_shrinks(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite3"
+    clock = Clock()
+    asyncio.run(filled(path, clock))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+        assert connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 0
+    asyncio.run(emptied(path, clock))
+    assert path.stat().st_size < 2 * MIB
+
+
+def test_a_large_file_of_an_older_version_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.state.sqlite._LARGEST_REWRITTEN", MIB)
+    path = tmp_path / "x.sqlite3"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE other (x)")
+        connection.execute("INSERT INTO other VALUES (zeroblob(2000000))")
+        connection.commit()
+
+    async def test() -> None:
+        clock = Clock()
+        store = Store(Sqlite(path), 1000.0, clock)
+        await store.open()
+        await fill(store, clock, 5)
+        await store.give_space_back()
+        assert await store.response("a", "resp_1") is not None
+        await store.close()
+
+    asyncio.run(test())
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 0
