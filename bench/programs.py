@@ -97,7 +97,7 @@ def request_body(protocol: str, model: str, tools_too: bool = False) -> str:
         body |= {"messages": [{"role": "user", "content": question}], "stream_options": {"include_usage": True}}
         tools: list[dict[str, Any]] = [{"type": "function", "function": function}]
     else:
-        body |= {"input": question, "store": False}
+        body |= {"input": question}
         tools = [{"type": "function", **function}]
     if tools_too or model.startswith("mix:"):
         body["tools"] = tools

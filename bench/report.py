@@ -81,7 +81,7 @@ def summary(rounds: list[Round]) -> dict[str, Any]:
     scenario = rounds[0].scenario
     figures: dict[str, Any] = {
         "scenario": scenario.name,
-        "beside": "gateway" if scenario.variant else "relay",
+        "beside": scenario.beside,
         "chunks": sum(one.gateway.outcome.answers * scenario.tokens for one in rounds),
         "rounds": len(rounds),
         "clean_rounds": len(clean),

@@ -15,10 +15,12 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import MEMORY, SCENARIOS, WARM_UP, Scenario
+from bench.scenarios import MEMORY, SCENARIOS, STORED, WARM_UP, Scenario
 from bench.vocabulary import tokenizer_file
 
 MAX_FILES = 65536
@@ -34,8 +36,13 @@ SETTLE_SECONDS = 0.1
 QUICK_ROUNDS = 2
 #: A gateway that looks for markup, and finds none.
 RAW = ["--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", "--opened-thinking", "no"]
+NO_STORE = ["--store", "none"]
 #: What makes a gateway of a scenario's variant.
-VARIANTS = {"raw": lambda: RAW, "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())]}
+VARIANTS: dict[str, Callable[[], list[str]]] = {
+    "raw": lambda: RAW,
+    "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())],
+    STORED: lambda: [],
+}
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,8 @@ class Bench:
 
     def pair(self, scenario: Scenario) -> tuple[Target, Target]:
         """What is measured: the second beside the first."""
-        if not scenario.variant:
-            return self.relay, self.gateway
-        return self.gateway, self.variants[scenario.variant]
+        first = self.relay if scenario.beside == "relay" else self.gateway
+        return first, self.variants[scenario.variant] if scenario.variant else self.gateway
 
     def targets(self, scenario: Scenario, number: int) -> list[Target]:
         """Both targets; which one comes first changes from round to round."""
@@ -70,7 +76,7 @@ class Bench:
             repeats=scenario.repeats,
             ramp_ms=ramp_ms,
             timeout_s=30 + 5 * seconds,
-            tools_too=bool(scenario.variant),
+            tools_too=scenario.beside == "gateway",
             **options,
         )
 
@@ -150,10 +156,11 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     elif options.self_check:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
-        gateway = start_target("gateway", "responses", ["proxy", "serve", "--store", "none", "--no-adapt"])
+        gateway = start_target("gateway", "responses", ["proxy", "serve", "--no-adapt", *NO_STORE])
     variants = {}
     for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
-        serve = ["proxy", "serve", "--store", "none", "--no-adapt", *VARIANTS[name]()]
+        store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"] if name == STORED else NO_STORE
+        serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         variants[name] = start_target(name, protocol, module)
     return Bench(relay, gateway, variants, upstream_port, client)

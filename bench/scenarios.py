@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The variant of a gateway that stores what it answers.
+STORED = "stored"
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -12,7 +15,7 @@ class Scenario:
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
-    `tokens` re-tokenizes it as well.
+    `tokens` re-tokenizes it as well. `stored` stands beside the relay: a gateway with a SQLite store.
     """
 
     name: str
@@ -22,6 +25,11 @@ class Scenario:
     together: bool = False
     per_answer: bool = False
     variant: str = ""
+
+    @property
+    def beside(self) -> str:
+        """What it is compared with: `relay`, or the usual `gateway`."""
+        return "relay" if self.variant in ("", STORED) else "gateway"
 
     @property
     def pairs(self) -> int:
@@ -63,6 +71,7 @@ SCENARIOS = {
         Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
         Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
+        Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
     )
 }
 MEMORY = Scenario("memory", "paced:12:500ms", 200, together=True)
@@ -89,6 +98,7 @@ PROMISES = (
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),
     Promise("cpu/request", "CPU of a request for one token", 2.3, 1.5),
+    Promise("cpu/stored", "the same where the answer is stored", 3.0, 2.0),
     Promise("added_p99/paced64", "latency added to a token (p99), 64 streams", 1.2, 1.2),
     Promise("memory", "resident memory of an open stream", 60, 30, "KB"),
 )
