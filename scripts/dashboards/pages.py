@@ -77,6 +77,18 @@ OVERVIEW = Dashboard(
             ],
         ),
         Row(
+            "Store",
+            [
+                Panel("Stored data", "Size of the stored responses and conversations, without free space. For PostgreSQL an "
+                      "estimate.", BYTES, {f"max by (job) ({PREFIX}store_bytes{{{GATEWAYS}}})": "{{job}}"}),
+                Panel("Oldest response", "Its age. Normally at most `store_days`; less if `store_max_bytes` is reached.",
+                      SECONDS, {f"max by (job) ({PREFIX}store_oldest_seconds{{{GATEWAYS}}})": "{{job}}",
+                                f"max by (job) ({PREFIX}store_expired_seconds{{{GATEWAYS}}})": "{{job}}: expired since"}),
+                Panel("Deleted", "Responses and conversations per second: expired, or no_room, which means earlier than that "
+                      "because of `store_max_bytes`.", PER_SECOND, {rate("store_deleted_total", "reason"): "{{reason}}"}),
+            ],
+        ),
+        Row(
             "Processes",
             [
                 Panel("CPU", "Cores in use, by gateway. One process uses at most one.", NUMBER,

@@ -184,7 +184,9 @@ async def eventually(missing: Callable[[], Awaitable[list[str]]]) -> None:
 @needs_prometheus
 def test_every_query_finds_data(tmp_path: Path) -> None:
     async def test() -> None:
-        async with busy_gateway() as served, prometheus(tmp_path, [served.url.removeprefix("http://")], RULES) as server:
+        async with AsyncExitStack() as stack:
+            served = await stack.enter_async_context(busy_gateway(store="memory"))
+            server = await stack.enter_async_context(prometheus(tmp_path, [served.url.removeprefix("http://")], RULES))
             # A rate needs a series that grows while it is watched: once for the series to be there, once to grow.
             for total in (len(REQUESTS) + 1, 2 * (len(REQUESTS) + 1)):
                 await send_everything(served)
@@ -216,7 +218,8 @@ def test_every_query_finds_data(tmp_path: Path) -> None:
 
 @needs_prometheus
 def test_every_query_finds_data_of_several_workers(tmp_path: Path) -> None:
-    flags = ("--simulator", "--workers", "2", "--store", "none", "--no-adapt", "--invariant-sampling", "1")
+    store = str(tmp_path / "store.sqlite3")
+    flags = ("--simulator", "--workers", "2", "--store", store, "--no-adapt", "--invariant-sampling", "1")
     fast = ("--keepalive-comment", "0.02", "--keepalive-event", "0.05")
 
     async def test() -> None:
