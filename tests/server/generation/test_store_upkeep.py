@@ -1,0 +1,39 @@
+"""The gateway keeps its store within its limits, and tells how large and how old it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import generate_latest
+
+from proxy.server.generation.store_upkeep import StoreUpkeep
+from proxy.state import Sqlite, Store
+from proxy.telemetry.metrics import Metrics
+from tests.server.running_gateway import until
+from tests.state.conftest import Clock
+from tests.state.test_retention import MIB, fill
+
+
+def test_old_responses_leave_and_the_metrics_say_so() -> None:
+    async def test() -> None:
+        clock = Clock()
+        store = Store(Sqlite(None), 1000.0, clock, max_bytes=2 * MIB)
+        await store.open()
+        await fill(store, clock, 10)
+        clock.now += 2000
+        await fill(store, clock, 300, first=10)
+        metrics = Metrics()
+        upkeep = StoreUpkeep(store, metrics)
+        await until(metrics.store_bytes._value.get)
+        assert await store.size() <= 2 * MIB
+        assert await store.response("a", "resp_309") is not None
+        await upkeep.close()
+        metrics.flush()
+        told = generate_latest(metrics.registry).decode()
+        assert 'responses_proxy_store_deleted_total{reason="expired"} 10.0' in told
+        early = float(told.partition('store_deleted_total{reason="no_room"} ')[2].partition("\n")[0])
+        assert 50 < early < 300
+        assert metrics.store_bytes._value.get() <= 2 * MIB
+        await store.close()
+
+    asyncio.run(test())
