@@ -18,7 +18,9 @@ from proxy.probing.misfits import reads_any_call, tool_parser_for
 from proxy.probing.profile import Profile
 from proxy.probing.questions import (
     ASSISTANT,
+    CALLING,
     PATTERNED_WEATHER,
+    RESULT,
     USER,
     WEATHER,
     WEATHER_QUESTION,
@@ -39,6 +41,8 @@ _THINKING_LIMIT = 2048
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
+# Enough tokens to be noticed.
+_LONG_THOUGHT = "They want to know what the weather is like in Paris, so I look it up."
 _SYSTEM = {"role": "system", "content": "Be brief."}
 # Conversations that some chat templates refuse.
 _CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
@@ -306,6 +310,22 @@ class _Prober:
         if self._profile.reasoning_field is not None:
             thought = {**ASSISTANT, self._profile.reasoning_field: "They greet me."}
             self._profile.reasoning_history = accepted(await self._questions.ask_one_token([USER, thought, USER]))
+        if self._profile.reasoning_history and MAKES[self._profile.server].reasoning_field is None:
+            await self._find_history_field()
+
+    async def _find_history_field(self) -> None:
+        """Find out by the size of the prompt in which field earlier reasoning gets there: a bridge, LiteLLM for one, may send
+        it in one field and pass on only another one to the server behind."""
+        sizes: dict[str, int] = {}
+        for name in ("reasoning", "reasoning_content"):
+            answer = await self._questions.ask_one_token([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
+            size = (answer.usage or {}).get("prompt_tokens")
+            sizes[name] = size if isinstance(size, int) else 0
+        seen = self._profile.reasoning_field
+        if seen == "reasoning_content" and sizes["reasoning"] > sizes["reasoning_content"] > 0:
+            self._profile.history_field = "reasoning"
+        elif seen == "reasoning" and sizes["reasoning_content"] > sizes["reasoning"] > 0:
+            self._profile.history_field = "reasoning_content"
 
     async def _tokenize(self) -> None:
         self._profile.tokenize = "none"

@@ -31,7 +31,8 @@ class Profile:
     answer were used and not shown. `named_tool_choice`: how a call of one function can be enforced.
     `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: whether the chat template accepts
-    each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted.
+    each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted;
+    `history_field`: the field in which it reaches the prompt, if that is another one than `reasoning_field`.
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
     if it is not enforced.
@@ -70,6 +71,7 @@ class Profile:
     max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
     tolerates: dict[str, bool] = field(default_factory=dict)
     reasoning_history: bool | None = None
+    history_field: Literal["reasoning", "reasoning_content"] | None = None
     error_shape: ErrorShape | None = None
     unknown_model: Literal["refused", "served"] | None = None
     overflow: Literal["recognised", "unclear", "accepted"] | None = None

@@ -32,6 +32,13 @@ PATTERNED_WEATHER = {
 WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
 USER = {"role": "user", "content": "Say hello."}
 ASSISTANT = {"role": "assistant", "content": "Hello."}
+# A turn with a call: chat templates leave out the reasoning of turns that are over.
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees"}
 
 
 class Questions:

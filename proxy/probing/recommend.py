@@ -113,10 +113,12 @@ def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[
 
 
 def _reasoning_field(profile: Profile) -> str | None:
-    """Return the field in which reasoning is sent back: the one in which it came, else that of this make of server, unless the
-    server refuses it."""
+    """Return the field in which reasoning is sent back: the one in which it reaches the prompt, if that was found out; else the
+    one in which it came, or that of this make of server, unless the server refuses it."""
     if profile.reasoning_history is False:
         return "none"
+    if profile.history_field is not None:
+        return profile.history_field
     if profile.reasoning_field in ("reasoning", "reasoning_content"):
         return profile.reasoning_field
     return MAKES[profile.server].reasoning_field

@@ -54,7 +54,7 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         personality = PERSONALITIES[directives.personality]
         check_chat_request(body, personality, options.max_model_len)
     personality = _at_work(personality, body)
-    prompt = request.prompt_text(opens_thought=personality.opens_thought)
+    prompt = request.prompt_text(opens_thought=personality.opens_thought, history=personality.history)
     prompt_tokens = tokenizer.count(prompt)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
     faults = _faults_now(directives.faults, request, app)

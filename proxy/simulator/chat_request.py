@@ -14,6 +14,7 @@ _CONTEXT = re.compile(
     r"|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
     re.DOTALL,
 )
+HISTORY = ("reasoning", "reasoning_content")
 _IMAGE_MARKER = re.compile(r"</?image\b[^>]*>")
 
 
@@ -109,9 +110,10 @@ class ChatRequest:
         schema = (wanted.get("json_schema") or {}).get("schema")
         return schema if isinstance(schema, dict) else {}
 
-    def prompt_text(self, *, opens_thought: bool = False) -> str:
-        """Render the prompt as a chat template would; its tokens are counted. `opens_thought`: the template ends so."""
-        turns = [f"<|im_start|>{message.get('role')}\n{_rendered(message)}<|im_end|>\n" for message in self.messages]
+    def prompt_text(self, *, opens_thought: bool = False, history: tuple[str, ...] = HISTORY) -> str:
+        """Render the prompt as a chat template would; its tokens are counted. `opens_thought`: the template ends so. `history`:
+        the fields from which earlier reasoning is taken."""
+        turns = [f"<|im_start|>{message.get('role')}\n{_rendered(message, history)}<|im_end|>\n" for message in self.messages]
         tools = self.body.get("tools") or self.body.get("functions")
         beginning = "<|im_start|>assistant\n" + "<think>\n" * opens_thought
         return "".join([json.dumps(tools, ensure_ascii=False) if tools else "", *turns, beginning])
@@ -151,7 +153,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     return [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
 
 
-def _rendered(message: dict[str, Any]) -> str:
+def _rendered(message: dict[str, Any], history: tuple[str, ...]) -> str:
     calls = message.get("tool_calls")
-    reasoning = message.get("reasoning") or message.get("reasoning_content") or ""
+    reasoning = next((message[name] for name in history if message.get(name)), "")
     return f"{reasoning}{message_text(message)}{json.dumps(calls, ensure_ascii=False) if calls else ''}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from proxy.simulator.chat_request import HISTORY
 from proxy.simulator.generation import Notation, Part
 
 Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai", "transformers"]
@@ -102,6 +103,8 @@ class Personality:
 
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"
+    # the fields of a message whose reasoning gets into the prompt
+    history: tuple[str, ...] = HISTORY
     markup: Notation | None = None
     notation: Notation = "hermes"
     # parts for which the server has no parser: their markup stays in the content
@@ -151,5 +154,7 @@ PERSONALITIES: dict[str, Personality] = {
     "ollama": replace(_PLAIN, shape=OLLAMA),
     "openai": replace(_PLAIN, shape=OPENAI, reasoning="none"),
     "deepseek": replace(_PLAIN, shape=OPENAI, reasoning="reasoning_content"),
+    # LiteLLM in front of a vLLM
+    "litellm": replace(_PLAIN, shape=OPENAI, reasoning="reasoning_content", history=("reasoning",)),
     "legacy": replace(_PLAIN, shape=OPENAI, reasoning="none", function_call=True),
 }

@@ -93,6 +93,21 @@ def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: li
     run(test())
 
 
+def test_reasoning_goes_back_in_the_field_that_gets_to_the_model(lines: list[str]) -> None:
+    """Find it out behind a bridge, which sends reasoning in a field in which it does not pass it on."""
+
+    async def test() -> None:
+        backend = SimulatedBackend("litellm")
+        async with adapted(backend) as served:
+            assert settings_of(lines) == {}
+            answer = await post(served, input="scenario: reasoning")
+            assert answer.final["output"][0]["type"] == "reasoning"
+            await post(served, input=HISTORY)
+            assert backend.chats[-1]["messages"][1]["reasoning"] == "They greet."
+
+    run(test())
+
+
 def test_ollama_is_not_made_to_load_a_model(lines: list[str]) -> None:
     async def test() -> None:
         backend = SimulatedBackend("ollama", models=("a", "b", "c"))
