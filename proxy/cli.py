@@ -7,12 +7,16 @@ the given command is imported, so that `--help` and `--version` are fast. A comm
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+# What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
+_GC_THRESHOLD = 100_000
 
 # What each command does, in one line.
 COMMANDS = {
@@ -30,7 +34,15 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
-    argv = sys.argv[1:] if argv is None else argv
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         command, args = _parse(argv)
     except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage

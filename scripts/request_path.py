@@ -16,8 +16,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from proxy.server import create_app, open_parts
+from proxy.server.app import create_app
 from proxy.server.http.connections import Runner
+from proxy.server.lifespan import open_parts
 from proxy.settings import Settings
 from proxy.simulator import create_app as create_simulator
 from proxy.simulator import serving

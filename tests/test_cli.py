@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-import proxy.server
+import proxy.server.process.serve
 from proxy.cli import COMMANDS, main
 from proxy.settings import Settings, flag
 from proxy.settings.reference import reference
@@ -26,11 +26,11 @@ def run_program(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 class Server:
-    """Stands in for `proxy.server.serve`; keeps the settings that it was called with."""
+    """Stands in for `proxy.server.process.serve.serve`; keeps the settings that it was called with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.called_with: list[Settings] = []
-        monkeypatch.setattr(proxy.server, "serve", self.serve, raising=False)
+        monkeypatch.setattr(proxy.server.process.serve, "serve", self.serve, raising=False)
 
     def serve(self, settings: Settings, reload: object = None) -> int:
         self.called_with.append(settings)
@@ -177,7 +177,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
             answers.append((url, answer.status))
         return 0
 
-    monkeypatch.setattr(proxy.server, "serve", serve, raising=False)
+    monkeypatch.setattr(proxy.server.process.serve, "serve", serve, raising=False)
     assert main(["serve", "--simulator"]) == 0
     ((url, status),) = answers
     assert status == 200

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from proxy.request.policy import Policy
-from proxy.server.setup.backends import specs_of
+from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
 from proxy.settings.load import load
 

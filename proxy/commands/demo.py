@@ -22,8 +22,8 @@ from rich.text import Text
 
 from proxy.commands.numbers import not_negative
 from proxy.conformance.checker import WARNINGS, Violation, check_stream
-from proxy.server import create_app as create_gateway
-from proxy.server import open_parts
+from proxy.server.app import create_app as create_gateway
+from proxy.server.lifespan import open_parts
 from proxy.settings import Settings
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.wire.sse import SSEDecoder

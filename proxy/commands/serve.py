@@ -98,7 +98,7 @@ def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str,
     """Serve in this process, or with several workers, which get the overrides too."""
     reload = _reload(args, overrides)
     if settings.workers == 1:
-        from proxy.server import serve
+        from proxy.server.process.serve import serve
 
         return serve(settings, reload)
     from proxy.server.process.supervisor import supervise
@@ -115,7 +115,7 @@ def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str,
 
 def _work(args: argparse.Namespace) -> int:
     """Serve as one of several workers."""
-    from proxy.server import serve
+    from proxy.server.process.serve import serve
     from proxy.server.process.worker_link import WorkerLink
 
     link = WorkerLink.of_environment(os.environ)
@@ -161,6 +161,8 @@ def _require_parsers(settings: Settings) -> None:
 
 
 def _require_model_table(path: Path | None) -> None:
+    if path is None:
+        return
     from proxy.server.resources.codex_catalog import load_model_table
 
     load_model_table(path)

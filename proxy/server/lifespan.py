@@ -25,7 +25,8 @@ from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer,
 from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
-from proxy.server.setup.backends import PoolMetrics, pool_options, specs_of
+from proxy.server.setup.backend_specs import specs_of
+from proxy.server.setup.backends import PoolMetrics, pool_options
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
 from proxy.state import FleetCounters, Store

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-import yaml
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.settings.access import AccessSettings
@@ -73,6 +72,8 @@ SECTIONS: tuple[type[Section], ...] = tuple(base for base in reversed(Settings._
 
 def describe(settings: Settings) -> str:
     """Return the settings as YAML for `--config`, with secrets replaced by `**********`."""
+    import yaml  # noqa: PLC0415  (only to print the settings)
+
     values = settings.model_dump(mode="json")
     for name in ("store", "events"):
         values[name] = without_password(values[name])

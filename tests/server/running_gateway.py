@@ -22,9 +22,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from proxy.conformance.checker import frames
-from proxy.server import create_app, open_parts
+from proxy.server.app import create_app
 from proxy.server.http.connections import Runner, body_limit
-from proxy.server.lifespan import Parts
+from proxy.server.lifespan import Parts, open_parts
 from proxy.settings import Settings
 from proxy.simulator import SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator

@@ -10,13 +10,15 @@ import hashlib
 import secrets
 import zlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from proxy.wire.errors import ApiError, invalid_request
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 Kind = Literal["compaction", "reasoning"]
 Item = dict[str, Any]
@@ -47,9 +49,15 @@ class Encryption:
 
     def __init__(self, key: bytes) -> None:
         """`key`: any secret; 32 random bytes are best."""
-        derived = hashlib.sha256(b"responses-proxy seal\0" + key).digest()
-        self._cipher = AESGCM(derived)
-        self._mark = f"{_MARK}{hashlib.sha256(derived).hexdigest()[:12]}."
+        self._key = hashlib.sha256(b"responses-proxy seal\0" + key).digest()
+        self._mark = f"{_MARK}{hashlib.sha256(self._key).hexdigest()[:12]}."
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        """The cipher: its library takes 7 MB, and many gateways never encrypt anything."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        return AESGCM(self._key)
 
     def encrypt(self, kind: Kind, tenant: str, model: str, text: str) -> str:
         """Return the encrypted text, which remembers the model that wrote it."""
@@ -63,6 +71,8 @@ class Encryption:
         belongs to another tenant."""
         if not content.startswith(self._mark):
             return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415  (as above)
+
         try:
             data = base64.b64decode(content[len(self._mark) :], altchars=b"-_", validate=True)
             if self._mark + base64.urlsafe_b64encode(data).decode() != content:  # spare bits of the last character were changed

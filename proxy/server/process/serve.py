@@ -22,16 +22,16 @@ from proxy.server.app import create_app, create_operations_app
 from proxy.server.generation.in_flight import State
 from proxy.server.http.connections import Runner, body_limit
 from proxy.server.lifespan import Parts, open_parts
+from proxy.server.process.announcement import announce
 from proxy.server.process.backend_sync import WorkerSync
 from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
-from proxy.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context, url_of
+from proxy.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
 from proxy.server.process.worker_link import READY, WorkerLink
-from proxy.server.setup.backends import specs_of
+from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
 from proxy.telemetry.tracing import TracingMissing
-from proxy.version import version_line
 
 # A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
 _GC_THRESHOLDS = (20_000, 20, 20)
@@ -212,16 +212,6 @@ def _use_backends(parts: Parts, settings: Settings) -> int:
     specs = specs_of(settings)
     parts.pool.members.apply(specs)
     return len(specs)
-
-
-def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
-    """Log that requests are answered, and where."""
-    tls = settings.tls_cert is not None
-    urls = [url_of(listener, tls) for listener in listeners.clients]
-    operations = url_of(listeners.operators[0], tls) if listeners.operators else None
-    backends = " ".join(spec.url for spec in specs_of(settings))
-    fields = logs.fields(url=",".join(urls), backend=backends, operations=operations, version=version_line(), **more)
-    logs.logger().info("listening", extra=fields)
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:

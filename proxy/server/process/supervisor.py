@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from proxy.server.access.counter_table import Table, create
-from proxy.server.process.backend_sync import SharedState
-from proxy.server.process.serve import announce
+from proxy.server.process.announcement import announce
+from proxy.server.process.backend_state import SharedState
 from proxy.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from proxy.server.process.sockets import Listeners, open_listeners, tls_context
 from proxy.server.process.worker_link import Worker, WorkerConfig, own_command
-from proxy.server.setup.backends import specs_of
+from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
 

@@ -18,7 +18,7 @@ from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.http.bodies import read_body
-from proxy.server.setup.backends import name_of, spec_of
+from proxy.server.setup.backend_specs import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.settings import SettingsError, suggestion
-from proxy.settings.load import read_yaml
 
 _PACKAGE = Path(__file__).parents[2]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"
@@ -91,16 +90,16 @@ class ModelEntry(BaseModel):
 
 
 class ModelTable:
-    """Tables in order of precedence. `catalog_entry` joins what they say with what the backend says."""
+    """The operator's table before the shipped one. `catalog_entry` joins what they say with what the backend says."""
 
-    def __init__(self, *tables: tuple[ModelEntry, ...]) -> None:
-        self._tables = tables
+    def __init__(self, operators: tuple[ModelEntry, ...] = ()) -> None:
+        self._operators = operators
 
     def find(self, model_id: str, root: str | None = None) -> ModelEntry:
         """Return the entry for a model, its fields taken from the first table that gives them."""
         names = [name for full in (model_id, root or model_id) for name in (full.lower(), full.lower().rpartition("/")[2])]
         fields: dict[str, Any] = {"match": (model_id,)}
-        for table in reversed(self._tables):
+        for table in (_shipped(), self._operators):  # the shipped one is read for the first client that asks
             entry = next((entry for entry in table if entry.matches(names)), None)
             if entry is not None:
                 fields.update((name, getattr(entry, name)) for name in entry.model_fields_set)
@@ -144,8 +143,12 @@ def context_length(model: dict[str, Any]) -> int | None:
 
 def load_model_table(path: Path | None) -> ModelTable:
     """Return the operator's table, if there is one, before the shipped one. Raises `SettingsError`."""
-    shipped = _read(SHIPPED_TABLE)
-    return ModelTable(shipped) if path is None else ModelTable(_read(path), shipped)
+    return ModelTable() if path is None else ModelTable(_read(path))
+
+
+@cache
+def _shipped() -> tuple[ModelEntry, ...]:
+    return _read(SHIPPED_TABLE)
 
 
 @cache
@@ -155,6 +158,8 @@ def base_prompt(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[ModelEntry, ...]:
+    from proxy.settings.yaml_file import read_yaml  # noqa: PLC0415  (most gateways never read a table)
+
     try:
         content = read_yaml(path)
     except SettingsError as error:

@@ -13,8 +13,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server import create_app as create_gateway
-from proxy.server import open_parts
+from proxy.server.app import create_app as create_gateway
+from proxy.server.lifespan import open_parts
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.simulator import RECEIVED, create_app, serving

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.server import create_app as create_gateway
-from proxy.server import open_parts
+from proxy.server.app import create_app as create_gateway
 from proxy.server.http.connections import Runner
+from proxy.server.lifespan import open_parts
 from proxy.settings import Settings
 from proxy.simulator import create_app, serving
 from proxy.wire.requests import MAX_VALUES, ResponsesRequest

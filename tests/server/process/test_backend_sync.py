@@ -13,18 +13,10 @@ from proxy.backend.served_models import BackendSpec
 from proxy.parsers import PromptEnd
 from proxy.probing.known_models import KnownModel
 from proxy.server.lifespan import Parts, open_parts
-from proxy.server.process.backend_sync import (
-    AUTOCONFIGURE,
-    Change,
-    Changes,
-    Found,
-    SharedState,
-    State,
-    WorkerSync,
-    state_of,
-)
+from proxy.server.process.backend_state import AUTOCONFIGURE, Change, Changes, Found, SharedState, State, state_of
+from proxy.server.process.backend_sync import WorkerSync
 from proxy.server.process.worker_link import Worker
-from proxy.server.setup.backends import specs_of
+from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings
 from tests.server.running_gateway import gateway, run
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from proxy.probing import autoconfiguration
-from proxy.server.setup.backends import specs_of
+from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from tests.backend.controlled_backends import Replica, pool, replicas, text_of

@@ -1,0 +1,19 @@
+"""The log line by which a gateway says that it listens."""
+
+from __future__ import annotations
+
+from proxy.server.process.sockets import Listeners, url_of
+from proxy.server.setup.backend_specs import specs_of
+from proxy.settings import Settings
+from proxy.telemetry import logs
+from proxy.version import version_line
+
+
+def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
+    """Log that requests are answered, and where."""
+    tls = settings.tls_cert is not None
+    urls = [url_of(listener, tls) for listener in listeners.clients]
+    operations = url_of(listeners.operators[0], tls) if listeners.operators else None
+    backends = " ".join(spec.url for spec in specs_of(settings))
+    fields = logs.fields(url=",".join(urls), backend=backends, operations=operations, version=version_line(), **more)
+    logs.logger().info("listening", extra=fields)

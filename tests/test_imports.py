@@ -1,0 +1,94 @@
+"""What a command does not need, it does not import: start-up is mostly imports, and each worker pays for it again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parents[1]
+
+# Extras, and what only some settings or commands use.
+EXTRAS = {"jinja2", "lark", "openai", "opentelemetry", "psycopg", "re2", "redis", "tokenizers", "transformers", "vllm"}
+TOOLS = {"httpx", "rich", "tomlkit"}
+
+# Ends the gateway once it listens.
+SERVE = """
+import logging
+import signal
+import sys
+
+from proxy.cli import main
+from proxy.telemetry import logs
+
+
+class EndAfterStart(logging.Filter):
+    def filter(self, record):
+        if record.getMessage() == "listening":
+            signal.raise_signal(signal.SIGTERM)
+        return True
+
+
+logs.logger().addFilter(EndAfterStart())
+assert main(["serve", "--backend", "http://127.0.0.1:9/v1", "--port", "0", "--store", "none"]) == 0
+print("loaded", *sys.modules)
+"""
+
+# Stops where the parent of workers would begin to start them.
+PARENT = """
+import sys
+
+from proxy.cli import main
+from proxy.server.process import supervisor
+
+supervisor.supervise = lambda *unused: 0
+assert main(["serve", "--backend", "http://127.0.0.1:9/v1", "--port", "0", "--workers", "2"]) == 0
+print("loaded", *sys.modules)
+"""
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return all modules that a new process has loaded at the end of the code."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RESPONSES_PROXY_", "OTEL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.splitlines()[-1].split()
+    assert loaded[0] == "loaded"
+    return set(loaded)
+
+
+def test_a_plain_gateway_imports_what_it_uses() -> None:
+    loaded = loaded_by(SERVE)
+    assert {"proxy.server.app", "proxy.backend.pool"} <= loaded
+    assert loaded & (EXTRAS | TOOLS | {"cryptography", "yaml", "proxy.simulator"}) == set()
+
+
+def test_the_parent_of_workers_imports_no_server() -> None:
+    loaded = loaded_by(PARENT)
+    assert "proxy.server.process.supervisor" in loaded
+    assert loaded & (EXTRAS | TOOLS | {"aiohttp", "cryptography", "sqlite3", "uvloop", "yaml", "proxy.simulator"}) == set()
+    assert loaded & {"proxy.server.app", "proxy.server.lifespan", "proxy.backend.pool", "proxy.stream.translator"} == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        ("check", {"aiohttp", "pydantic", "msgspec", "tomlkit", "yaml", "proxy.settings"}),
+        ("codex", {"aiohttp", "cryptography", "msgspec", "yaml", "proxy.server"}),
+        ("codex-config", {"aiohttp", "cryptography", "msgspec", "yaml", "proxy.server"}),
+        ("doctor", {"cryptography", "prometheus_client", "sqlite3", "tomlkit", "proxy.server", "proxy.request"}),
+        ("key", {"aiohttp", "httpx", "pydantic", "rich", "yaml"}),
+        ("serve", {"aiohttp", "cryptography", "httpx", "msgspec", "rich", "yaml", "proxy.server"}),
+        ("simulate", {"cryptography", "httpx", "msgspec", "pydantic", "rich", "yaml", "proxy.server"}),
+    ],
+)
+def test_the_help_of_a_command_imports_only_its_own(command: str, unused: set[str]) -> None:
+    loaded = loaded_by(f"import sys; from proxy.cli import main; main([{command!r}, '--help']); print('loaded', *sys.modules)")
+    assert loaded & (unused | EXTRAS) == set()
