@@ -221,8 +221,8 @@ class ClientLimits:
         else:
             refused = verdict.refused
             for bucket, left in ((self._requests, verdict.requests_left), (self._tokens, verdict.tokens_left)):
-                if bucket is not None:
-                    bucket.state = (left, now)
+                if bucket is not None:  # verdicts may come in another order than they were given
+                    bucket.state = (min(left, bucket.level(now)), now)
         if refused:
             self._count(refused)
             raise self._limited(refused, now)

@@ -118,9 +118,10 @@ def test_many_at_once_are_not_let_in_twice(redis_server: RedisServer) -> None:
 
 def test_tokens_of_all_gateways_count_together(redis_server: RedisServer) -> None:
     async def test() -> None:
-        async with replicas(redis_server, tokens_per_minute=100) as served:
+        # So many that the questions alone, asked until the report has come, do not use them up.
+        async with replicas(redis_server, tokens_per_minute=10_000) as served:
             one, other = served
-            assert (await asking(one, "tokens: 150 tps: 100000")).status == 200
+            assert (await asking(one, "tokens: 15500 tps: 1000000")).status == 200
             refused = await eventually(other, 429)
             assert refused.json["error"]["type"] == "tokens"
             assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
@@ -327,8 +328,8 @@ def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_ser
             await asyncio.gather(*(ask(index) for index in range(8)))
             for one in both:
                 await one.says("limits not shared")
-            # Used up is used up.
-            assert Counter([await ask(index) for index in range(20)])[200] <= 1 + refilled(30, began)
+            # Used up is used up, but each of the four processes may let one request through.
+            assert Counter([await ask(index) for index in range(20)])[200] <= 4 + refilled(30, began)
             redis_server.start()
             for one in both:
                 await one.says("limits are shared again", times=2)
