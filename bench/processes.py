@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,15 +67,20 @@ def upstream(program: Path, port: int = 0) -> Iterator[int]:
 
 
 @contextmanager
-def target(name: str, protocol: str, command: list[str], port: int) -> Iterator[Target]:
-    """Start `command` from the checkout, wait until it listens on `port`, and stop it at the end.
+def target(
+    name: str, protocol: str, command: list[str], port: int, environment: Mapping[str, str] | None = None
+) -> Iterator[Target]:
+    """Start `command` from the checkout, wait until it listens on `port`, and stop it at the end. `environment` is added to
+    that of this process.
 
     Its output goes to `.cache/bench/<name>.log`. Raises `HarnessError` if it does not come up.
     """
     BUILD.mkdir(parents=True, exist_ok=True)
     log = BUILD / f"{name}.log"
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=HERE.parent)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, cwd=HERE.parent, env={**os.environ, **(environment or {})}
+        )
     try:
         _wait_for(process, port, log)
         yield Target(name, protocol, port, process.pid)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import signal
 import sys
@@ -121,15 +120,12 @@ def _soak(args: argparse.Namespace, seed: int) -> Run:
             stack.callback(backend.close)
             backend.do("start")
         port = processes.free_port()
-        os.environ["SOAK_PROBE"] = str(folder)
-        os.environ["PYTHONPATH"] = str(HERE / "probe")
         command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--workers", str(args.workers), *_GATEWAY]
         command += ["--store", str(folder / "store.sqlite")]
         for backend in backends:
             command += ["--backend", backend.url]
-        gateway = stack.enter_context(processes.target("soaked-gateway", "responses", command, port))
-        del os.environ["SOAK_PROBE"]
-        del os.environ["PYTHONPATH"]
+        probe = {"SOAK_PROBE": str(folder), "PYTHONPATH": str(HERE / "probe")}
+        gateway = stack.enter_context(processes.target("soaked-gateway", "responses", command, port, probe))
         return asyncio.run(_Soak(args, seed, gateway, backends[1], folder, port).run())
 
 

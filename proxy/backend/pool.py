@@ -98,7 +98,7 @@ class Pool:
 
         member, chat = await self._reach(route, send)
         chat.backend = member.name
-        chat.refuses_gateway_key = self._refuses_gateway_key(member, chat.status)
+        chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self._ended, member, chat.status)
         return chat
 
@@ -131,7 +131,7 @@ class Pool:
         member, answer = await self._reach(route, send, once=once)
         try:
             async with answer:
-                if self._refuses_gateway_key(member, answer.status):
+                if self.refuses_gateway_key(member, answer.status):
                     raise gateway_key_refused(answer.status)
                 yield answer
         finally:
@@ -154,6 +154,13 @@ class Pool:
             return None
         self._observer.request_retried(failed, reason)
         return other
+
+    def refuses_gateway_key(self, member: Member, status: int) -> bool:
+        """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
+        refuses = status in (401, 403) and not member.backend.takes_client_key
+        if refuses:
+            self._observer.log("backend refuses the gateway's key", member.name, status=status)
+        return refuses
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
@@ -317,13 +324,6 @@ class Pool:
         if recovered:
             self.members.report_state(member)
             self._offer(member)  # to those that waited for a backend that works
-
-    def _refuses_gateway_key(self, member: Member, status: int) -> bool:
-        """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
-        refuses = status in (401, 403) and not member.backend.takes_client_key
-        if refuses:
-            self._observer.log("backend refuses the gateway's key", member.name, status=status)
-        return refuses
 
 
 def _takes_requests(member: Member, route: Route) -> bool:

@@ -41,6 +41,8 @@ _THINKING_LIMIT = 2048
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
+# The fields in which servers take earlier reasoning.
+_HISTORY_FIELDS: tuple[Literal["reasoning", "reasoning_content"], ...] = ("reasoning", "reasoning_content")
 # Enough tokens to be noticed.
 _LONG_THOUGHT = "They want to know what the weather is like in Paris, so I look it up."
 _SYSTEM = {"role": "system", "content": "Be brief."}
@@ -317,15 +319,13 @@ class _Prober:
         """Find out by the size of the prompt in which field earlier reasoning gets there: a bridge, LiteLLM for one, may send
         it in one field and pass on only another one to the server behind."""
         sizes: dict[str, int] = {}
-        for name in ("reasoning", "reasoning_content"):
+        for name in _HISTORY_FIELDS:
             answer = await self._questions.ask_one_token([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
             size = (answer.usage or {}).get("prompt_tokens")
             sizes[name] = size if isinstance(size, int) else 0
-        seen = self._profile.reasoning_field
-        if seen == "reasoning_content" and sizes["reasoning"] > sizes["reasoning_content"] > 0:
-            self._profile.history_field = "reasoning"
-        elif seen == "reasoning" and sizes["reasoning_content"] > sizes["reasoning"] > 0:
-            self._profile.history_field = "reasoning_content"
+        longest = max(_HISTORY_FIELDS, key=sizes.__getitem__)
+        if sizes[longest] > sizes.get(self._profile.reasoning_field or "", 0) > 0:
+            self._profile.history_field = longest
 
     async def _tokenize(self) -> None:
         self._profile.tokenize = "none"

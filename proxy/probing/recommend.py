@@ -10,10 +10,8 @@ from proxy.backend.servers import MAKES
 from proxy.probing.known_models import KnownModel
 from proxy.probing.misfits import reads_call
 from proxy.probing.profile import Profile
-from proxy.settings import Settings
+from proxy.settings import PARSER_SETTINGS, Settings
 
-# These go together: where one is given, the others are taken to be as intended.
-_PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})
 
 
@@ -98,8 +96,8 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
     given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
-    if given & _PARSERS:
-        given |= _PARSERS
+    if given & PARSER_SETTINGS:
+        given |= PARSER_SETTINGS
     given |= _NOT_APPLIED
     return {name: value for name, value in recommended_settings(profile).items() if name not in given}
 

@@ -18,11 +18,12 @@ from proxy.settings.operation import OperationSettings
 from proxy.settings.section import Section, SettingsError, backend_url, without_password
 from proxy.settings.serving import ListeningSettings, TimingSettings
 from proxy.settings.storage import StorageSettings
-from proxy.settings.translation import ModelParsers, RequestSettings, ResponseSettings
+from proxy.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings
 
 __all__ = [
-    "CONFIG_VARIABLE", "ENV_PREFIX", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails", "ModelParsers", "Section",
-    "Settings", "SettingsError", "backend_url", "check_backend_name", "describe", "flag", "suggestion", "variable",
+    "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails",
+    "ModelParsers", "Section", "Settings", "SettingsError", "backend_url", "check_backend_name", "describe", "flag",
+    "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_PROXY_"

@@ -11,6 +11,9 @@ from proxy.settings.section import Section, TextList, YesNo
 # YAML 1.1 reads an unquoted `off` as false.
 _OFF = BeforeValidator(lambda value: "off" if value is False else value)
 
+# Settings that belong together: where one is given, the others are taken to be as intended.
+PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
+
 
 class ModelParsers(BaseModel):
     """How the text of some models is parsed. None stands for the value of the general setting of the same name."""

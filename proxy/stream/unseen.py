@@ -15,7 +15,7 @@ from proxy.stream.tokens import TokenCounter, markup_of
 # Tokens of a call that are markup: its name, the syntax around its arguments.
 _PER_CALL = 40
 # Repairs that leave out what the model said.
-_OMISSIONS = frozenset({"call_suppressed", "held_dropped", "stray_arguments", "cut_call_omitted", "broken_text_omitted"})
+_OMISSIONS = frozenset({"call_suppressed", "stray_arguments", "cut_call_omitted", "broken_text_omitted"})
 
 
 def unseen_tokens(tokens: TokenCounter, used: int, output: Collection[str], repairs: Mapping[str, int]) -> int:

@@ -49,6 +49,17 @@ async def read(stream: Any, events: list[dict[str, Any]], until_number: int | No
         events.append(event.to_dict())
 
 
+async def read_until_killed(stream: Any, events: list[dict[str, Any]], victim: int) -> None:
+    """Kill the worker that sends a stream, and read what still comes: the stream is cut."""
+    os.kill(victim, signal.SIGKILL)
+    cut = False
+    try:
+        await read(stream, events)
+    except _CUT:
+        cut = True
+    assert cut
+
+
 def assert_one_stream(events: list[dict[str, Any]]) -> None:
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     frames = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
@@ -79,13 +90,7 @@ def test_a_client_whose_worker_dies_reads_on_at_another_one(tmp_path: Path) -> N
                     else:
                         await stream.close()
                         await following.close()
-                os.kill(victim, signal.SIGKILL)
-                cut = False
-                try:
-                    await read(stream, events)
-                except _CUT:
-                    cut = True
-                assert cut
+                await read_until_killed(stream, events, victim)
                 await stream.close()
                 await following.close()
                 assert events[-1]["type"] not in TERMINALS
@@ -110,13 +115,7 @@ def test_a_client_whose_response_dies_with_the_worker_is_told(tmp_path: Path) ->
                 stream = await asking.responses.create(model="simulator", input=question, background=True, stream=True)
                 await read(stream, events, until_number=8)
                 victim = next(worker for worker, clients in clients_of(running).items() if clients)
-                os.kill(victim, signal.SIGKILL)
-                cut = False
-                try:
-                    await read(stream, events)
-                except _CUT:
-                    cut = True
-                assert cut
+                await read_until_killed(stream, events, victim)
                 await stream.close()
             response_id = events[0]["response"]["id"]
             await until(lambda: victim not in running.workers)

@@ -19,7 +19,7 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
-from proxy.settings import ModelParsers, Settings, suggestion
+from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
 from proxy.stream.markup import Evidence, Markup
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.wire.errors import ApiError
@@ -31,8 +31,6 @@ _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool
 
 _NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
 
-# Settings that belong together: where one is given, the others are taken to be as intended.
-_PARSERS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
 # Fields of a chat request that force its answer into a grammar.
 _GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
@@ -338,7 +336,7 @@ def _parser_settings(settings: Settings, given: frozenset[str]) -> tuple[_Parser
         settings.tool_call_parser,
         _THINKING_OPEN[settings.opened_thinking],
         settings.rescue,
-        settings.adapt and not given & _PARSERS,
+        settings.adapt and not given & PARSER_SETTINGS,
     )
     _check(everywhere, "")
     some: list[tuple[str, _ParserSettings]] = []
@@ -355,7 +353,7 @@ def _with_entry(everywhere: _ParserSettings, entry: ModelParsers) -> _ParserSett
         everywhere.tools if entry.tool_call_parser is None else entry.tool_call_parser,
         everywhere.thinking_open if entry.opened_thinking is None else _THINKING_OPEN[entry.opened_thinking],
         everywhere.rescue if entry.rescue is None else entry.rescue,
-        everywhere.watches and not entry.model_fields_set & _PARSERS,
+        everywhere.watches and not entry.model_fields_set & PARSER_SETTINGS,
     )
 
 

@@ -128,7 +128,8 @@ class Models:
         if not asked:
             return _NO_LIST
         within = self._live.current.settings.connect_timeout
-        answers = await asyncio.gather(*(_ask_one(member, authorization, within) for member in asked), return_exceptions=True)
+        asking = (_ask_one(self._pool, member, authorization, within) for member in asked)
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused | ApiError):
                 raise answer
@@ -161,7 +162,7 @@ def _union(lists: list[tuple[Member, dict[str, Any]]]) -> dict[str, Any]:
     return {**first, "data": list(models.values())}
 
 
-async def _ask_one(member: Member, authorization: str | None, within: float) -> dict[str, Any]:
+async def _ask_one(pool: Pool, member: Member, authorization: str | None, within: float) -> dict[str, Any]:
     """Return the list of one backend, without entries that are not models. Raise `Refused` for an answer that is not a success,
     `ApiError` (502, 504) for none, or one that is not a list."""
     headers = [] if authorization is None else [("Authorization", authorization)]
@@ -173,9 +174,7 @@ async def _ask_one(member: Member, authorization: str | None, within: float) -> 
         raise server_error("The backend did not list its models in time.", 504) from None
     except aiohttp.ClientError:
         raise server_error("The backend's answer broke off.") from None
-    if answer.status in (401, 403) and not member.backend.takes_client_key:
-        fields = logs.fields(backend=member.name, status=answer.status)
-        logs.logger().warning("backend refuses the gateway's key", extra=fields)
+    if pool.refuses_gateway_key(member, answer.status):
         raise gateway_key_refused(answer.status)
     if answer.status != 200:
         passed = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}

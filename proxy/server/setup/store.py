@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from proxy.settings import Settings
 from proxy.state import Database, FleetCounters, LiveLog, Sqlite, Store, StoreUnavailable
@@ -14,6 +15,7 @@ from proxy.telemetry import logs
 _DAY = 86_400
 _POSTGRES = ("postgresql://", "postgres://")
 _FILE = "responses.sqlite3"
+_T = TypeVar("_T")
 
 
 async def open_store(settings: Settings) -> Store | None:
@@ -53,28 +55,34 @@ def _postgres(url: str) -> Database:
 
 
 def _live_log(settings: Settings) -> LiveLog | None:
-    if settings.events == "store":
-        return None
-    try:
+    def connected(url: str) -> LiveLog:
         from proxy.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
-    except ImportError as error:
-        raise StoreUnavailable("events in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
-    try:
-        return RedisLog(settings.events)
-    except ValueError:  # its message may repeat a password
-        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
+
+        return RedisLog(url)
+
+    return _in_redis(settings, "events", connected)
 
 
 def fleet_counters(settings: Settings) -> FleetCounters | None:
     """Return the counters that several gateways share; None without Redis. Raises `StoreUnavailable`."""
+
+    def connected(url: str) -> FleetCounters:
+        from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+
+        return RedisCounters(url)
+
+    return _in_redis(settings, "limits", connected)
+
+
+def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> _T | None:
+    """Return what uses the Redis server of the settings, made by `connected` of its URL; None without one. Raises
+    `StoreUnavailable`."""
     if settings.events == "store":
         return None
     try:
-        from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+        return connected(settings.events)
     except ImportError as error:
-        raise StoreUnavailable("limits in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
-    try:
-        return RedisCounters(settings.events)
+        raise StoreUnavailable(f"{what} in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
     except ValueError:  # its message may repeat a password
         raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
 
