@@ -24,7 +24,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    RESPONSES_PROXY_HOST=0.0.0.0 \
+    RESPONSES_GATEWAY_HOST=0.0.0.0 \
     XDG_STATE_HOME=/data
 VOLUME /data
 USER 10001
@@ -33,8 +33,8 @@ EXPOSE 9000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["python", "-c", "\
 import functools, http.client, os, ssl\n\
 secure = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context())\n\
-connection = secure if os.environ.get('RESPONSES_PROXY_TLS_CERT') else http.client.HTTPConnection\n\
-gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_PROXY_PORT', '9000')), timeout=2)\n\
+connection = secure if os.environ.get('RESPONSES_GATEWAY_TLS_CERT') else http.client.HTTPConnection\n\
+gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_GATEWAY_PORT', '9000')), timeout=2)\n\
 gateway.request('GET', '/health')\n\
 raise SystemExit(gateway.getresponse().status != 200)"]
 ENTRYPOINT ["python", "-m", "proxy"]

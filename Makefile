@@ -27,10 +27,10 @@ $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 	@touch $@
 
 run: $(VENV)/.stamp ## run the gateway in front of BACKEND=URL or, by default, a simulated backend (ARGS="--port 9001" adds flags)
-	@$(BIN)/responses-proxy serve $(or $(addprefix --backend ,$(BACKEND)),--simulator) $(ARGS)
+	@$(BIN)/responses-gateway serve $(or $(addprefix --backend ,$(BACKEND)),--simulator) $(ARGS)
 
 demo: $(VENV)/.stamp ## show one response in the terminal, no GPU needed
-	@$(BIN)/responses-proxy demo $(ARGS)
+	@$(BIN)/responses-gateway demo $(ARGS)
 
 test: lint types ## all checks: style, types, tests (JOBS at a time), coverage of the translation
 	@echo "==> tests"

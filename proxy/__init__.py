@@ -1,4 +1,4 @@
-"""responses-proxy: OpenAI's Responses API in front of any Chat Completions server.
+"""responses-gateway: OpenAI's Responses API in front of any Chat Completions server.
 
 As a library: `from proxy import StreamOptions, Translator` turns the bytes of a chat stream into those of a Responses stream,
 `from proxy import check_stream` holds a Responses stream against its laws. No I/O in either.

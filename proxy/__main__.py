@@ -1,4 +1,4 @@
-"""`python -m proxy` is `responses-proxy`."""
+"""`python -m proxy` is `responses-gateway`."""
 
 from proxy.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: `responses-proxy COMMAND …`.
+"""The command line: `responses-gateway COMMAND …`.
 
 Each command is a module of `proxy/commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the module of
 the given command is imported, so that `--help` and `--version` are fast. A command that runs another program also has
@@ -60,7 +60,7 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         own, passed_on = command.split_arguments(argv[start:])
         argv = [*argv[:start], *own]
     parser = argparse.ArgumentParser(
-        prog="responses-proxy",
+        prog="responses-gateway",
         description="OpenAI's Responses API in front of any Chat Completions server.",
         allow_abbrev=False,
     )
@@ -87,7 +87,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
         from proxy.version import version_line
 
-        print(f"responses-proxy {version_line()}")
+        print(f"responses-gateway {version_line()}")
         parser.exit()
 
 

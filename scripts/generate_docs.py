@@ -55,7 +55,7 @@ INTRODUCTION = f"""\
 
 Every setting can be given in three ways. If several give the same setting, the first in this list takes precedence:
 
-1. a flag: `responses-proxy serve {flag("port")} 9001`;
+1. a flag: `responses-gateway serve {flag("port")} 9001`;
 2. an environment variable: `{variable("port")}=9001`;
 3. a key of a YAML file named by `--config FILE` or `{CONFIG_VARIABLE}`: `port: 9001`.
 
@@ -63,7 +63,7 @@ The names correspond: `idle_timeout` in the file is `{flag("idle_timeout")}` and
 `{variable("idle_timeout")}`. A boolean has two flags, `{flag("metrics")}` and `--no-metrics`. A list is a repeated
 flag, a YAML list, or a variable with commas or in JSON. An empty variable counts as absent. Times are in seconds.
 
-Unknown names are errors in all three places. `responses-proxy serve --print-config` prints the settings in effect as a
+Unknown names are errors in all three places. `responses-gateway serve --print-config` prints the settings in effect as a
 YAML file, without secrets.
 
 ```yaml
@@ -177,8 +177,8 @@ A Responses request can say more than a chat request. Each of its parts has one 
 | ignored | not carried over |
 | rejected | answered with an error 400 |
 
-The header `x-responses-proxy-losses` of the answer lists what was adapted or ignored
-(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), and the metric `responses_proxy_losses_total` counts it.
+The header `x-responses-gateway-losses` of the answer lists what was adapted or ignored
+(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), and the metric `responses_gateway_losses_total` counts it.
 With the setting `strict`, a request is rejected if anything would be ignored that could change the answer. The settings
 `forward` and `forward_unknown` send parameters that would otherwise be ignored, for servers that support them.
 """

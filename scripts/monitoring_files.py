@@ -15,7 +15,7 @@ from dashboards.grafana import render
 from dashboards.pages import DASHBOARDS
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-CHART = DEPLOY / "helm" / "responses-proxy"
+CHART = DEPLOY / "helm" / "responses-gateway"
 
 
 def files() -> dict[Path, str]:

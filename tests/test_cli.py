@@ -44,7 +44,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RESPONSES_PROXY_BACKEND", "RESPONSES_PROXY_PORT", "RESPONSES_PROXY_CONFIG"):
+    for name in ("RESPONSES_GATEWAY_BACKEND", "RESPONSES_GATEWAY_PORT", "RESPONSES_GATEWAY_CONFIG"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -67,12 +67,12 @@ def test_help_answers_at_once() -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"responses-proxy {version_line()}\n"
+    assert capsys.readouterr().out == f"responses-gateway {version_line()}\n"
 
 
 def test_python_m_proxy_is_the_program() -> None:
     done = run_program("--version")
-    assert (done.returncode, done.stdout) == (0, f"responses-proxy {version_line()}\n")
+    assert (done.returncode, done.stdout) == (0, f"responses-gateway {version_line()}\n")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_wrong_usage_is_status_2_and_one_clear_line(
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     import_module(f"proxy.commands.{command.replace('-', '_')}")
     assert main([command, "--help"]) == 0
-    assert f"responses-proxy {command}" in capsys.readouterr().out
+    assert f"responses-gateway {command}" in capsys.readouterr().out
 
 
 # serve
@@ -131,7 +131,7 @@ def test_serve_hands_the_settings_to_the_server_and_returns_its_status(server: S
 def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "gateway.yaml"
     file.write_text("backend: http://a:1\nport: 1\n", encoding="utf-8")
-    monkeypatch.setenv("RESPONSES_PROXY_PORT", "2")
+    monkeypatch.setenv("RESPONSES_GATEWAY_PORT", "2")
     assert main(["serve", "--config", str(file)]) == 7
     assert server.called_with == [Settings(backend=["http://a:1"], port=2)]
 
@@ -149,14 +149,14 @@ def test_wrong_settings_are_status_2_and_no_traceback(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str], server: Server
 ) -> None:
     assert main(["serve", *argv]) == 2
-    assert capsys.readouterr().err.startswith(f"responses-proxy: {said}")
+    assert capsys.readouterr().err.startswith(f"responses-gateway: {said}")
     assert server.called_with == []
 
 
 def test_print_config_prints_what_is_in_force_and_serves_nothing(
     capsys: pytest.CaptureFixture[str], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RESPONSES_PROXY_BACKEND_API_KEY", "hunter2")
+    monkeypatch.setenv("RESPONSES_GATEWAY_BACKEND_API_KEY", "hunter2")
     assert main(["serve", "--backend", "http://a", "--print-config"]) == 0
     said = capsys.readouterr().out
     assert "hunter2" not in said

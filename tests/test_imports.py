@@ -54,7 +54,7 @@ print("loaded", *sys.modules)
 
 def loaded_by(code: str) -> set[str]:
     """Return all modules that a new process has loaded at the end of the code."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RESPONSES_PROXY_", "OTEL_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RESPONSES_GATEWAY_", "OTEL_"))}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
     )

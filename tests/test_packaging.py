@@ -92,7 +92,7 @@ def test_the_image_listens_where_it_says() -> None:
     dockerfile = text("Dockerfile")
     port = Settings().port
     assert f"EXPOSE {port}\n" in dockerfile
-    assert f"'RESPONSES_PROXY_PORT', '{port}'" in dockerfile  # the health check
+    assert f"'RESPONSES_GATEWAY_PORT', '{port}'" in dockerfile  # the health check
     assert f"{variable('host')}=0.0.0.0" in dockerfile
 
 
@@ -124,7 +124,7 @@ def test_the_health_check_of_the_image_asks_the_gateway(status: int | None, heal
     assert command
     _, *arguments = json.loads(command[1])
     with gateway_with_health(status) as port:
-        environ = {**os.environ, "RESPONSES_PROXY_PORT": str(port)}
+        environ = {**os.environ, "RESPONSES_GATEWAY_PORT": str(port)}
         done = subprocess.run([sys.executable, *arguments], env=environ, capture_output=True, check=False)
     assert (done.returncode == 0) is healthy
 
@@ -223,7 +223,7 @@ def test_what_the_readme_asks_to_type_exists() -> None:
     readme = text("README.md")
     verbs = set(re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(code_of(readme)))) <= verbs
-    assert set(re.findall(r"\bresponses-proxy ([a-z]+)\b", "\n".join(code_of(readme)))) <= set(COMMANDS)
+    assert set(re.findall(r"\bresponses-gateway ([a-z]+)\b", "\n".join(code_of(readme)))) <= set(COMMANDS)
     assert [link for link in re.findall(r"\]\(([^):#]+)\)", readme) if not (ROOT / link).exists()] == []
 
 

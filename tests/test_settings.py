@@ -39,7 +39,7 @@ def test_defaults_stand_when_nothing_is_said() -> None:
 
 def test_flags_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, "port: 1\nhost: file\nlog_level: error\n")
-    environ = {"RESPONSES_PROXY_PORT": "2", "RESPONSES_PROXY_HOST": "environment"}
+    environ = {"RESPONSES_GATEWAY_PORT": "2", "RESPONSES_GATEWAY_HOST": "environment"}
     settings = load({"port": "3"}, file, environ)
     assert (settings.port, settings.host, settings.log_level, settings.log_format) == (3, "environment", "error", "text")
 
@@ -48,7 +48,7 @@ def test_the_environment_may_name_the_file_and_a_flag_names_another(tmp_path: Pa
     named = write(tmp_path, "port: 1\n")
     other = tmp_path / "other.yaml"
     other.write_text("port: 2\n", encoding="utf-8")
-    environ = {"RESPONSES_PROXY_CONFIG": str(named)}
+    environ = {"RESPONSES_GATEWAY_CONFIG": str(named)}
     assert load({}, None, environ).port == 1
     assert load({}, other, environ).port == 2
 
@@ -59,16 +59,16 @@ def test_an_empty_file_is_a_file(tmp_path: Path, text: str) -> None:
 
 
 def test_an_empty_variable_counts_as_absent() -> None:
-    environ = {"RESPONSES_PROXY_BACKEND_API_KEY": "", "RESPONSES_PROXY_PORT": ""}
+    environ = {"RESPONSES_GATEWAY_BACKEND_API_KEY": "", "RESPONSES_GATEWAY_PORT": ""}
     assert load({}, None, environ) == Settings()
 
 
 def test_variables_are_found_in_lower_case() -> None:
-    assert load({}, None, {"responses_proxy_port": "1"}).port == 1
+    assert load({}, None, {"responses_gateway_port": "1"}).port == 1
 
 
 def test_settings_built_in_a_program_do_not_look_at_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RESPONSES_PROXY_PORT", "1")
+    monkeypatch.setenv("RESPONSES_GATEWAY_PORT", "1")
     assert Settings().port == 9000
 
 
@@ -90,7 +90,7 @@ def test_settings_do_not_change() -> None:
     ],
 )
 def test_a_list_in_the_environment_has_commas_or_is_json(text: str) -> None:
-    assert load({}, None, {"RESPONSES_PROXY_BACKEND": text}).backend == ["http://a:1/v1", "http://b:2/v1"]
+    assert load({}, None, {"RESPONSES_GATEWAY_BACKEND": text}).backend == ["http://a:1/v1", "http://b:2/v1"]
 
 
 @pytest.mark.parametrize("text", ["backend: http://a:1", "backend: [http://a:1]", "backend:\n- http://a:1/v1\n"])
@@ -105,7 +105,7 @@ def test_a_size_may_have_a_unit(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("no", False)])
 def test_a_switch_takes_the_usual_words(text: str, value: bool) -> None:
-    assert load({}, None, {"RESPONSES_PROXY_METRICS": text}).metrics is value
+    assert load({}, None, {"RESPONSES_GATEWAY_METRICS": text}).metrics is value
 
 
 def test_a_bare_off_in_yaml_is_the_word_off(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_a_backend_is_given_with_or_without_v1(given: str, normal: str) -> None:
 
 def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
     file = write(tmp_path, "idle_timeout: never\n")
-    said = complaint({"port": "x"}, file, {"RESPONSES_PROXY_LOG_LEVEL": "loud"}).splitlines()
-    assert [line.split(": ")[0] for line in said] == ["--port", str(file), "RESPONSES_PROXY_LOG_LEVEL"]
+    said = complaint({"port": "x"}, file, {"RESPONSES_GATEWAY_LOG_LEVEL": "loud"}).splitlines()
+    assert [line.split(": ")[0] for line in said] == ["--port", str(file), "RESPONSES_GATEWAY_LOG_LEVEL"]
     assert "idle_timeout: " in said[1]
     assert said[2].endswith("Input should be 'debug', 'info', 'warning' or 'error'")
 
@@ -169,13 +169,13 @@ def test_an_unknown_key_of_the_file_is_an_error_with_the_closest_name(tmp_path: 
 
 
 def test_an_unknown_variable_is_an_error_with_the_closest_name() -> None:
-    said = complaint(environ={"RESPONSES_PROXY_BACKEND_URL": "http://a"})
-    assert said == "unknown environment variable RESPONSES_PROXY_BACKEND_URL (did you mean RESPONSES_PROXY_BACKEND?)"
+    said = complaint(environ={"RESPONSES_GATEWAY_BACKEND_URL": "http://a"})
+    assert said == "unknown environment variable RESPONSES_GATEWAY_BACKEND_URL (did you mean RESPONSES_GATEWAY_BACKEND?)"
 
 
 def test_a_variable_that_is_no_mapping_is_named() -> None:
-    said = complaint(environ={"RESPONSES_PROXY_BACKENDS": "http://a"})
-    assert said == "RESPONSES_PROXY_BACKENDS: a mapping in JSON is expected"
+    said = complaint(environ={"RESPONSES_GATEWAY_BACKENDS": "http://a"})
+    assert said == "RESPONSES_GATEWAY_BACKENDS: a mapping in JSON is expected"
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_what_kubernetes_sets_for_a_service_of_our_name_is_passed_over() -> None:
     environ = {
-        "RESPONSES_PROXY_SERVICE_HOST": "10.0.0.1",
-        "RESPONSES_PROXY_SERVICE_PORT": "9000",
-        "RESPONSES_PROXY_SERVICE_PORT_HTTP": "9000",
-        "RESPONSES_PROXY_PORT": "tcp://10.0.0.1:9000",
-        "RESPONSES_PROXY_PORT_9000_TCP": "tcp://10.0.0.1:9000",
-        "RESPONSES_PROXY_PORT_9000_TCP_ADDR": "10.0.0.1",
+        "RESPONSES_GATEWAY_SERVICE_HOST": "10.0.0.1",
+        "RESPONSES_GATEWAY_SERVICE_PORT": "9000",
+        "RESPONSES_GATEWAY_SERVICE_PORT_HTTP": "9000",
+        "RESPONSES_GATEWAY_PORT": "tcp://10.0.0.1:9000",
+        "RESPONSES_GATEWAY_PORT_9000_TCP": "tcp://10.0.0.1:9000",
+        "RESPONSES_GATEWAY_PORT_9000_TCP_ADDR": "10.0.0.1",
     }
     assert load({}, None, environ) == Settings()
 
@@ -253,7 +253,7 @@ def test_a_url_without_scheme_gets_a_suggestion() -> None:
 
 
 def test_a_list_that_is_no_json_is_refused() -> None:
-    assert complaint(environ={"RESPONSES_PROXY_BACKEND": '["http://a"'}).startswith("RESPONSES_PROXY_BACKEND: not a JSON")
+    assert complaint(environ={"RESPONSES_GATEWAY_BACKEND": '["http://a"'}).startswith("RESPONSES_GATEWAY_BACKEND: not a JSON")
 
 
 def test_the_description_reads_back_and_hides_the_key(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_backends_have_names_and_details(tmp_path: Path) -> None:
     details = settings.backends["gpu-1"]
     assert (details.url, details.models, details.aliases) == ("http://gpu-1:8000/v1", ["qwen*"], {"gpt-5": "Qwen/Qwen3"})
     assert load({}, write(tmp_path, describe(settings)), {}) == settings
-    environ = {"RESPONSES_PROXY_BACKENDS": '{"gpu-1": {"url": "http://gpu-1:8000", "api_key": "hunter2"}}'}
+    environ = {"RESPONSES_GATEWAY_BACKENDS": '{"gpu-1": {"url": "http://gpu-1:8000", "api_key": "hunter2"}}'}
     settings = load({}, None, environ)
     assert "hunter2" not in describe(settings) + repr(settings)
 
@@ -321,7 +321,7 @@ def test_models_have_settings_of_their_own(tmp_path: Path) -> None:
     assert settings.models["qwen*"] == ModelParsers(reasoning_parser="qwen3", opened_thinking="no")
     assert settings.models["*"] == ModelParsers(rescue=True)
     assert load({}, write(tmp_path, describe(settings)), {}) == settings
-    environ = {"RESPONSES_PROXY_MODELS": '{"qwen*": {"reasoning_parser": "qwen3", "opened_thinking": "no"}}'}
+    environ = {"RESPONSES_GATEWAY_MODELS": '{"qwen*": {"reasoning_parser": "qwen3", "opened_thinking": "no"}}'}
     assert load({}, None, environ).models == {"qwen*": settings.models["qwen*"]}
 
 

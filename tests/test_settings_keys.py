@@ -30,7 +30,7 @@ def from_file(folder: Path, keys: Any) -> Settings:
 
 
 def from_variable(text: str) -> Settings:
-    return load({}, None, {"RESPONSES_PROXY_API_KEYS": text})
+    return load({}, None, {"RESPONSES_GATEWAY_API_KEYS": text})
 
 
 def test_a_hash_is_a_plain_digest() -> None:
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_and_no_key_repeated(tmp_path: Path, keys: Any, sa
 def test_a_variable_that_is_wrong_never_opens_the_door(text: str) -> None:
     with pytest.raises(SettingsError) as caught:
         from_variable(text)
-    assert str(caught.value).startswith("RESPONSES_PROXY_API_KEYS: ")
+    assert str(caught.value).startswith("RESPONSES_GATEWAY_API_KEYS: ")
     assert "nter2" not in str(caught.value)
 
 
@@ -125,13 +125,13 @@ def test_no_text_opens_the_door_or_makes_it_fail(text: str) -> None:
 
 @pytest.mark.parametrize("origin", ["https://chat.example.com", "http://localhost:3000/", "chrome-extension://abc", "*"])
 def test_an_origin_is_as_browsers_write_it(origin: str) -> None:
-    assert load({}, None, {"RESPONSES_PROXY_CORS_ORIGINS": origin}).cors_origins == [origin]
+    assert load({}, None, {"RESPONSES_GATEWAY_CORS_ORIGINS": origin}).cors_origins == [origin]
 
 
 @pytest.mark.parametrize("origin", ["chat.example.com", "https://", "https://a.example/path", "https://*.example.com", "null"])
 def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
     with pytest.raises(SettingsError, match="an origin consists of a scheme"):
-        load({}, None, {"RESPONSES_PROXY_CORS_ORIGINS": origin})
+        load({}, None, {"RESPONSES_GATEWAY_CORS_ORIGINS": origin})
 
 
 def test_neither_keys_nor_hashes_are_printed() -> None:

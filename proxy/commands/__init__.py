@@ -1,1 +1,1 @@
-"""The subcommands of `responses-proxy`, one file each: `add_arguments(parser)` and `run(args) -> exit code`."""
+"""The subcommands of `responses-gateway`, one file each: `add_arguments(parser)` and `run(args) -> exit code`."""

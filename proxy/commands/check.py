@@ -1,4 +1,4 @@
-"""`responses-proxy check`: check the stream of any Responses server, or a saved one, against the rules of the API."""
+"""`responses-gateway check`: check the stream of any Responses server, or a saved one, against the rules of the API."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
         checked = _check(args.target, data, codex=args.client == "codex")
     except Unusable as error:
-        print(f"responses-proxy check: {printable(str(error))}", file=sys.stderr)
+        print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
     if args.json:
         print(json.dumps(_as_json(checked), indent=2))

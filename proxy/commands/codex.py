@@ -1,4 +1,4 @@
-"""`responses-proxy codex`: run Codex on the model behind a gateway, with settings and sessions of its own."""
+"""`responses-gateway codex`: run Codex on the model behind a gateway, with settings and sessions of its own."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add our arguments; what follows them is for Codex."""
-    parser.usage = "responses-proxy codex [--backend URL] [OPTION …] [ARGUMENT OF CODEX …]"
+    parser.usage = "responses-gateway codex [--backend URL] [OPTION …] [ARGUMENT OF CODEX …]"
     parser.epilog = (
-        "The first argument that is not one of these, and all after it, go to Codex: responses-proxy codex exec 'fix the "
+        "The first argument that is not one of these, and all after it, go to Codex: responses-gateway codex exec 'fix the "
         "tests'. The exit status is that of Codex."
     )
     parser.add_argument(
@@ -91,11 +91,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         url = backend_url(args.url)
     except ValueError as error:
-        print(f"responses-proxy: --url: {error}", file=sys.stderr)
+        print(f"responses-gateway: --url: {error}", file=sys.stderr)
         return 2
     binary = find_codex()
     if binary is None:
-        print("responses-proxy: Codex is not installed: npm install -g @openai/codex", file=sys.stderr)
+        print("responses-gateway: Codex is not installed: npm install -g @openai/codex", file=sys.stderr)
         return _NO_CODEX
     home = (args.codex_home or default_home(os.environ)).absolute()
     try:
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
     except (Unusable, OSError) as error:
-        print(f"responses-proxy: {error}", file=sys.stderr)
+        print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
 
 
@@ -122,7 +122,7 @@ def find_codex() -> str | None:
 def default_home(environ: Mapping[str, str]) -> Path:
     """Return the folder of Codex's settings: kept, so that Codex can resume its sessions, and apart from the user's own."""
     state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "responses-proxy" / "codex"
+    return Path(state) / "responses-gateway" / "codex"
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
     """Give the URL of a gateway: the one that answers at `url`, or one that runs as long as the block. Raises `Unusable`."""
     if _answers(url):
         if args.backend or args.simulator or args.config:
-            print(f"responses-proxy: a gateway answers at {url} already: using that one as it is", file=sys.stderr)
+            print(f"responses-gateway: a gateway answers at {url} already: using that one as it is", file=sys.stderr)
         yield url
         return
     if not is_loopback(url):
@@ -205,7 +205,7 @@ def _answers(url: str) -> bool:
         return False
     except httpx.HTTPError as error:
         raise Unusable(f"what listens at {url} does not answer as a gateway does ({type(error).__name__})") from None
-    if answer.headers.get("server") != "responses-proxy":
+    if answer.headers.get("server") != "responses-gateway":
         raise Unusable(f"another server listens at {url}: give --url another port, for example http://127.0.0.1:9001")
     return True
 

@@ -1,4 +1,4 @@
-"""`responses-proxy codex-config`: the `config.toml` with which Codex talks to a gateway."""
+"""`responses-gateway codex-config`: the `config.toml` with which Codex talks to a gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tomlkit.items import InlineTable, Table
 from proxy.settings import Settings, backend_url
 
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
-PROVIDER = "responses-proxy"
+PROVIDER = "responses-gateway"
 _LISTING_TIMEOUT = 15.0
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         url = backend_url(args.url)
     except ValueError as error:
-        print(f"responses-proxy: --url: {error}", file=sys.stderr)
+        print(f"responses-gateway: --url: {error}", file=sys.stderr)
         return 2
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = home / "config.toml"
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(tomlkit.dumps(merged(tomlkit.document(), config)).rstrip())
     except Unusable as error:
-        print(f"responses-proxy: {error}", file=sys.stderr)
+        print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -90,7 +90,7 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
         answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_loopback(url))
     except httpx.HTTPError:
         raise Unusable(
-            f"no gateway answers at {url}: start it (responses-proxy serve --backend URL), or give --model"
+            f"no gateway answers at {url}: start it (responses-gateway serve --backend URL), or give --model"
         ) from None
     if answer.status_code in (401, 403):
         raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")

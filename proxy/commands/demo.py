@@ -1,4 +1,4 @@
-"""`responses-proxy demo`: the simulator, the gateway and a client in one process, one live stream in the terminal."""
+"""`responses-gateway demo`: the simulator, the gateway and a client in one process, one live stream in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`responses-proxy doctor`: examine a backend or a running gateway, and say what to change."""
+"""`responses-gateway doctor`: examine a backend or a running gateway, and say what to change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unusable(text: str) -> int:
-    print(f"responses-proxy doctor: {printable(text)}", file=sys.stderr)
+    print(f"responses-gateway doctor: {printable(text)}", file=sys.stderr)
     return UNUSABLE
 
 
@@ -125,7 +125,7 @@ def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -
 
 
 def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
-    head = f"# {printable(server_name(profile))} with {printable(profile.model)}, as `responses-proxy doctor` found it\n"
+    head = f"# {printable(server_name(profile))} with {printable(profile.model)}, as `responses-gateway doctor` found it\n"
     return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 

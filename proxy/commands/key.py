@@ -1,4 +1,4 @@
-"""`responses-proxy key`: generate an API key for a client of the gateway, or hash an existing one."""
+"""`responses-gateway key`: generate an API key for a client of the gateway, or hash an existing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIX = "rp_"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action, and the name of the client."""
-    parser.usage = "responses-proxy key {new,hash} [--name NAME]"
+    parser.usage = "responses-gateway key {new,hash} [--name NAME]"
     parser.add_argument(
         "action",
         choices=["new", "hash"],
@@ -32,13 +32,13 @@ def run(args: argparse.Namespace) -> int:
 
     key = _PREFIX + secrets.token_urlsafe(_BYTES) if args.action == "new" else sys.stdin.readline().strip()
     if len(key) < SHORTEST_KEY:
-        print(f"responses-proxy: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)
+        print(f"responses-gateway: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)
         return 2
     hashed = hash_of(key)
     try:
         load({"api_keys": {args.name: hashed}}, None, {})  # checks the name
     except SettingsError as error:
-        print(f"responses-proxy: {error}", file=sys.stderr)
+        print(f"responses-gateway: {error}", file=sys.stderr)
         return 2
     if args.action == "new":
         print(f"The key, for the client (it is shown this once):\n\n  {key}\n")

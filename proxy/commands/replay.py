@@ -1,4 +1,4 @@
-"""`responses-proxy replay`: run recorded exchanges through this version, and show the differences."""
+"""`responses-gateway replay`: run recorded exchanges through this version, and show the differences."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def run(args: argparse.Namespace) -> int:
         try:
             replays.append(replay(path))
         except Unusable as error:
-            print(f"responses-proxy replay: {path}: {error}", file=sys.stderr)
+            print(f"responses-gateway replay: {path}: {error}", file=sys.stderr)
             failed = True
     if not replays and not failed:
-        print("responses-proxy replay: no records there", file=sys.stderr)
+        print("responses-gateway replay: no records there", file=sys.stderr)
     if args.json:
         print(json.dumps([_as_json(done) for done in replays], indent=2))
     else:

@@ -1,4 +1,4 @@
-"""`responses-proxy serve`: the gateway. Its flags are the fields of `Settings`."""
+"""`responses-gateway serve`: the gateway. Its flags are the fields of `Settings`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a flag for each setting, and `--no-…` for a switch."""
-    parser.usage = "responses-proxy serve --backend URL [OPTION …]"
+    parser.usage = "responses-gateway serve --backend URL [OPTION …]"
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
         "file. Flags override the environment, and the environment overrides the file."
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             overrides = {"backend": [backend_url(url)]}
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
-        print(f"responses-proxy: {error}", file=sys.stderr)
+        print(f"responses-gateway: {error}", file=sys.stderr)
         return 2
     finally:
         for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""`responses-proxy simulate`: run the embedded Chat Completions server."""
+"""`responses-gateway simulate`: run the embedded Chat Completions server."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Checks a Responses stream against its rules.
 
-Tests check every stream that they make, `responses-proxy check` the streams of other servers, and a running gateway a sample of
-its own. The rules are what the Open Responses specification and OpenAI agree on, and what clients rely on; both spellings of
+Tests check every stream that they make, `responses-gateway check` the streams of other servers, and a running gateway a sample
+of its own. The rules are what the Open Responses specification and OpenAI agree on, and what clients rely on; both spellings of
 the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are accepted.
 
 Two principles:

@@ -1,4 +1,4 @@
-"""Use vLLM's own parsers in place of `MarkupParser`, where vLLM is installed (`responses-proxy[vllm]`).
+"""Use vLLM's own parsers in place of `MarkupParser`, where vLLM is installed (`responses-gateway[vllm]`).
 
     parsers = load("vllm:qwen3", "vllm:hermes", "path/to/the/model")  # takes seconds: in a thread, at start-up
     parser = parsers.parser(schemas=schemas, prompt_ids=prompt_ids)  # one per choice of a response
@@ -30,7 +30,7 @@ class VllmMissing(ImportError):
     def __init__(self, cause: ImportError) -> None:
         super().__init__(
             f"Parsers named {PREFIX}… are those of the vllm package, which cannot be imported ({cause}). "
-            "Install it with: pip install 'responses-proxy[vllm]'"
+            "Install it with: pip install 'responses-gateway[vllm]'"
         )
 
 

@@ -1,7 +1,7 @@
 """Every setting of the gateway, typed, in sections.
 
-A value comes from the first of these that names it: a flag of `responses-proxy serve`, an environment variable
-`RESPONSES_PROXY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_PROXY_CONFIG`, the default of the field.
+A value comes from the first of these that names it: a flag of `responses-gateway serve`, an environment variable
+`RESPONSES_GATEWAY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_GATEWAY_CONFIG`, the default of the field.
 `--help` and `docs/configuration.md` are generated from the fields."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "suggestion", "variable",
 ]  # fmt: skip
 
-ENV_PREFIX = "RESPONSES_PROXY_"
+ENV_PREFIX = "RESPONSES_GATEWAY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 # Not for users: set by the parent of several workers (see `proxy/server/process/worker_link.py`).
 SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"

@@ -23,7 +23,7 @@ class AccessSettings(Section):
 
     api_keys: ApiKeys = Field(
         default={},
-        description="Keys that clients must send, by name, each with the `hash` that `responses-proxy key new` prints and "
+        description="Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and "
         "optionally its own limits. The variable also accepts plain keys: `alice=KEY,bob=KEY`. Without keys, everybody may use "
         "the gateway. See [docs/security.md](security.md).",
     )

@@ -105,8 +105,8 @@ class BackendSettings(Section):
         default=None,
         description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
         "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
-        "Requires `pip install 'responses-proxy[tokenizer]'`; with `responses-proxy[transformers]` the files of sentencepiece, "
-        "tiktoken and tekken will do, too.",
+        "Requires `pip install 'responses-gateway[tokenizer]'`; with `responses-gateway[transformers]` the files of "
+        "sentencepiece, tiktoken and tekken will do, too.",
     )
     trust_remote_code: bool = Field(
         default=False,

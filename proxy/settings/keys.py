@@ -39,14 +39,14 @@ class ApiKey(BaseModel):
     def _one_or_several(cls, value: object) -> object:
         hashes = [value] if isinstance(value, str) else value
         if not isinstance(hashes, list | tuple) or not hashes:
-            raise ValueError("a hash or a list of hashes is expected, as `responses-proxy key new` prints them")
+            raise ValueError("a hash or a list of hashes is expected, as `responses-gateway key new` prints them")
         return [_checked(found) for found in hashes]
 
 
 def _checked(value: object) -> str:
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value).strip().lower()
     if not _HASH.fullmatch(text):
-        raise ValueError("not a hash: `responses-proxy key new` makes a key and prints its hash, sha256:…")
+        raise ValueError("not a hash: `responses-gateway key new` makes a key and prints its hash, sha256:…")
     return text
 
 
@@ -97,7 +97,7 @@ def _from_text(text: str) -> object:
 
 def _hash_of_plain(key: str) -> str:
     if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-        message = f"a key has at least {SHORTEST_KEY} printable characters: `responses-proxy key new` makes a good one"
+        message = f"a key has at least {SHORTEST_KEY} printable characters: `responses-gateway key new` makes a good one"
         raise ValueError(message)
     return hash_of(key)
 

@@ -25,7 +25,7 @@ from proxy.settings import (
     variable,
 )
 
-# Kubernetes sets these in every pod of a namespace with a Service called "responses-proxy"; they are not settings.
+# Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
@@ -36,7 +36,7 @@ _ENTRIES: dict[str, type[BaseModel]] = {"models": ModelParsers, "api_keys": ApiK
 def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
     """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence. `flags`
     maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file` the variable
-    `RESPONSES_PROXY_CONFIG` names the file. Raises `SettingsError`."""
+    `RESPONSES_GATEWAY_CONFIG` names the file. Raises `SettingsError`."""
     named = environ.get(CONFIG_VARIABLE)
     if config_file is None and named:
         config_file = Path(named)

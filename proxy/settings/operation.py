@@ -36,7 +36,7 @@ class OperationSettings(Section):
     otel_endpoint: str | None = Field(
         default=None,
         description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over "
-        "HTTP; `/v1/traces` is added). Requires `pip install 'responses-proxy[otel]'`. With it, the standard variables "
+        "HTTP; `/v1/traces` is added). Requires `pip install 'responses-gateway[otel]'`. With it, the standard variables "
         "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` have the same effect. See "
         "docs/observability.md.",
     )
@@ -49,7 +49,7 @@ class OperationSettings(Section):
     )
     record: Path | None = Field(
         default=None,
-        description="Folder in which each exchange is saved as a file, for `responses-proxy replay` and for bug reports: "
+        description="Folder in which each exchange is saved as a file, for `responses-gateway replay` and for bug reports: "
         "request, bytes of the backend, events sent. Keys are removed, the conversation is not.",
     )
     record_limit: ByteSize = Field(

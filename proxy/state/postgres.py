@@ -1,4 +1,4 @@
-"""PostgreSQL, for replicas on several machines. Needs `pip install 'responses-proxy[postgres]'`.
+"""PostgreSQL, for replicas on several machines. Needs `pip install 'responses-gateway[postgres]'`.
 
 Transactions are serializable, as SQLite's always are; after a conflict they are repeated."""
 

@@ -1,7 +1,7 @@
 """The log of running responses in Redis or Valkey: a stream for each response, and one for cancellations.
 
-Needs `pip install 'responses-proxy[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of the
-event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
+Needs `pip install 'responses-gateway[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of
+the event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
 writes the log again from memory."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from proxy.state.records import EventRow
 
 T = TypeVar("T")
 
-_LOG = "responses-proxy:events:"
-_CANCELLATIONS = "responses-proxy:cancelled"
+_LOG = "responses-gateway:events:"
+_CANCELLATIONS = "responses-gateway:cancelled"
 
 # Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
 _MAX_PIECES = 20_000

@@ -1,4 +1,4 @@
-"""The counters of a fleet in Redis or Valkey. Needs `pip install 'responses-proxy[redis]'`.
+"""The counters of a fleet in Redis or Valkey. Needs `pip install 'responses-gateway[redis]'`.
 
 For each client there is a hash with the levels of its buckets and the time of them, and one with its running requests by
 process. A sorted set has the processes, by the time until which they take part. All times are the server's, so that the clocks
@@ -18,7 +18,7 @@ from proxy.state.redis import connect
 
 T = TypeVar("T")
 
-_PREFIX = "responses-proxy:limits:"
+_PREFIX = "responses-gateway:limits:"
 _PROCESSES = _PREFIX + "processes"
 _GATEWAYS = _PREFIX + "gateways"
 # Connections of a process.

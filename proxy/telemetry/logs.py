@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-_LOGGER = "responses_proxy"
+_LOGGER = "responses_gateway"
 # So many routine records at most are held back.
 _BATCH = 256
 

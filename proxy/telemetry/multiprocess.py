@@ -20,7 +20,7 @@ from proxy.telemetry.registry import FOLDER_VARIABLE, name_files, names_own_file
 
 # In memory if possible: the files are mapped, and each request writes to them.
 PLACES = ("/dev/shm", None)
-_PREFIX = "responses-proxy-metrics-"
+_PREFIX = "responses-gateway-metrics-"
 # Seconds in which a folder without a lock may belong to a process that is about to lock it.
 _NEW = 60
 
@@ -86,4 +86,4 @@ def forget(folder: Path, place: str, pid: int) -> None:
 def count_deaths() -> Counter:
     """Return the metric that the parent of the workers writes."""
     text = "Workers that ended without being told to."
-    return Counter("responses_proxy_worker_deaths_total", text, registry=CollectorRegistry())
+    return Counter("responses_gateway_worker_deaths_total", text, registry=CollectorRegistry())

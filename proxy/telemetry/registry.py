@@ -23,7 +23,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from proxy.telemetry import logs
 
 _TESTED = "0.22 to 0.26"
-_PREFIX = "responses_proxy_"
+_PREFIX = "responses_gateway_"
 # The library reads this variable when it is imported, and whenever a metric is made.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _MODELS = 100
@@ -209,4 +209,4 @@ def _observe_each(histogram: Histogram, bounds: Sequence[float], counts: Sequenc
 def _warn_once() -> None:
     found = version("prometheus_client")
     message = "prometheus_client %s differs from %s, which the gateway was tested with: metrics use its slower public API"
-    logging.getLogger("responses_proxy").warning(message, found, _TESTED)
+    logging.getLogger("responses_gateway").warning(message, found, _TESTED)

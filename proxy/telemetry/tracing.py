@@ -6,7 +6,7 @@ bounded queue: when the collector is slow or gone, nothing but spans is lost. Sa
 follow the standard `OTEL_*` variables, as the SDK reads them.
 
 Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with
-`responses_proxy.`. Spans never contain prompts or answers."""
+`responses_gateway.`. Spans never contain prompts or answers."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _MODEL_ATTRIBUTES = {
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 _OUR_ATTRIBUTES = {
-    "request_id": "responses_proxy.request_id",
-    "outcome": "responses_proxy.outcome",
-    "delivery": "responses_proxy.delivery",
-    "phase": "responses_proxy.phase",
+    "request_id": "responses_gateway.request_id",
+    "outcome": "responses_gateway.outcome",
+    "delivery": "responses_gateway.delivery",
+    "phase": "responses_gateway.phase",
     "stream": "gen_ai.request.stream",
 }
 
@@ -87,13 +87,13 @@ class Tracing:
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         except ImportError:
-            raise TracingMissing("otel_endpoint needs an extra: pip install 'responses-proxy[otel]'") from None
+            raise TracingMissing("otel_endpoint needs an extra: pip install 'responses-gateway[otel]'") from None
         _redirect_warnings()
-        ours = Resource.create({"service.name": "responses-proxy", "service.version": version})
+        ours = Resource.create({"service.name": "responses-gateway", "service.version": version})
         self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        self._tracer = self._provider.get_tracer("responses_proxy", version)
+        self._tracer = self._provider.get_tracer("responses_gateway", version)
 
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
         """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""

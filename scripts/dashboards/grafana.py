@@ -39,7 +39,7 @@ def page(dashboard: Dashboard) -> Object:
         "uid": dashboard.uid,
         "title": dashboard.title,
         "description": dashboard.description,
-        "tags": ["responses-proxy"],
+        "tags": ["responses-gateway"],
         "schemaVersion": SCHEMA,
         "editable": True,
         "graphTooltip": 1,  # one crosshair for all panels
@@ -180,9 +180,9 @@ def _choice(name: str, label: str, query: str) -> Object:
 
 def _links() -> Object:
     return {
-        "title": "responses-proxy",
+        "title": "responses-gateway",
         "type": "dashboards",
-        "tags": ["responses-proxy"],
+        "tags": ["responses-gateway"],
         "asDropdown": False,
         "includeVars": True,
         "keepTime": True,

@@ -11,8 +11,8 @@ ANSWERED = "completed|incomplete|failed"
 KNOWN = MODELS + ', model!="unknown"'
 
 OVERVIEW = Dashboard(
-    "responses-proxy-overview",
-    "responses-proxy / Overview",
+    "responses-gateway-overview",
+    "responses-gateway / Overview",
     "Availability, traffic, latency and errors of all gateways.",
     [
         Row(
@@ -105,8 +105,8 @@ OVERVIEW = Dashboard(
 )  # fmt: skip
 
 BY_MODEL = Dashboard(
-    "responses-proxy-models",
-    "responses-proxy / Models: tokens and latency",
+    "responses-gateway-models",
+    "responses-gateway / Models: tokens and latency",
     "Latency, tokens and failures of each model.",
     [
         Row(
@@ -177,8 +177,8 @@ BY_MODEL = Dashboard(
 )  # fmt: skip
 
 ERRORS = Dashboard(
-    "responses-proxy-errors",
-    "responses-proxy / Errors and lifecycle",
+    "responses-gateway-errors",
+    "responses-gateway / Errors and lifecycle",
     "Errors of backends, clients and the gateway.",
     [
         Row(
@@ -215,7 +215,7 @@ ERRORS = Dashboard(
                 Panel("Backends freed, p99", "From the end of a client's connection until its backend is left.", SECONDS,
                       {quantile(0.99, "client_disconnect_release_seconds", select=GATEWAYS): "p99"}),
                 Panel("Not translated unchanged", "Parts of requests that were adapted or ignored, by name: see the header "
-                      "`x-responses-proxy-losses` of the answers. The ten most frequent.", PER_SECOND,
+                      "`x-responses-gateway-losses` of the answers. The ten most frequent.", PER_SECOND,
                       {f"topk(10, {rate('losses_total', 'name', 'outcome')})": "{{name}}: {{outcome}}"}),
                 Panel("Inputs of custom tools", "Tools with a grammar: valid, invalid, repaired, unrepaired, or skipped (not "
                       "checked). See docs/custom-tools.md.", PER_SECOND,
@@ -244,8 +244,8 @@ ERRORS = Dashboard(
 )  # fmt: skip
 
 BACKENDS = Dashboard(
-    "responses-proxy-backends",
-    "responses-proxy / Backends and keys",
+    "responses-gateway-backends",
+    "responses-gateway / Backends and keys",
     "Distribution of requests over backends and keys.",
     [
         Row(

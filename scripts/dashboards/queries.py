@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PREFIX = "responses_proxy_"
+PREFIX = "responses_gateway_"
 # Filters by the variables of a dashboard. `MODELS` is for metrics with the label `model`.
 GATEWAYS = 'job=~"$job", instance=~"$instance"'
 MODELS = GATEWAYS + ', model=~"$model"'

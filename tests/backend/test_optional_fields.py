@@ -111,7 +111,7 @@ def test_each_field_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
             for _ in range(3):
                 await post(served)
 
-    with caplog.at_level("INFO", logger="responses_proxy"):
+    with caplog.at_level("INFO", logger="responses_gateway"):
         run(test())
     said = [getattr(record, "fields", {}) for record in caplog.records if "optional field" in record.getMessage()]
     assert [fields["field"] for fields in said] == ["return_token_ids"]

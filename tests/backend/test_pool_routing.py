@@ -101,7 +101,7 @@ def test_the_markup_of_a_model_is_known_by_the_name_behind_its_alias() -> None:
 def test_the_log_line_of_a_response_names_its_backend(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with pool("A", "B", details={}, access_log=True) as (served, *_):
-            with caplog.at_level("INFO", logger="responses_proxy"):
+            with caplog.at_level("INFO", logger="responses_gateway"):
                 await post(served, model="m")
                 await until(lambda: not served.parts.in_flight.activities)
                 served.parts.metrics.flush()

@@ -36,7 +36,7 @@ def test_a_single_backend_dies_in_each_phase_and_comes_back() -> None:
             await running.says("broke in the middle of the answer", times=len(PHASES))
             await running.says("cannot be reached", times=len(PHASES))
             assert "Traceback" not in running.said
-            await shows(running, lambda line: line == 'responses_proxy_backend_errors_total{kind="server_error"} 8.0')
+            await shows(running, lambda line: line == 'responses_gateway_backend_errors_total{kind="server_error"} 8.0')
 
     run(test())
 
@@ -73,7 +73,7 @@ def test_what_has_shown_nothing_is_answered_by_another(phase: str) -> None:
             await dying.kill()
             assert [(await ended(client))["status"] for client in clients] == ["completed"] * crowd
             await shows(running, lambda line: f'retries_total{{backend="{dying.place}"' in line)
-            await shows(running, lambda line: line == f'responses_proxy_backend_up{{backend="{dying.place}"}} 0.0')
+            await shows(running, lambda line: line == f'responses_gateway_backend_up{{backend="{dying.place}"}} 0.0')
             await dying.start()
             await running.says(f"backend healthy backend={dying.place}")
             assert (await ask(running, prompt_cache_key=key_for(dying, other))).final["status"] == "completed"

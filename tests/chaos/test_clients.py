@@ -46,7 +46,7 @@ def test_clients_that_never_read() -> None:
             assert resident(running) - before < crowd * PER_CLIENT
             await until(lambda: all(one.lost.done() for one in connections), "all were dropped")
             await running.says("delivery=client_left", times=crowd)
-            line = f'responses_proxy_client_disconnects_total{{phase="stream"}} {crowd}.0'
+            line = f'responses_gateway_client_disconnects_total{{phase="stream"}} {crowd}.0'
             await shows(running, lambda text: text == line)
             for client in clients:
                 client.close()
@@ -75,7 +75,7 @@ def test_clients_that_send_slowly() -> None:
                 client.close()
             for client in heads:
                 client.close()
-            await shows(running, lambda line: line == "responses_proxy_requests_in_flight 0.0")
+            await shows(running, lambda line: line == "responses_gateway_requests_in_flight 0.0")
             assert "Traceback" not in running.said
 
     run(test())

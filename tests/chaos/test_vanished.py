@@ -111,7 +111,7 @@ def test_the_machine_of_a_client() -> None:
             vanish(client._socket)
             await until(lambda: behind_us.connections == 0, "the backend is free")
             await running.says("delivery=client_left")
-            await shows(running, lambda line: line == 'responses_proxy_client_disconnects_total{phase="stream"} 1.0')
+            await shows(running, lambda line: line == 'responses_gateway_client_disconnects_total{phase="stream"} 1.0')
             client.close()
 
     run(test())
@@ -159,7 +159,7 @@ def test_a_backend_that_accepts_and_never_answers_before_a_full_line() -> None:
             held = [asyncio.create_task(ask(running, stream=False)) for _ in range(2)]
             await shows(running, lambda line: line.endswith("_in_flight 2.0"))
             waiting = [asyncio.create_task(ask(running, stream=False)) for _ in range(2)]
-            await shows(running, lambda line: line == "responses_proxy_queued_requests 2.0")
+            await shows(running, lambda line: line == "responses_gateway_queued_requests 2.0")
             full = await ask(running)
             assert_error(full, 429, "rate_limit_exceeded")
             assert int(full.headers["retry-after"]) >= 1
@@ -169,8 +169,8 @@ def test_a_backend_that_accepts_and_never_answers_before_a_full_line() -> None:
                 assert "sent nothing for 1.5 seconds" in assert_error(await silent_one, 504, "server_error")
             behind_us.wake()
             assert (await ask(running)).final["status"] == "completed"
-            await shows(running, lambda line: line == 'responses_proxy_queue_rejections_total{reason="full"} 1.0')
-            await shows(running, lambda line: line == 'responses_proxy_queue_rejections_total{reason="late"} 2.0')
-            await shows(running, lambda line: line == "responses_proxy_requests_in_flight 0.0")
+            await shows(running, lambda line: line == 'responses_gateway_queue_rejections_total{reason="full"} 1.0')
+            await shows(running, lambda line: line == 'responses_gateway_queue_rejections_total{reason="late"} 2.0')
+            await shows(running, lambda line: line == "responses_gateway_requests_in_flight 0.0")
 
     run(test())

@@ -1,4 +1,4 @@
-"""The gateway's model catalog as the client takes it, with the configuration that `responses-proxy codex-config` gives."""
+"""The gateway's model catalog as the client takes it, with the configuration that `responses-gateway codex-config` gives."""
 
 from __future__ import annotations
 
@@ -182,11 +182,11 @@ def test_the_patch_that_the_prompt_shows_can_be_applied(codex: Codex) -> None:
     }
 
 
-# responses-proxy codex
+# responses-gateway codex
 
 
 def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start `responses-proxy codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
+    """Start `responses-gateway codex …` as a user has it: Codex on the search path, no configuration of it anywhere."""
     environment = {
         **codex.environment,
         "PATH": os.pathsep.join([str(BINARY.parent), os.environ["PATH"]]),

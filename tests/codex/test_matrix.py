@@ -1,5 +1,5 @@
-"""What Codex can do, with the configuration that `responses-proxy codex-config` writes and the gateway's catalog, over HTTP and
-over a WebSocket: the work is done, and not one warning is shown."""
+"""What Codex can do, with the configuration that `responses-gateway codex-config` writes and the gateway's catalog, over HTTP
+and over a WebSocket: the work is done, and not one warning is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `responses-proxy doctor` on a simulated server, and read its report."""
+"""Run `responses-gateway doctor` on a simulated server, and read its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`responses-proxy check` as its user sees it: what it prints, and its exit status."""
+"""`responses-gateway check` as its user sees it: what it prints, and its exit status."""
 
 from __future__ import annotations
 

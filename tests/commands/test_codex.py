@@ -1,4 +1,4 @@
-"""The gateway that `responses-proxy codex` starts: there as long as Codex runs, and its own."""
+"""The gateway that `responses-gateway codex` starts: there as long as Codex runs, and its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODEX = f"""#!{sys.executable}
 import json, os, signal, sys, tomllib, urllib.request
 from pathlib import Path
 home = Path(os.environ["CODEX_HOME"])
-url = tomllib.loads((home / "config.toml").read_text())["model_providers"]["responses-proxy"]["base_url"]
+url = tomllib.loads((home / "config.toml").read_text())["model_providers"]["responses-gateway"]["base_url"]
 with urllib.request.urlopen(f"{{url}}/models") as answer:
     status = answer.status
 said = {{"url": url, "status": status, "arguments": sys.argv[1:], "pid": os.getpid()}}
@@ -51,7 +51,7 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, object]]]:
-    """Run `responses-proxy codex` with a program in Codex's place; gives what that has written down."""
+    """Run `responses-gateway codex` with a program in Codex's place; gives what that has written down."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "codex").write_text(CODEX, encoding="utf-8")
@@ -100,7 +100,7 @@ def test_each_codex_has_its_own(tmp_path: Path) -> None:
         codex(tmp_path, "second", *nobody(port), "stay") as (second, of_second),
     ):
         assert of_first["url"] != of_second["url"]
-        assert f'model_providers.responses-proxy.base_url="{of_first["url"]}"' in str(of_first["arguments"])
+        assert f'model_providers.responses-gateway.base_url="{of_first["url"]}"' in str(of_first["arguments"])
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 128 + signal.SIGTERM
         assert not answers(str(of_first["url"]))

@@ -1,4 +1,4 @@
-"""`responses-proxy codex-config` and what `responses-proxy codex` does before there is a Codex: the file, and the errors."""
+"""`responses-gateway codex-config` and what `responses-gateway codex` does before there is a Codex: file and errors."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.Capture
     assert main(["codex-config", "--url", stage.url]) == 0
     assert tomllib.loads(capsys.readouterr().out) == {
         "model": "qwen3",  # the first that one can talk to
-        "model_provider": "responses-proxy",
+        "model_provider": "responses-gateway",
         "web_search": "disabled",
         "show_raw_agent_reasoning": False,
         "model_providers": {
-            "responses-proxy": {
-                "name": "responses-proxy",
+            "responses-gateway": {
+                "name": "responses-gateway",
                 "base_url": stage.url,
                 "wire_api": "responses",
                 "model_catalog_url": f"{stage.url}/models",
@@ -98,7 +98,7 @@ def test_no_gateway_is_needed_when_the_model_is_named(capsys: pytest.CaptureFixt
     assert main(["codex-config", "--model", "org/m", "--env-key", "MY_KEY"]) == 0
     config = tomllib.loads(capsys.readouterr().out)
     assert config["model"] == "org/m"
-    provider = config["model_providers"]["responses-proxy"]
+    provider = config["model_providers"]["responses-gateway"]
     assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
     assert provider["env_key"] == "MY_KEY"
     assert "experimental_bearer_token" not in provider
@@ -131,7 +131,7 @@ def test_the_key_is_used_to_ask_for_the_models(
 )
 def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["codex-config", *argv]) == status
-    assert capsys.readouterr().err.startswith(f"responses-proxy: {said}")
+    assert capsys.readouterr().err.startswith(f"responses-gateway: {said}")
 
 
 def test_a_gateway_that_wants_a_key_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,8 +167,8 @@ def test_what_was_there_stays(home: Path, tmp_path: Path) -> None:
     assert {key: after[key] for key in ("tui", "projects", "approval_policy")} == {
         key: before[key] for key in ("tui", "projects", "approval_policy")
     }
-    assert set(after["model_providers"]) == {"other", "responses-proxy"}
-    assert (after["model"], after["model_provider"]) == ("m", "responses-proxy")
+    assert set(after["model_providers"]) == {"other", "responses-gateway"}
+    assert (after["model"], after["model_provider"]) == ("m", "responses-gateway")
     assert (home / "config.toml.bak").read_text(encoding="utf-8") == FILE
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -202,29 +202,31 @@ def test_no_backup_overwrites_another(home: Path) -> None:
 
 def test_a_key_that_the_user_has_set_stays_until_another_is_given(home: Path) -> None:
     (home / "config.toml").write_text(
-        '[model_providers.responses-proxy]\nexperimental_bearer_token = "mine"\n', encoding="utf-8"
+        '[model_providers.responses-gateway]\nexperimental_bearer_token = "mine"\n', encoding="utf-8"
     )
     assert main(["codex-config", "--model", "m", "--write"]) == 0
-    assert configured(home)["model_providers"]["responses-proxy"]["experimental_bearer_token"] == "mine"
+    assert configured(home)["model_providers"]["responses-gateway"]["experimental_bearer_token"] == "mine"
     assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
-    provider = configured(home)["model_providers"]["responses-proxy"]
+    provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["env_key"] == "KEY"
     assert "experimental_bearer_token" not in provider
     assert main(["codex-config", "--model", "m", "--write"]) == 0
-    assert configured(home)["model_providers"]["responses-proxy"] == provider
+    assert configured(home)["model_providers"]["responses-gateway"] == provider
 
 
-@pytest.mark.parametrize("auth", ['auth = { command = "key" }\n', '[model_providers.responses-proxy.auth]\ncommand = "key"\n'])
+@pytest.mark.parametrize(
+    "auth", ['auth = { command = "key" }\n', '[model_providers.responses-gateway.auth]\ncommand = "key"\n']
+)
 def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: Path) -> None:
     """Codex does not start with both."""
     file = home / "config.toml"
-    file.write_text(f'[model_providers.responses-proxy]\nname = "x"\n{auth}', encoding="utf-8")
+    file.write_text(f'[model_providers.responses-gateway]\nname = "x"\n{auth}', encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write"]) == 0
-    provider = configured(home)["model_providers"]["responses-proxy"]
+    provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["auth"] == {"command": "key"}
     assert "experimental_bearer_token" not in provider
     assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
-    provider = configured(home)["model_providers"]["responses-proxy"]
+    provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["env_key"] == "KEY"
     assert "auth" not in provider
 
@@ -236,11 +238,11 @@ def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.Cap
     assert configured(home)["model_context_window"] == 1000
 
 
-@pytest.mark.parametrize("text", ["model = \n", 'model_providers = "x"\n', "[model_providers]\nresponses-proxy = 1\n"])
+@pytest.mark.parametrize("text", ["model = \n", 'model_providers = "x"\n', "[model_providers]\nresponses-gateway = 1\n"])
 def test_a_file_that_cannot_be_used_is_left_alone(text: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write"]) == 1
-    assert capsys.readouterr().err.startswith("responses-proxy: ")
+    assert capsys.readouterr().err.startswith("responses-gateway: ")
     assert (home / "config.toml").read_text(encoding="utf-8") == text
     assert [path.name for path in home.iterdir()] == ["config.toml"]
 
@@ -263,7 +265,7 @@ SPREAD = '[model_providers.a]\nname = "a"\n[tui]\ntheme = "dark"\n[model_provide
         ('model_providers = { other = { name = "o" } }\n', {"other"}),
         ('model_providers.other = { name = "o" }\n', {"other"}),
         ('[model_providers]\nother = { name = "o" }\n', {"other"}),
-        ('[model_providers.responses-proxy]\nname = "old"  # mine\n', set()),
+        ('[model_providers.responses-gateway]\nname = "old"  # mine\n', set()),
         (SPREAD, {"a", "b"}),
     ],
 )
@@ -271,8 +273,8 @@ def test_providers_may_be_written_in_any_way(text: str, others: set[str], home: 
     (home / "config.toml").write_text(text, encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write"]) == 0
     config = configured(home)
-    assert set(config["model_providers"]) == {*others, "responses-proxy"}
-    assert config["model_providers"]["responses-proxy"]["name"] == "responses-proxy"
+    assert set(config["model_providers"]) == {*others, "responses-gateway"}
+    assert config["model_providers"]["responses-gateway"]["name"] == "responses-gateway"
     assert config["model"] == "m"
 
 
@@ -295,7 +297,7 @@ def test_the_guide_names_every_field_of_the_model_table(tmp_path: Path) -> None:
     assert load_model_table(tmp_path / "models.yaml").find("my-coder-7b").display_name == "My Coder"
 
 
-# responses-proxy codex
+# responses-gateway codex
 
 
 @pytest.mark.parametrize(
@@ -349,7 +351,7 @@ def test_another_server_is_not_taken_for_a_gateway(
 def test_a_gateway_that_does_not_start_says_why(
     capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RESPONSES_PROXY_BACKEND", raising=False)
+    monkeypatch.delenv("RESPONSES_GATEWAY_BACKEND", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert main(["codex", "--url", f"http://127.0.0.1:{port}", "--codex-home", str(home)]) == 1

@@ -1,4 +1,4 @@
-"""`responses-proxy demo`: what is shown of a stream, and the whole of it end to end."""
+"""`responses-gateway demo`: what is shown of a stream, and the whole of it end to end."""
 
 from __future__ import annotations
 

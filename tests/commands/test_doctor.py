@@ -1,4 +1,4 @@
-"""`responses-proxy doctor`: the right verdict on servers of many kinds, and its output."""
+"""`responses-gateway doctor`: the right verdict on servers of many kinds, and its output."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_invalid_url(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(url) == 2
     err = capsys.readouterr().err
-    assert err.startswith("responses-proxy doctor: ")
+    assert err.startswith("responses-gateway doctor: ")
     assert "password@" not in err
 
 

@@ -1,4 +1,4 @@
-"""`responses-proxy doctor --gateway`: a walk through a running gateway."""
+"""`responses-gateway doctor --gateway`: a walk through a running gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`responses-proxy doctor` on servers with quirks: what it finds, and what it recommends."""
+"""`responses-gateway doctor` on servers with quirks: what it finds, and what it recommends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`responses-proxy key`: what it prints works."""
+"""`responses-gateway key`: what it prints works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`responses-proxy replay` as its user sees it: today's code on yesterday's exchanges."""
+"""`responses-gateway replay` as its user sees it: today's code on yesterday's exchanges."""
 
 from __future__ import annotations
 

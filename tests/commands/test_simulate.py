@@ -1,4 +1,4 @@
-"""`responses-proxy simulate`, as a process."""
+"""`responses-gateway simulate`, as a process."""
 
 from __future__ import annotations
 

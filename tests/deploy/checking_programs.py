@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "responses-proxy"
+CHART = DEPLOY / "helm" / "responses-gateway"
 _INSTALLED = ROOT / ".cache" / "deploy-tools" / "bin"
 
 

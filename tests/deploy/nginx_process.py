@@ -61,7 +61,7 @@ def write_configuration(folder: Path, site: str, gateways: list[int]) -> tuple[P
     servers = "".join(rf"server 127.0.0.1:{gateway}\g<1>;" for gateway in gateways)
     text, replaced = re.subn(r"^    server \S+:9000( .*)?;", f"    {servers}", text, flags=re.MULTILINE)
     assert replaced == 1
-    text = text.replace("/etc/nginx/responses-proxy/", f"{NGINX}/").replace("/etc/nginx/tls/", f"{folder}/")
+    text = text.replace("/etc/nginx/responses-gateway/", f"{NGINX}/").replace("/etc/nginx/tls/", f"{folder}/")
     text = text.replace("listen 8080;", f"listen 127.0.0.1:{port};").replace("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;")
     text = text.replace("listen 80;", f"listen 127.0.0.1:{free_port()};")
     if _version() < (1, 25, 1):

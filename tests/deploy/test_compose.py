@@ -34,8 +34,8 @@ def enabled(*profiles: str) -> set[str]:
 
 def test_the_gateway_alone_needs_only_a_backend() -> None:
     gateway = resolved(BACKEND="http://gpu-server:8000", BACKEND_API_KEY="sk-1")["gateway"]
-    assert gateway["environment"]["RESPONSES_PROXY_BACKEND"] == "http://gpu-server:8000"
-    assert gateway["environment"]["RESPONSES_PROXY_BACKEND_API_KEY"] == "sk-1"
+    assert gateway["environment"]["RESPONSES_GATEWAY_BACKEND"] == "http://gpu-server:8000"
+    assert gateway["environment"]["RESPONSES_GATEWAY_BACKEND_API_KEY"] == "sk-1"
     assert enabled() == {"gateway"}
 
 
@@ -56,7 +56,7 @@ def test_a_profile_adds_its_services(profile: str, added: set[str]) -> None:
 def test_the_number_of_replicas_is_a_variable() -> None:
     replica = resolved("scale", REPLICAS="5")["replica"]
     assert replica["deploy"]["replicas"] == 5
-    assert replica["environment"]["RESPONSES_PROXY_STORE"].startswith("postgresql://")
+    assert replica["environment"]["RESPONSES_GATEWAY_STORE"].startswith("postgresql://")
 
 
 def test_every_variable_of_a_gateway_is_a_setting() -> None:
@@ -127,16 +127,16 @@ def test_prometheus_reads_its_configuration(tmp_path: Path) -> None:
 def test_prometheus_asks_every_gateway() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus/config/prometheus.yml").read_text(encoding="utf-8"))
     jobs = {job["job_name"]: job["dns_sd_configs"][0] for job in config["scrape_configs"]}
-    gateways = {name for name, service in SERVICES.items() if "RESPONSES_PROXY_BACKEND" in service.get("environment", {})}
-    assert set(jobs["responses-proxy"]["names"]) == gateways
-    assert jobs["responses-proxy"]["port"] == Settings().port
+    gateways = {name for name, service in SERVICES.items() if "RESPONSES_GATEWAY_BACKEND" in service.get("environment", {})}
+    assert set(jobs["responses-gateway"]["names"]) == gateways
+    assert jobs["responses-gateway"]["port"] == Settings().port
 
 
 def test_grafana_finds_what_is_provisioned() -> None:
     folder = DEPLOY / "grafana/provisioning"
     (source,) = yaml.safe_load((folder / "datasources/prometheus.yml").read_text(encoding="utf-8"))["datasources"]
     assert source["url"] == "http://prometheus:9090"
-    (provider,) = yaml.safe_load((folder / "dashboards/responses-proxy.yml").read_text(encoding="utf-8"))["providers"]
+    (provider,) = yaml.safe_load((folder / "dashboards/responses-gateway.yml").read_text(encoding="utf-8"))["providers"]
     mounts = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
     assert provider["options"]["path"] == mounts["./deploy/grafana"]
     assert mounts["./deploy/grafana/provisioning"] == "/etc/grafana/provisioning"

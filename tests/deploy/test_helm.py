@@ -19,7 +19,7 @@ BACKEND = "http://vllm:8000"
 # Values that turn on everything that can stand together.
 EVERYTHING: dict[str, Any] = {
     "settings": {"backend": BACKEND, "store": "postgresql://responses@db/responses", "drain_timeout": 120},
-    "secrets": {"RESPONSES_PROXY_BACKEND_API_KEY": "sk-1", "RESPONSES_PROXY_SEAL_KEY": "x" * 32, "PGPASSWORD": "p"},
+    "secrets": {"RESPONSES_GATEWAY_BACKEND_API_KEY": "sk-1", "RESPONSES_GATEWAY_SEAL_KEY": "x" * 32, "PGPASSWORD": "p"},
     "imagePullSecrets": [{"name": "registry"}],
     "autoscaling": {"enabled": True, "inFlight": {"enabled": True}},
     "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a": "b"}},
@@ -128,16 +128,16 @@ def test_the_gateway_reads_its_settings(tmp_path: Path) -> None:
 
 def test_the_secret_holds_settings() -> None:
     secret = objects(EVERYTHING)["Secret"]["stringData"]
-    settings = load({}, None, {**secret, "RESPONSES_PROXY_BACKEND": BACKEND})
+    settings = load({}, None, {**secret, "RESPONSES_GATEWAY_BACKEND": BACKEND})
     assert settings.backend_api_key is not None
     assert settings.backend_api_key.get_secret_value() == "sk-1"
     assert settings.seal_key is not None
 
 
 def test_a_key_to_seal_with_is_made_and_long_enough() -> None:
-    first, second = (objects(VARIANTS["least"])["Secret"]["stringData"]["RESPONSES_PROXY_SEAL_KEY"] for _ in range(2))
+    first, second = (objects(VARIANTS["least"])["Secret"]["stringData"]["RESPONSES_GATEWAY_SEAL_KEY"] for _ in range(2))
     assert first != second
-    assert load({}, None, {"RESPONSES_PROXY_BACKEND": BACKEND, "RESPONSES_PROXY_SEAL_KEY": first}).seal_key is not None
+    assert load({}, None, {"RESPONSES_GATEWAY_BACKEND": BACKEND, "RESPONSES_GATEWAY_SEAL_KEY": first}).seal_key is not None
 
 
 def test_a_secret_of_ones_own_takes_the_place_of_ours() -> None:
@@ -213,7 +213,7 @@ def test_pods_roll_when_settings_change() -> None:
 def test_it_scales_by_streams_and_by_cpu() -> None:
     spec = objects(EVERYTHING)["HorizontalPodAutoscaler"]["spec"]
     streams, cpu = spec["metrics"]
-    assert streams["pods"]["metric"]["name"] == "responses_proxy_requests_in_flight"
+    assert streams["pods"]["metric"]["name"] == "responses_gateway_requests_in_flight"
     assert cpu["resource"]["name"] == "cpu"
     assert "replicas" not in objects(EVERYTHING)["Deployment"]["spec"]  # or each upgrade would undo the scaling
 

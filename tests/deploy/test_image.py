@@ -34,10 +34,10 @@ def test_the_health_check_asks_the_gateway(tls: bool, tmp_path: Path) -> None:
     variables: dict[str, str] = {}
     if tls:
         cert, key = certificate(tmp_path)
-        variables = {"RESPONSES_PROXY_TLS_CERT": str(cert), "RESPONSES_PROXY_TLS_KEY": str(key)}
+        variables = {"RESPONSES_GATEWAY_TLS_CERT": str(cert), "RESPONSES_GATEWAY_TLS_KEY": str(key)}
 
     async def status(port: int) -> int:
-        environment = {**os.environ, **variables, "RESPONSES_PROXY_PORT": str(port)}
+        environment = {**os.environ, **variables, "RESPONSES_GATEWAY_PORT": str(port)}
         asked = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, env=environment, stderr=asyncio.subprocess.DEVNULL
         )

@@ -23,7 +23,7 @@ from tests.waiting import PATIENCE
 WORDS = [f"word {number} " for number in range(8)]
 
 
-@pytest.mark.parametrize("site", ["replicas.conf", "responses-proxy.conf"])
+@pytest.mark.parametrize("site", ["replicas.conf", "responses-gateway.conf"])
 def test_nginx_accepts_the_configuration(site: str, tmp_path: Path) -> None:
     main, _ = write_configuration(tmp_path, site, [9000, 9001])
     assert check_configuration(main) == ""
@@ -116,7 +116,7 @@ def test_over_tls(tmp_path: Path) -> None:
     async def test() -> None:
         trusted = ssl.create_default_context()
         trusted.check_hostname = False
-        async with simulated() as served, nginx(tmp_path, served.port, site="responses-proxy.conf") as front:
+        async with simulated() as served, nginx(tmp_path, served.port, site="responses-gateway.conf") as front:
             trusted.load_verify_locations(tmp_path / "fullchain.pem")
             url = f"https://127.0.0.1:{front.port}/v1/responses"
             async with aiohttp.ClientSession() as session, session.post(url, json=QUESTION, ssl=trusted) as answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from proxy.settings import Settings
 from tests.deploy.checking_programs import DEPLOY, run, tool
 
-UNIT = DEPLOY / "systemd" / "responses-proxy.service"
+UNIT = DEPLOY / "systemd" / "responses-gateway.service"
 # Of ten; systemd calls a service "OK" below 4.5, and one that reaches the network cannot get far below 1.
 MOST_EXPOSED = 1.5
 
@@ -18,7 +18,7 @@ MOST_EXPOSED = 1.5
 def test_systemd_understands_every_line(tmp_path: Path) -> None:
     unit = UNIT.read_text(encoding="utf-8")
     there = tmp_path / UNIT.name
-    there.write_text(unit.replace("/opt/responses-proxy/bin/responses-proxy", sys.executable), encoding="utf-8")
+    there.write_text(unit.replace("/opt/responses-gateway/bin/responses-gateway", sys.executable), encoding="utf-8")
     done = run(tool("systemd-analyze", "install-servers"), "verify", "--man=no", str(there))
     complaints = [line for line in done.stderr.splitlines() if UNIT.stem in line]
     assert (done.returncode, complaints) == (0, [])
@@ -40,7 +40,7 @@ def test_what_is_stored_lies_in_the_folder_of_the_service() -> None:
     """Expect `store: auto` to take the folder of the gateway's name below XDG_STATE_HOME, here that of StateDirectory."""
     service = section("Service")
     assert "XDG_STATE_HOME=/var/lib" in service["Environment"].split()
-    assert service["StateDirectory"] == "responses-proxy"
+    assert service["StateDirectory"] == "responses-gateway"
 
 
 def section(name: str) -> configparser.SectionProxy:

@@ -20,7 +20,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             }
             found.append(" ".join([record.getMessage(), *(f"{name}={value}" for name, value in values.items())]))
 
-    logger = logging.getLogger("responses_proxy")
+    logger = logging.getLogger("responses_gateway")
     monkeypatch.setattr(logger, "handlers", [Collector()])
     before = logger.level
     logger.setLevel(logging.INFO)  # not by the attribute: a logger caches its level

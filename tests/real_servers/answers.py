@@ -82,14 +82,14 @@ def parallel_calls(with_: Conversation) -> None:
 
 def arguments_first(with_: Conversation) -> None:
     """Check that a call whose JSON names the arguments first is right, or counted as a repair."""
-    before = with_.gateway_metric('responses_proxy_repairs_total{kind="arguments_not_json"')
+    before = with_.gateway_metric('responses_gateway_repairs_total{kind="arguments_not_json"')
     answer = with_.ask("args_first", tools=[WEATHER])
     if len(answer.of("function_call")) != 1:
         raise Wrong(f"output: {answer.shape()}")
     try:
         arguments = json.loads(answer.of("function_call")[0]["arguments"])
     except ValueError:
-        counted = with_.gateway_metric('responses_proxy_repairs_total{kind="arguments_not_json"') > before
+        counted = with_.gateway_metric('responses_gateway_repairs_total{kind="arguments_not_json"') > before
         if not counted and answer.of("function_call")[0]["status"] == "completed":
             raise Wrong(f"a completed call, not counted: {answer.of('function_call')[0]['arguments'][:60]!r}") from None
     else:

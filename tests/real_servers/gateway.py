@@ -1,4 +1,4 @@
-"""Our own commands as processes: `responses-proxy serve` before a server, and `responses-proxy doctor`."""
+"""Our own commands as processes: `responses-gateway serve` before a server, and `responses-gateway doctor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 
 from tests.real_servers.processes import plain_environment, running
 
-_COMMAND = str(Path(sys.executable).parent / "responses-proxy")
+_COMMAND = str(Path(sys.executable).parent / "responses-gateway")
 _READY_WITHIN = 60.0
 # Examining takes seconds; a server that does not answer a question is asked again for minutes.
 _EXAMINED_WITHIN = 120.0

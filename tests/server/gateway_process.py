@@ -1,4 +1,4 @@
-"""`responses-proxy serve` as a process of its own, with all that it says."""
+"""`responses-gateway serve` as a process of its own, with all that it says."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def program(*flags: str, starts: bool = True, first: str = "", **variables
 
     `starts`: wait until it listens. `first`: Python to be run before it. `variables` go into its environment.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_PROXY")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_GATEWAY")}
     environment.update(variables)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", f"{first}\n{_MAIN}",

@@ -73,7 +73,7 @@ class Served:
     def metric(self, name: str, **labels: str) -> float:
         """Return the value of a sample; 0 if there is none yet."""
         self.parts.metrics.flush()
-        return self.parts.metrics.registry.get_sample_value(f"responses_proxy_{name}", labels) or 0.0
+        return self.parts.metrics.registry.get_sample_value(f"responses_gateway_{name}", labels) or 0.0
 
 
 @asynccontextmanager
@@ -125,7 +125,7 @@ def defects() -> Iterator[list[str]]:
                 found.append(f"{record.getMessage()}: {error!r} {getattr(record, 'fields', '')}")
 
     handler = Collector()
-    watched = [logging.getLogger(name) for name in ("responses_proxy", "aiohttp.server", "asyncio")]
+    watched = [logging.getLogger(name) for name in ("responses_gateway", "aiohttp.server", "asyncio")]
     for logger in watched:
         logger.addHandler(handler)
     try:

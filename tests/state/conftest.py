@@ -94,7 +94,7 @@ def opening(kind: str, new_database: Callable[[], Database], request: pytest.Fix
 @pytest.fixture
 def quiet_store() -> Iterator[None]:
     """Ignore the errors that a test provokes: they are not defects."""
-    logger = logging.getLogger("responses_proxy")
+    logger = logging.getLogger("responses_gateway")
     provoked = ("store", "not stored")
     logger.addFilter(expected := lambda record: record.getMessage() not in provoked)
     yield

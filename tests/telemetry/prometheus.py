@@ -56,12 +56,12 @@ class Prometheus:
 
 @asynccontextmanager
 async def prometheus(folder: Path, targets: Sequence[str], rules: Sequence[Path]) -> AsyncIterator[Prometheus]:
-    """Scrape these (`host:port`) under the job `responses-proxy`, with these files of rules. Keeps its data in `folder`."""
+    """Scrape these (`host:port`) under the job `responses-gateway`, with these files of rules. Keeps its data in `folder`."""
     assert PROMETHEUS is not None
     config = {
         "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
         "rule_files": [str(path) for path in rules],
-        "scrape_configs": [{"job_name": "responses-proxy", "static_configs": [{"targets": list(targets)}]}],
+        "scrape_configs": [{"job_name": "responses-gateway", "static_configs": [{"targets": list(targets)}]}],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")  # which is YAML as well
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -70,19 +70,19 @@ def rules() -> list[dict[str, Any]]:
 
 def names_in(expression: str) -> set[str]:
     """Return the gateway's metrics that a query reads."""
-    return set(re.findall(r"(?<![:\w])(?:responses_proxy|process)_\w+", expression))
+    return set(re.findall(r"(?<![:\w])(?:responses_gateway|process)_\w+", expression))
 
 
 def families() -> set[str]:
     """Return the metrics that this gateway has, without prefix."""
     names = (family.name for family in Metrics().registry.collect())
-    return {name.removeprefix("responses_proxy_") for name in names if name.startswith("responses_proxy_")}
+    return {name.removeprefix("responses_gateway_") for name in names if name.startswith("responses_gateway_")}
 
 
 def may_be_empty(expression: str) -> bool:
     """Tell whether a query may find nothing here."""
     absent = OPTIONAL - families()
-    names = {name.removeprefix("responses_proxy_") for name in names_in(expression)}
+    names = {name.removeprefix("responses_gateway_") for name in names_in(expression)}
     return any(name in LAWFULLY_EMPTY or re.sub("_(total|bucket)$", "", name) in absent for name in names)
 
 
@@ -127,7 +127,7 @@ def test_variables_are_there_for_what_queries_filter_by() -> None:
 
 def test_every_metric_is_on_a_dashboard() -> None:
     shown = " ".join(expression for _, expression in questions())
-    assert [name for name in families() if f"responses_proxy_{name}" not in shown] == []
+    assert [name for name in families() if f"responses_gateway_{name}" not in shown] == []
 
 
 def test_every_alert_says_what_to_do() -> None:
@@ -190,8 +190,8 @@ def test_every_query_finds_data(tmp_path: Path) -> None:
             # A rate needs a series that grows while it is watched: once for the series to be there, once to grow.
             for total in (len(REQUESTS) + 1, 2 * (len(REQUESTS) + 1)):
                 await send_everything(served)
-                await server.wait_for(f"sum(responses_proxy_requests_total) == {total}")
-            await server.wait_for("job:responses_proxy_client_disconnects:ratio_rate15m > 0")
+                await server.wait_for(f"sum(responses_gateway_requests_total) == {total}")
+            await server.wait_for("job:responses_gateway_client_disconnects:ratio_rate15m > 0")
             # A scrape that takes too long on a busy machine leaves a gap: the questions are asked until the next one is there.
             await eventually(lambda: empty_questions(server))
             await eventually(lambda: empty_rules(server))
@@ -199,7 +199,7 @@ def test_every_query_finds_data(tmp_path: Path) -> None:
             assert [rule for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
 
             async def labels_of(metric: str, label: str) -> set[str]:
-                return {labels[label] for labels, _ in await server.query(f"last_over_time(responses_proxy_{metric}[1m])")}
+                return {labels[label] for labels, _ in await server.query(f"last_over_time(responses_gateway_{metric}[1m])")}
 
             # What the alerts look at by value is what the gateway says.
             outcomes = await labels_of("requests_total", "outcome")
@@ -211,7 +211,7 @@ def test_every_query_finds_data(tmp_path: Path) -> None:
             firing = {
                 labels["alertname"] for labels, _ in await server.query('last_over_time(ALERTS{alertstate="firing"}[1m])')
             }
-            assert firing == {"ResponsesProxyMalformedChunks"}
+            assert firing == {"ResponsesGatewayMalformedChunks"}
 
     run(test())
 
@@ -229,8 +229,8 @@ def test_every_query_finds_data_of_several_workers(tmp_path: Path) -> None:
             server = await stack.enter_async_context(prometheus(tmp_path, [target], RULES))
             for total in (len(REQUESTS) + 1, 2 * (len(REQUESTS) + 1)):
                 await send_requests(running)
-                await server.wait_for(f"sum(responses_proxy_requests_total) == {total}")
-            await server.wait_for("job:responses_proxy_client_disconnects:ratio_rate15m > 0")
+                await server.wait_for(f"sum(responses_gateway_requests_total) == {total}")
+            await server.wait_for("job:responses_gateway_client_disconnects:ratio_rate15m > 0")
             await eventually(lambda: empty_questions(server))
             await eventually(lambda: empty_rules(server))
             assert await server.value("process_open_fds / process_max_fds < 0.8")

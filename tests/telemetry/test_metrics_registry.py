@@ -26,7 +26,7 @@ def test_many_observations_at_once(
     made.observe_many(histogram, counts, total, "m")
 
     def sample(name: str, **labels: str) -> float | None:
-        return made.registry.get_sample_value(f"responses_proxy_gaps_{name}", {"model": "m", **labels})
+        return made.registry.get_sample_value(f"responses_gateway_gaps_{name}", {"model": "m", **labels})
 
     seen = 0
     for bound, count in zip(("0.1", "0.5", "1.0", "+Inf"), counts, strict=True):
@@ -52,6 +52,6 @@ def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFix
     made.defer(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
     made.defer(lambda: made.count(counter))
     made.flush()
-    assert made.registry.get_sample_value("responses_proxy_things_total") == 1
-    assert made.registry.get_sample_value("responses_proxy_defects_total") == 1
+    assert made.registry.get_sample_value("responses_gateway_things_total") == 1
+    assert made.registry.get_sample_value("responses_gateway_defects_total") == 1
     assert [record.getMessage() for record in caplog.records] == ["defect"]

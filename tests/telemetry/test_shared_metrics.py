@@ -45,7 +45,7 @@ def values(text: bytes) -> dict[str, float]:
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
-            name = sample.name.removeprefix("responses_proxy_")
+            name = sample.name.removeprefix("responses_gateway_")
             found[name] = found.get(name, 0.0) + sample.value
     return found
 

@@ -90,11 +90,11 @@ def test_a_response_is_a_span_and_its_call_a_child() -> None:
     }
     assert client.attributes.items() >= expected.items()
     assert client.attributes["gen_ai.response.id"].startswith("resp_")
-    assert server.attributes["responses_proxy.request_id"] == "my-id"
-    assert server.attributes["responses_proxy.outcome"] == "completed"
-    assert server.attributes["responses_proxy.delivery"] == "complete"
+    assert server.attributes["responses_gateway.request_id"] == "my-id"
+    assert server.attributes["responses_gateway.outcome"] == "completed"
+    assert server.attributes["responses_gateway.delivery"] == "complete"
     assert server.attributes["http.response.status_code"] == 200
-    assert server.resource["service.name"] == "responses-proxy"
+    assert server.resource["service.name"] == "responses-gateway"
     assert not server.failed
     assert not client.failed
 
@@ -123,7 +123,7 @@ def test_what_fails_is_told(play: Any, fields: dict[str, Any], outcome: str, ser
 
     spans, _ = traced(ask_it, play)
     server = spans.one(SERVER)
-    assert server.attributes["responses_proxy.outcome"] == outcome
+    assert server.attributes["responses_gateway.outcome"] == outcome
     assert server.failed is server_failed
     if client_failed is None:
         assert [span for span in spans.spans if span.kind == CLIENT] == []
@@ -147,8 +147,8 @@ def test_a_client_that_leaves_is_not_an_error() -> None:
 
     spans, _ = traced(ask_it, held)
     server = spans.one(SERVER)
-    assert server.attributes["responses_proxy.outcome"] == "cancelled"
-    assert server.attributes["responses_proxy.delivery"] == "client_left"
+    assert server.attributes["responses_gateway.outcome"] == "cancelled"
+    assert server.attributes["responses_gateway.delivery"] == "client_left"
     assert not server.failed
 
 
@@ -179,7 +179,7 @@ def test_a_response_in_the_background_has_its_trace_too() -> None:
         await until(lambda: not served.parts.in_flight.activities)
 
     spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
-    assert spans.one(SERVER).attributes["responses_proxy.delivery"] == "detached"
+    assert spans.one(SERVER).attributes["responses_gateway.delivery"] == "detached"
     assert spans.one(CLIENT).parent_id == spans.one(SERVER).span_id
 
 
@@ -207,7 +207,7 @@ def test_a_collector_that_is_gone_costs_nobody_anything(caplog: pytest.LogCaptur
                 stopping = asyncio.get_running_loop().time()
             assert asyncio.get_running_loop().time() - stopping < 5
 
-    with caplog.at_level(logging.WARNING, logger="responses_proxy"):
+    with caplog.at_level(logging.WARNING, logger="responses_gateway"):
         run(test())
     complaints = [record for record in caplog.records if record.getMessage() == "traces"]
     assert len(complaints) == 1
@@ -249,7 +249,7 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert "pip install 'responses-proxy[otel]'" in done.stderr
+    assert "pip install 'responses-gateway[otel]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -90,7 +90,7 @@ def convert(folder: Path, *, trust_remote_code: bool = False) -> bytes | PythonT
     except ImportError:
         raise ConversionError(
             f"tokenizer: {folder} has no tokenizer.json, and its other files need packages that are missing: "
-            "pip install 'responses-proxy[transformers]'"
+            "pip install 'responses-gateway[transformers]'"
         ) from None
     # Only this class converts tekken files; the others have Mistral's own package read them, if it is installed.
     reader = transformers.TokenizersBackend if (folder / TEKKEN_FILE).is_file() else transformers.AutoTokenizer

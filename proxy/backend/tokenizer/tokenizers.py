@@ -184,7 +184,7 @@ def _load(content: Mapping[str, Any], file: Path) -> Tokenizer:
 
 
 def _extra_missing() -> TokenizerError:
-    return TokenizerError("tokenizer: packages are missing: pip install 'responses-proxy[tokenizer]'")
+    return TokenizerError("tokenizer: packages are missing: pip install 'responses-gateway[tokenizer]'")
 
 
 def _encode(tokenizer: Tokenizer | PythonTokenizer, text: str) -> Encoding | PythonEncoding:

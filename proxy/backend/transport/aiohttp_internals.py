@@ -89,7 +89,7 @@ def is_supported(connector: aiohttp.TCPConnector) -> bool:
 @functools.cache
 def _warn_once() -> None:
     message = "aiohttp %s differs from %s, which the gateway was tested with: requests to backends use its slower public API"
-    logging.getLogger("responses_proxy").warning(message, aiohttp.__version__, _TESTED)
+    logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
 
 
 class SessionSender:

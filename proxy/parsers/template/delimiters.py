@@ -87,7 +87,7 @@ def compile_pattern(pattern: object) -> Any:
     try:
         regex = importlib.import_module("regex")
     except ImportError:
-        raise TemplateError("packages are missing: pip install 'responses-proxy[tokenizer]'") from None
+        raise TemplateError("packages are missing: pip install 'responses-gateway[tokenizer]'") from None
     try:
         return regex.compile(pattern, regex.DOTALL)
     except regex.error as error:

@@ -4,7 +4,7 @@ Backends disagree about what such a pattern is matched with. llguidance uses the
 server for a model that writes its arguments as XML. xgrammar (vLLM's default) uses the JSON source, in which a line feed is
 `\n` and a quote `\"`, and its character classes match nothing that JSON would escape. They agree only if no text of the
 language has such a character: on dates, numbers, names and small expressions, but not on patches and programs. For those the
-backend must be known (`responses-proxy doctor` finds out), and with one that uses the source, every text must need an escape,
+backend must be known (`responses-gateway doctor` finds out), and with one that uses the source, every text must need an escape,
 as every patch does; otherwise xgrammar excludes the texts that need one.
 
 Dialects differ too, so a pattern has only what all of them support, llama.cpp included: plain groups, alternatives,

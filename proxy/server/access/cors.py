@@ -20,7 +20,7 @@ _EXPOSED = ", ".join(
     [
         "Retry-After",
         "X-Request-Id",
-        "X-Responses-Proxy-Losses",
+        "X-Responses-Gateway-Losses",
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )

@@ -49,7 +49,7 @@ class Encryption:
 
     def __init__(self, key: bytes) -> None:
         """`key`: any secret; 32 random bytes are best."""
-        self._key = hashlib.sha256(b"responses-proxy seal\0" + key).digest()
+        self._key = hashlib.sha256(b"responses-gateway seal\0" + key).digest()
         self._mark = f"{_MARK}{hashlib.sha256(self._key).hexdigest()[:12]}."
 
     @cached_property

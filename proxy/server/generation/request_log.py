@@ -250,7 +250,7 @@ class RequestLog:
             backend=self._backend,
             unseen_tokens=self._unseen_tokens,
             request_id=self._request_id,
-            advice="the tool parser of the server may not fit the model: `responses-proxy doctor URL` names the one that does",
+            advice="the server's tool parser may not fit the model: `responses-gateway doctor URL` names the one that does",
         )
         logs.logger().warning("the backend used tokens and showed nothing of them", extra=fields)
 

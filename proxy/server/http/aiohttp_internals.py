@@ -41,7 +41,7 @@ def is_supported() -> bool:
         found = False
     if not found:
         message = "aiohttp %s differs from %s, which the gateway was tested with: answers use its slower public API"
-        logging.getLogger("responses_proxy").warning(message, aiohttp.__version__, _TESTED)
+        logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
     return found
 
 

@@ -109,4 +109,4 @@ def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
     """Put the request id on an answer: users quote it, operators grep for it."""
     if request_id is not None:
         response.headers["X-Request-Id"] = request_id
-    response.headers["Server"] = "responses-proxy"
+    response.headers["Server"] = "responses-gateway"

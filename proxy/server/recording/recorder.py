@@ -150,7 +150,7 @@ class FileRecorder(Recorder):
 
     def _lines(self, recording: FileRecording, redaction: Redaction) -> list[dict[str, Any]]:
         versions = {
-            "responses-proxy": __version__,
+            "responses-gateway": __version__,
             "python": platform.python_version(),
             "aiohttp": aiohttp.__version__,
             "msgspec": msgspec.__version__,

@@ -1,4 +1,4 @@
-"""One recorded exchange: what a bug report needs, and what `responses-proxy replay` runs again.
+"""One recorded exchange: what a bug report needs, and what `responses-gateway replay` runs again.
 
 The translator does no I/O, so the request and the translator's calls (with the bytes of each read, and when they came) are the
 whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this."""

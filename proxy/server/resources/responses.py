@@ -29,7 +29,7 @@ from proxy.wire.requests import ResponsesRequest, parse_request, read_object
 _LARGE_BODY = 256 * 1024
 # The codes of a 400 that say more to a client than `invalid_prompt`.
 _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
-_LOSS_HEADER = "x-responses-proxy-losses"
+_LOSS_HEADER = "x-responses-gateway-losses"
 _OPERATION = "POST /v1/responses"
 
 

@@ -43,14 +43,14 @@ async def open_store(settings: Settings) -> Store | None:
 def default_path(environ: Mapping[str, str]) -> Path:
     """Return the file of `store: auto`."""
     state = environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return _home(state) / "responses-proxy" / _FILE
+    return _home(state) / "responses-gateway" / _FILE
 
 
 def _postgres(url: str) -> Database:
     try:
         from proxy.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
     except ImportError as error:
-        raise StoreUnavailable("a PostgreSQL store needs: pip install 'responses-proxy[postgres]'") from error
+        raise StoreUnavailable("a PostgreSQL store needs: pip install 'responses-gateway[postgres]'") from error
     return Postgres(url)
 
 
@@ -82,7 +82,7 @@ def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> 
     try:
         return connected(settings.events)
     except ImportError as error:
-        raise StoreUnavailable(f"{what} in Redis or Valkey need: pip install 'responses-proxy[redis]'") from error
+        raise StoreUnavailable(f"{what} in Redis or Valkey need: pip install 'responses-gateway[redis]'") from error
     except ValueError:  # its message may repeat a password
         raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
 

@@ -307,7 +307,7 @@ async def two_by_two(redis: RedisServer, tmp_path: Path, **limits: int) -> Async
             async with fresh_connections() as session, asyncio.timeout(PATIENCE):
                 while True:
                     async with session.get(f"{one.url}/metrics") as answer:
-                        if b"responses_proxy_limits_gateways 2.0" in await answer.read():
+                        if b"responses_gateway_limits_gateways 2.0" in await answer.read():
                             return
                     await asyncio.sleep(0.1)
 

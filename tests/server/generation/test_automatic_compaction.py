@@ -54,7 +54,7 @@ def test_a_long_context_is_compacted_and_answered(stream: bool) -> None:
             assert "replaced by this summary" in second["content"]
             assert second["content"].endswith("scenario: plain")
             assert "Tell me about rivers" not in second["content"]
-            assert "x-responses-proxy-losses" not in answer.headers
+            assert "x-responses-gateway-losses" not in answer.headers
             follow_up = [*response["output"], user("scenario: plain again")]
             again = await post(served, input=follow_up, context_management=LIMIT)
             assert kinds(again.final) == ["message"]
@@ -278,7 +278,7 @@ def test_a_compaction_of_another_server_replaces_nothing(chained: bool) -> None:
                 await post(served, input="scenario: plain", previous_response_id=first.final["id"])
             else:
                 answer = await post(served, input=[*said, user("scenario: plain")], context_management=LIMIT)
-                assert "compaction" in answer.headers["x-responses-proxy-losses"]
+                assert "compaction" in answer.headers["x-responses-gateway-losses"]
             assert "I am Ada." in json.dumps(backend[RECEIVED][-1]["body"]["messages"])
 
     run(test())

@@ -42,7 +42,7 @@ async def gone(served: Served, phase: str) -> None:
 
 
 def _samples(served: Served, name: str) -> list[Any]:
-    wanted = f"responses_proxy_{name}"
+    wanted = f"responses_gateway_{name}"
     served.parts.metrics.flush()
     return [one for metric in served.parts.metrics.registry.collect() for one in metric.samples if one.name == wanted]
 

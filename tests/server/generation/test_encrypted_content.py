@@ -108,7 +108,7 @@ def test_what_was_changed_or_belongs_to_another_is_refused() -> None:
             assert (await post(served, input=[item, user("x")], headers=KEY)).status == 200
             foreign = {**item, "encrypted_content": "gAAAA-of-another-server"}
             passed = await post(served, input=[foreign, user("x")], headers=KEY)
-            assert "compaction" in passed.headers["x-responses-proxy-losses"]
+            assert "compaction" in passed.headers["x-responses-gateway-losses"]
 
     run(test())
 
@@ -157,10 +157,10 @@ def test_the_key_is_kept_with_the_store_or_given(tmp_path: Path) -> None:
                     item = await compaction(served)
                 async with gateway(url, **settings) as served:
                     answer = await post(served, input=[item, user("x")])
-                    assert "compaction" not in answer.headers.get("x-responses-proxy-losses", "")
+                    assert "compaction" not in answer.headers.get("x-responses-gateway-losses", "")
                 async with gateway(url) as served:
                     answer = await post(served, input=[item, user("x")])
-                    assert "compaction" in answer.headers["x-responses-proxy-losses"]
+                    assert "compaction" in answer.headers["x-responses-gateway-losses"]
 
     run(test())
 

@@ -153,7 +153,7 @@ def test_a_call_cannot_be_forced_and_that_is_on_record(choice: Any) -> None:
         async with served("vllm-raw", **RAW["vllm-raw"]) as (running, simulator):
             answer = await post(running, tools=[WEATHER], tool_choice=choice)
             assert answer.status == 200
-            assert "tool_choice" in answer.headers["x-responses-proxy-losses"]
+            assert "tool_choice" in answer.headers["x-responses-gateway-losses"]
             assert received(simulator)["tool_choice"] == "none"
         async with served("vllm-raw", strict=True, **RAW["vllm-raw"]) as (running, simulator):
             message = assert_error(await post(running, tools=[WEATHER], tool_choice=choice), 400)
@@ -269,7 +269,7 @@ def test_each_model_has_its_own() -> None:
 def test_a_wrong_name_is_said_at_the_start(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--backend", "http://127.0.0.1:9", *flags]) == 2
     shown = capsys.readouterr().err
-    assert shown.startswith(f"responses-proxy: {said}")
+    assert shown.startswith(f"responses-gateway: {said}")
     assert "seed_oss" in shown
 
 
@@ -277,4 +277,4 @@ def test_a_wrong_name_for_some_models_is_said_with_its_place(tmp_path: Path, cap
     file = tmp_path / "gateway.yaml"
     file.write_text("backend: http://127.0.0.1:9\nmodels:\n  qwen*:\n    tool_call_parser: hermse\n", encoding="utf-8")
     assert main(["serve", "--config", str(file)]) == 2
-    assert capsys.readouterr().err.startswith("responses-proxy: models: qwen*: tool_call_parser: there is no hermse (did you")
+    assert capsys.readouterr().err.startswith("responses-gateway: models: qwen*: tool_call_parser: there is no hermse (did you")

@@ -30,7 +30,7 @@ def test_old_responses_leave_and_the_metrics_say_so() -> None:
         await upkeep.close()
         metrics.flush()
         told = generate_latest(metrics.registry).decode()
-        assert 'responses_proxy_store_deleted_total{reason="expired"} 10.0' in told
+        assert 'responses_gateway_store_deleted_total{reason="expired"} 10.0' in told
         early = float(told.partition('store_deleted_total{reason="no_room"} ')[2].partition("\n")[0])
         assert 50 < early < 300
         assert metrics.store_bytes._value.get() <= 2 * MIB

@@ -29,7 +29,7 @@ def test_unseen_tokens_are_counted_and_warned_of_once(caplog: pytest.LogCaptureF
             await post(served, {"input": "scenario: plain"})
             assert served.metric("unseen_tokens_total", model="simulator") > 40
 
-    with caplog.at_level("INFO", logger="responses_proxy"):
+    with caplog.at_level("INFO", logger="responses_gateway"):
         run(test())
     fields = [getattr(record, "fields", {}) for record in caplog.records]
     assert [found["unseen_tokens"] > 20 for found in fields if "outcome" in found and "unseen_tokens" in found] == [True, True]

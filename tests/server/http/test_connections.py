@@ -42,7 +42,7 @@ def test_malformed_requests_get_json_like_all_errors() -> None:
                 assert json.loads(body)["error"].keys() == {"message", "type", "param", "code"}
                 assert json.loads(body)["error"]["code"] == code
                 fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-                assert fields[b"server"] == b"responses-proxy"
+                assert fields[b"server"] == b"responses-gateway"
                 assert fields[b"x-request-id"].startswith(b"req_")
                 assert fields[b"content-type"].startswith(b"application/json")
                 assert b"SECRET" not in client.received

@@ -37,7 +37,7 @@ class Program:
 
 @asynccontextmanager
 async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_PROXY")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_GATEWAY")}
     backend = [] if backend_url is None else ["--backend", backend_url]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",

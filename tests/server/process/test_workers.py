@@ -22,7 +22,7 @@ async def metric(url: str, name: str, **labels: str) -> float:
     """The sum of all samples with these labels."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
         families = list(text_string_to_metric_families(await answer.text()))
-    samples = [sample for family in families for sample in family.samples if sample.name == f"responses_proxy_{name}"]
+    samples = [sample for family in families for sample in family.samples if sample.name == f"responses_gateway_{name}"]
     return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
 

@@ -47,7 +47,7 @@ def test_an_exchange_is_one_file_with_both_sides_of_it(tmp_path: Path) -> None:
         head = line(path, "record")
         end = line(path, "end")["end"]
         assert head["headers"]["originator"] == "codex_exec"
-        assert head["versions"]["responses-proxy"]
+        assert head["versions"]["responses-gateway"]
         assert head["settings"]["system_messages"] == "merge"
         assert line(path, "request")["request"]["input"] == "Wie geht's?"
         assert line(path, "chat")["chat"]["messages"] == [{"role": "user", "content": "Wie geht's?"}]

@@ -145,7 +145,7 @@ def test_a_backend_is_added_and_removed_under_load() -> None:
             assert text_of((await slow).final) == "B"
             await until(lambda: not served.parts.pool.members.leaving)
             assert [one["name"] for one in (await admin(served, "GET")).json["data"]] == [a.place]
-            assert 'responses_proxy_backend_up{backend="b"}' not in (await ask(served, "GET", "/metrics")).body.decode()
+            assert 'responses_gateway_backend_up{backend="b"}' not in (await ask(served, "GET", "/metrics")).body.decode()
 
     run(test())
 

@@ -18,7 +18,7 @@ from tests.server.running_gateway import RawClient, Served, ask, gateway, post, 
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-PREFIX = "responses_proxy_"
+PREFIX = "responses_gateway_"
 
 
 async def scraped(served: Served) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

@@ -50,7 +50,7 @@ def test_the_other_endpoints_of_a_server(loop: str) -> None:
         async with simulated(SimulatorOptions(models=("tiny",))) as served:
             models = await ask(served, "GET", "/v1/models")
             assert [model["id"] for model in models.json["data"]] == ["tiny"]
-            assert models.headers["server"] == "responses-proxy"
+            assert models.headers["server"] == "responses-gateway"
             messages = [{"role": "user", "content": "hi"}]
             chat = await ask(served, "POST", "/v1/chat/completions", json={"model": "tiny", "messages": messages})
             assert chat.json["object"] == "chat.completion"

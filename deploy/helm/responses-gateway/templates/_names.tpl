@@ -1,39 +1,39 @@
-{{- define "responses-proxy.name" -}}
+{{- define "responses-gateway.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- define "responses-proxy.fullname" -}}
+{{- define "responses-gateway.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
-{{- else if contains (include "responses-proxy.name" .) .Release.Name -}}
+{{- else if contains (include "responses-gateway.name" .) .Release.Name -}}
 {{- .Release.Name | trunc 63 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "responses-proxy.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "responses-gateway.name" .) | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
-{{- define "responses-proxy.selector" -}}
-app.kubernetes.io/name: {{ include "responses-proxy.name" . }}
+{{- define "responses-gateway.selector" -}}
+app.kubernetes.io/name: {{ include "responses-gateway.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "responses-proxy.labels" -}}
-{{ include "responses-proxy.selector" . }}
+{{- define "responses-gateway.labels" -}}
+{{ include "responses-gateway.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{- define "responses-proxy.secretName" -}}
-{{- default (include "responses-proxy.fullname" .) .Values.secrets.existingSecret -}}
+{{- define "responses-gateway.secretName" -}}
+{{- default (include "responses-gateway.fullname" .) .Values.secrets.existingSecret -}}
 {{- end -}}
 
-{{- define "responses-proxy.scheme" -}}
+{{- define "responses-gateway.scheme" -}}
 {{- if .Values.settings.tls_cert }}HTTPS{{ else }}HTTP{{ end -}}
 {{- end -}}
 
 {{/* Reject settings that do not work with several replicas. */}}
-{{- define "responses-proxy.check" -}}
+{{- define "responses-gateway.check" -}}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
 {{- $store := .Values.settings.store | default "auto" -}}
 {{- if and $several (ne $store "none") (not (regexMatch "^postgres(ql)?://" $store)) -}}
