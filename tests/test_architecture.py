@@ -27,11 +27,12 @@ ROOMS: dict[str, set[str]] = {
     "parsers": {"wire"},
     "request": {"wire"},
     "backend": {"wire"},
+    "hosted": {"wire"},
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {
         "wire", "conformance", "telemetry", "settings", "version", "state", "parsers", "request", "backend", "stream",
-        "probing",
+        "probing", "hosted",
     },
     "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},

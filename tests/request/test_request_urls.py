@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.request import Policy, translate
-from proxy.request.input.urls import not_public
 from proxy.wire.errors import ApiError
+from proxy.wire.public_urls import not_public
 from proxy.wire.requests import parse_request
 
 DATA = "data:image/png;base64,iVBORw0KGgo="

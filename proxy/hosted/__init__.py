@@ -1,0 +1,1 @@
+"""Tools that the gateway runs itself: web search, MCP servers, file search, code."""
