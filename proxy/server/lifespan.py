@@ -111,7 +111,9 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         sample = partial(_sample, history, in_flight)
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
-        responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, history)
+        responses = Responses(
+            pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, history=history
+        )
         yield Parts(
             settings=settings,
             metrics=metrics,

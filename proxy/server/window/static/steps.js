@@ -27,6 +27,7 @@ function received(step) {
 function sent(step) {
   const notes = [...(step.held ?? []).map((reason) => HELD[reason] ?? reason)];
   for (const [kind, count] of Object.entries(step.repairs ?? {})) notes.push(`repaired: ${kind}${count > 1 ? ` × ${count}` : ""}`);
+  if (step.call === "feed" && step.events.length + notes.length === 0) notes.push("nothing to tell the client");
   if (step.differs) notes.push("this version makes other events of it");
   const events = step.events.map((event) => (event.data === undefined ? h("div", { class: "event-name" }, event.type) : value(textOf(event.data), event.data, event.type)));
   return [...events, ...notes.map((note) => h("div", { class: "note" }, note))];
