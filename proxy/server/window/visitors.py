@@ -18,7 +18,7 @@ from proxy.wire.errors import ApiError
 
 # A reverse proxy on this machine adds one of these: its clients are not on this machine.
 _FORWARDED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
-_NO_KEY = "The window is open to this machine alone. Set `admin_key` in the settings of the gateway to look through it from elsewhere."
+_NO_KEY = "The window is open to this machine alone. Set `admin_key` to look through it from elsewhere."
 _NO_CONTENT = "Without the setting `admin_key`, contents are shown to this machine alone."
 
 
@@ -43,10 +43,10 @@ class Visitors:
 
     def require_admin(self, request: web.Request) -> None:
         """Raise `ApiError` 401 or 403 unless the visitor has the admin key, which must be set."""
+        self.require(request, Leave.ALL)
         if self._settings.admin_key is None:
             message = "This needs the setting `admin_key`, which the gateway does not have."
             raise ApiError(403, message, code="admin_key_required")
-        self.require(request, Leave.ALL)
 
     def leave_of(self, request: web.Request) -> Leave:
         """Return what a visitor may do. Raise `ApiError` 401 without the admin key, 403 where nothing is allowed."""
@@ -64,8 +64,9 @@ class Visitors:
     def _is_own_name(self, request: web.Request) -> bool:
         """Tell whether the `Host` is one that no web page of somebody else can have."""
         name = _name_of(request)
-        allowed = self._settings.allowed_hosts
-        return _is_address(name) or "." not in name or name.endswith((".internal", ".localhost", ".local")) or name in allowed
+        allowed = [host.lower() for host in self._settings.allowed_hosts]
+        endings = (".internal", ".localhost", *(host[1:] for host in allowed if host.startswith("*.")))
+        return _is_address(name) or "." not in name or name in allowed or name.endswith(endings)
 
 
 def _require_same_origin(request: web.Request) -> None:

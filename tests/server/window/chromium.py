@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,13 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0",
     "--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB",
 )  # fmt: skip
+# Returns the middle of an element, once it is in sight.
+_MIDDLE = """selector => {
+    const found = document.querySelector(selector);
+    found.scrollIntoView({block: "center"});
+    const box = found.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+}"""
 # Seconds that the browser may take to end by itself.
 _GOODBYE = 10
 
@@ -72,10 +78,7 @@ class Page:
     async def click(self, selector: str) -> None:
         """Click with the mouse in the middle of an element."""
         await self.holds(f"document.querySelector({json.dumps(selector)}) !== null", f"{selector} is there")
-        place = await self.value(
-            f"(() => {{ const found = document.querySelector({json.dumps(selector)}); found.scrollIntoView({{block: 'center'}});"
-            " const box = found.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-        )
+        place = await self.value(f"({_MIDDLE})({json.dumps(selector)})")
         for kind in ("mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
@@ -103,7 +106,7 @@ class Page:
     async def screenshot(self, path: Path) -> None:
         """Write what is seen to a PNG file."""
         found = await self.send("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(found["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(found["data"]))
 
     async def accessibility(self) -> list[dict[str, Any]]:
         """Return the nodes that a screen reader gets, as role and name."""
@@ -147,14 +150,13 @@ async def browser(profile: Path, width: int = 1280, height: int = 800) -> AsyncI
     found = program()
     assert found is not None
     command = [found, *_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    silent = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdout=silent, stderr=silent, start_new_session=True)
     try:
-        port_file = profile / "DevToolsActivePort"
-        await until(lambda: port_file.exists() and len(port_file.read_text().splitlines()) == 2, "the browser listens")
-        port, path = port_file.read_text().splitlines()
+        await until(lambda: _address(profile), "the browser listens")
         async with (
             aiohttp.ClientSession() as session,
-            session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0, heartbeat=None) as socket,
+            session.ws_connect(_address(profile), max_msg_size=0, heartbeat=None) as socket,
         ):
             page = await _tab(socket)
             listening = asyncio.create_task(page.listen())
@@ -180,9 +182,7 @@ async def _tab(socket: aiohttp.ClientWebSocketResponse) -> Page:
     return Page(socket, attached["sessionId"])
 
 
-async def _ask(
-    socket: aiohttp.ClientWebSocketResponse, number: int, method: str, parameters: dict[str, Any]
-) -> dict[str, Any]:
+async def _ask(socket: aiohttp.ClientWebSocketResponse, number: int, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
     await socket.send_str(json.dumps({"id": number, "method": method, "params": parameters}))
     while True:
         said = await socket.receive_json(timeout=PATIENCE)
@@ -191,11 +191,17 @@ async def _ask(
             return result
 
 
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the browser end, and all that it has started."""
+def _address(profile: Path) -> str:
+    """Return where the browser listens; empty as long as it does not."""
+    file = profile / "DevToolsActivePort"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return f"ws://127.0.0.1:{lines[0]}{lines[1]}" if len(lines) == 2 else ""
 
-    with suppress(subprocess.TimeoutExpired):
-        await asyncio.to_thread(process.wait, _GOODBYE)
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Let the browser end, and all that it has started."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _GOODBYE)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    await asyncio.to_thread(process.wait)
+    await process.wait()
