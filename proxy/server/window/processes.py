@@ -6,9 +6,11 @@ gets the view of that process by the name of a method and its arguments, as JSON
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ _SUFFIX = ".sock"
 _PATIENCE = 5.0
 # Examining a backend takes as many answers of its model.
 _LONG_PATIENCE = 600.0
+# A socket that is older, in seconds, and refuses connections belongs to nobody any more.
+_OPENING = 5.0
 # The methods of a view that other processes may call.
 _METHODS = frozenset(
     {
@@ -80,6 +84,7 @@ class Processes:
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, BaseException):
                 logs.logger().debug("a worker shows nothing", extra=logs.fields(process=name, error=repr(answer)))
+                self._forget_dead(name, answer)
         return [own, *(answer for answer in answers if not isinstance(answer, BaseException))]
 
     async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:
@@ -103,6 +108,14 @@ class Processes:
         if self._folder is None:
             return [self._view.name]
         return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+    def _forget_dead(self, name: str, error: BaseException) -> None:
+        """Delete the socket of a worker that was killed. One that is being opened refuses connections, too."""
+        socket = self._socket_of(name)
+        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        with suppress(OSError):
+            if refused and time.time() - socket.stat().st_mtime > _OPENING:
+                socket.unlink()
 
     def _socket_of(self, name: str) -> Path:
         assert self._folder is not None

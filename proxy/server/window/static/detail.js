@@ -73,6 +73,7 @@ export class Detail {
       items: h("div"),
       report: h("div"),
       replay: h("div"),
+      command: h("div"),
       contents: h("div"),
       steps: h("tbody"),
       stepsNote: h("p", { class: "totals" }),
@@ -85,7 +86,7 @@ export class Detail {
       parts.steps);
     this.element.replaceChildren(
       h("div", { class: "head" }, h("h2", {}, summary.model ?? "Request"), parts.state, this.closeButton()),
-      parts.facts, parts.actions, parts.problem, parts.replay,
+      parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
       h("h3", {}, "Items"), parts.items, parts.report,
       parts.contents,
       h("h3", {}, "Time line"), parts.stepsNote, h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Time line" }, table), more,
@@ -138,7 +139,6 @@ export class Detail {
     const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "shape"}?after=${this.seen}`;
     const { steps, total } = await ask(path);
     if (id !== this.id || steps.length === 0) return;
-    this.began ??= steps[0].time;
     if (this.seen === 0) this.began = steps[0].time;
     this.seen = steps.at(-1).number;
     this.parts.steps.append(...stepRows(steps, this.began));
@@ -146,17 +146,27 @@ export class Detail {
     setText(this.parts.more, `${number(total - this.seen)} more`);
   }
 
+  // Shows the command as well: without HTTPS a browser on another machine lets no page copy.
+  async copyCommand(command) {
+    const text = h("pre", { class: "command", tabindex: "0" }, command);
+    this.parts.command.replaceChildren(h("div", { class: "panel" }, text));
+    getSelection().selectAllChildren(text);
+    try {
+      await navigator.clipboard.writeText(command);
+      setText(this.copy, "Copied");
+    } catch {
+      setText(this.copy, "Selected: copy it with the keyboard");
+    }
+  }
+
   async addContents(id) {
     const found = await ask(`api/requests/${encodeURIComponent(id)}/contents`);
     if (id !== this.id) return;
     if (this.copy && found.request && !found.request.cut && !found.websocket) {
       this.copy.disabled = false;
-      this.copy.addEventListener("click", async () => {
-        await navigator.clipboard.writeText(curl(location, found.request.text));
-        setText(this.copy, "Copied");
-      });
+      this.copy.addEventListener("click", () => this.copyCommand(curl(location, found.request.text)));
     }
-    this.parts.contents.replaceChildren(body("The request as it came", found.request), body("The request as it was sent", found.chat), body("The refusal of the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
+    this.parts.contents.append(body("The request as it came", found.request), body("The request as it was sent", found.chat), body("The refusal of the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
   }
 }
 
