@@ -20,14 +20,13 @@ from proxy.hosted.mcp.connection import Connection, Log
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
 from proxy.hosted.mcp.http import Resolve, resolve
+from proxy.hosted.mcp.interface import ToolCaller, ToolResult
 from proxy.hosted.mcp.listing import Listing, read_listing
-from proxy.hosted.mcp.results import ToolResult, read_result
+from proxy.hosted.mcp.results import read_result
 from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import ListedTool, McpServer
 
 T = TypeVar("T")
-ToolCaller = Callable[[Mapping[str, Any]], Awaitable[tuple[str, Any]]]
-"""Calls one tool with its arguments; returns the text of the result and its structured content. Raises `ToolFailure`."""
 
 # So many servers of tenants are remembered at most.
 _MOST_ENTRIES = 2000

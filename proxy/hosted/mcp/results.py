@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcp.types import (
     AudioContent,
@@ -16,15 +16,9 @@ from mcp.types import (
     TextResourceContents,
 )
 
+from proxy.hosted.mcp.interface import ToolResult
+
 _LONGEST_WORD = 200
-
-
-class ToolResult(NamedTuple):
-    """What a tool returned. `structured`: its structured content, None if there is none. `failed`: it says that it failed."""
-
-    text: str
-    structured: Any = None
-    failed: bool = False
 
 
 def read_result(result: CallToolResult) -> ToolResult:
@@ -33,16 +27,6 @@ def read_result(result: CallToolResult) -> ToolResult:
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     return ToolResult(text, result.structured_content, result.is_error)
-
-
-def cut(text: str, most_bytes: int) -> tuple[str, bool]:
-    """Cut a text to a number of bytes, with a note for the model at its end. Return it, and whether it was cut."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= most_bytes:
-        return text, False
-    note = f"\n[cut: {len(encoded)} bytes are more than the {most_bytes} that a result may have]"
-    kept = encoded[: max(0, most_bytes - len(note))].decode("utf-8", "ignore")
-    return kept + note, True
 
 
 def _parts(content: Sequence[Any]) -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.hosted.calls import HostedResult
-from proxy.hosted.mcp.connections import McpConnections
-from proxy.hosted.mcp.results import cut
+from proxy.hosted.cut import cut
+from proxy.hosted.mcp.interface import McpServers
 from proxy.wire.mcp import ListedTool, McpServer
 
 
@@ -16,7 +16,7 @@ from proxy.wire.mcp import ListedTool, McpServer
 class McpTool:
     """One tool of a server. Its text has at most `result_bytes`."""
 
-    connections: McpConnections
+    servers: McpServers
     tenant: str
     server: McpServer
     tool: ListedTool
@@ -24,7 +24,7 @@ class McpTool:
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Call the tool. A result that says that it failed has the error of the item; other failures raise `ToolFailure`."""
-        result = await self.connections.call_tool(self.tenant, self.server, self.tool.name, arguments)
+        result = await self.servers.call_tool(self.tenant, self.server, self.tool.name, arguments)
         text, was_cut = cut(result.text, self.result_bytes)
         losses = [f"mcp: the result of a tool was cut to {self.result_bytes} bytes"] if was_cut else []
         if not result.failed:
