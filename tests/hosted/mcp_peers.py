@@ -18,10 +18,11 @@ from proxy.hosted.calls import ToolFailure
 from proxy.hosted.mcp.connections import McpConnections
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.http import Resolve, resolve
+from proxy.hosted.mcp.interface import ToolResult
 from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import McpServer
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / ".cache/clients/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -99,7 +100,7 @@ async def sdk_over_http(kind: str = "http", port: int | None = None) -> AsyncIte
 async def until_listening(port: int) -> None:
     """Wait until something listens on a port."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + 120
+    deadline = loop.time() + PATIENCE
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -120,6 +121,15 @@ async def failure_of(attempt: Awaitable[object]) -> ToolFailure:
     raise AssertionError("it did not fail")
 
 
+async def until_text(ask: Callable[[], Awaitable[ToolResult]], text: str) -> None:
+    """Call a tool until its result is a text."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    while (found := (await ask()).text) != text:
+        assert loop.time() < deadline, f"it is {found!r}, not {text!r}"
+        await asyncio.sleep(0.01)
+
+
 def tool(name: str, **members: Any) -> dict[str, Any]:
     """Return a tool as a server lists it."""
     return {"name": name, "inputSchema": {"type": "object"}, **members}
@@ -131,8 +141,8 @@ def text_result(text: str) -> dict[str, Any]:
 
 
 class Peer:
-    """An MCP server over streamable HTTP that a test rules. `answers` replaces the result of a method by what a function returns:
-    a result, or a whole HTTP response. `requests` has what was received, `headers` those of each request."""
+    """An MCP server over streamable HTTP that a test rules. `answers` replaces the result of a method by what a function
+    returns: a result, or a whole HTTP response. `requests` has what was received, `headers` those of each request."""
 
     def __init__(self) -> None:
         self.tools: Tools = [tool("echo")]

@@ -11,7 +11,16 @@ import pytest
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.tool import McpTool
 from proxy.wire.mcp import McpServer
-from tests.hosted.mcp_peers import ENVIRONMENT, EVERYTHING, absence, connections, program, sdk_over_http, sdk_program
+from tests.hosted.mcp_peers import (
+    ENVIRONMENT,
+    EVERYTHING,
+    absence,
+    connections,
+    program,
+    sdk_over_http,
+    sdk_program,
+    until_text,
+)
 from tests.ports import free_port
 from tests.server.running_gateway import run
 from tests.waiting import until
@@ -85,13 +94,8 @@ def test_cancelling_a_call_reaches_the_server_and_no_other_call(kind: str) -> No
     async def test() -> None:
         async with made_with_sdk(kind) as endpoint, connections({"everything": endpoint}) as servers:
 
-            async def running() -> int:
-                return int((await servers.call_tool("alice", SERVER, "running", {})).text)
-
             async def until_running(number: int) -> None:
-                async with asyncio.timeout(60):
-                    while await running() != number:
-                        await asyncio.sleep(0.01)
+                await until_text(lambda: servers.call_tool("alice", SERVER, "running", {}), str(number))
 
             first = asyncio.create_task(servers.call_tool("alice", SERVER, "wait_for_ever", {}))
             second = asyncio.create_task(servers.call_tool("alice", SERVER, "wait_for_ever", {}))

@@ -48,10 +48,19 @@ _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL
 class Connection:
     """A connection, which begins to open at once and closes when it was not used for a while. `usable`: it takes requests."""
 
-    def __init__(self, label: str, endpoint: Endpoint, limits: McpLimits, log: Log, find: Resolve) -> None:
+    def __init__(
+        self,
+        label: str,
+        endpoint: Endpoint,
+        limits: McpLimits,
+        log: Log,
+        find: Resolve,
+        crashed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`crashed` is called when the connection ends by itself."""
         self.usable = True
         self.calls = 0
-        self.crashed = False
+        self._crashed = crashed
         self._label = label
         self._endpoint = endpoint
         self._limits = limits
@@ -92,6 +101,7 @@ class Connection:
         try:
             return await send(session)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            self.retire()
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
             message = f"The answer of the MCP server '{self._label}' does not keep to the protocol."
@@ -110,6 +120,7 @@ class Connection:
             self.retire()
             return ConnectionLost(sent=False)
         if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
+            self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
         return server_failure(self._label, error, http.status if http is not None else None)
 
@@ -136,7 +147,7 @@ class Connection:
         try:
             await self._serve()
         except Exception as error:  # whatever a server brings about ends its connection and nothing else
-            self.crashed = not self._end.is_set()
+            self._ended_by_server()
             if self._session is None:
                 self._failure = self._connect_failure(error)
             self._log(self._label, f"connection failed: {describe(error)}")
@@ -200,9 +211,10 @@ class Connection:
             yield _Watched(messages, self._ended_by_server), requests
 
     def _ended_by_server(self) -> None:
-        self.crashed = not self._end.is_set()
         self.usable = False
-        self._end.set()
+        if not self._end.is_set():
+            self._end.set()
+            self._crashed()
 
     def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
         return stdio_transport(endpoint, self._limits.message_bytes, lambda line: self._log(self._label, line))

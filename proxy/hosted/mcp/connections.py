@@ -197,16 +197,15 @@ class McpConnections:
         return endpoint
 
     def _opened(self, label: str, endpoint: Endpoint) -> Connection:
-        connection = Connection(label, endpoint, self._limits, self._log, self._find)
         started = self._clock()
-        self._open.add(connection)
 
-        def ended(_task: object) -> None:
-            self._open.discard(connection)
-            if isinstance(endpoint, StdioEndpoint) and connection.crashed:
+        def crashed() -> None:
+            if isinstance(endpoint, StdioEndpoint):
                 self._count_crash(label, self._clock() - started)
 
-        connection.task.add_done_callback(ended)
+        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed)
+        self._open.add(connection)
+        connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection
 
     def _count_crash(self, label: str, lived: float) -> None:
