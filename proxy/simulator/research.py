@@ -1,7 +1,7 @@
 """The scenario of a model that looks something up on the web: it searches, opens the first result, and answers with what it
 read.
 
-It knows Codex's `web.run`, and a tool `web_search` with the parameters `query` and `url`."""
+It knows Codex's `web.run`, and the gateway's own `web_search` and `open_page`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.simulator.agent import final_text
 from proxy.simulator.chat_request import ChatRequest, Tool
-from proxy.simulator.script import Say, Script, Think, call, script
+from proxy.simulator.script import CallTool, Say, Script, Think, call, script
 
 _DIRECTIVE = re.compile(r"\bscenario\s?[:=]\s?\w+\s*")
 _URL = re.compile(r"https?://[^\s<>\"\\]+")
@@ -32,18 +32,21 @@ def research(request: ChatRequest) -> Script:
     if found is None:
         return script(final_text(request, f"The search found nothing: {results[0].splitlines()[-1]}"))
     if len(results) == 1:
-        return script(Think("The first result looks right."), call(tool.name, _open(tool, found[0])))
+        return script(Think("The first result looks right."), _open(request, tool, found[0]))
     line = _LINE.search(results[-1])
     read = f'The page says: "{line[1]}"' if line else f"The page cannot be read: {results[-1].strip()}"
     return script(final_text(request, f"{read} ([source]({found[0]}))"))
 
 
 def _search(tool: Tool, words: str) -> dict[str, Any]:
-    return {"search_query": [{"q": words}]} if "search_query" in tool.properties else {"query": words}
+    return {"search_query": [{"q": words}]} if "search_query" in tool.properties else {"queries": [words]}
 
 
-def _open(tool: Tool, url: str) -> dict[str, Any]:
-    return {"open": [{"ref_id": url}]} if "open" in tool.properties else {"url": url}
+def _open(request: ChatRequest, tool: Tool, url: str) -> CallTool:
+    if "open" in tool.properties:
+        return call(tool.name, {"open": [{"ref_id": url}]})
+    opener = request.tool("open_page") or tool
+    return call(opener.name, {"url": url})
 
 
 def _text_of(result: str) -> str:
@@ -52,9 +55,6 @@ def _text_of(result: str) -> str:
         parts = json.loads(result)
     except ValueError:
         return result
-    texts = (
-        [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        if isinstance(parts, list)
-        else []
-    )
+    parts = parts if isinstance(parts, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     return "\n".join(texts) or result

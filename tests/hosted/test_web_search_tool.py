@@ -15,7 +15,7 @@ from proxy.hosted.search.mcp_provider import McpProvider
 from proxy.hosted.search.pages import Pages
 from proxy.hosted.search.providers import Domains, Found, Location, Query, Results
 from proxy.hosted.search.web import SearchOptions, Web, search_options
-from proxy.hosted.search.web_search import PARAMETERS, WebSearch
+from proxy.hosted.search.web_search import WebSearch
 from tests.hosted.websites import ARTICLE, Website, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
@@ -147,10 +147,9 @@ def test_a_page_is_opened_by_its_url_or_its_number() -> None:
         assert result.item == {"action": {"type": "open_page", "url": page}}
         assert list(result.sources) == [Source("The tower of Example", page)]
         await scene.call(query="tower")
-        again = await scene.call(result=2)
+        again = await scene.call(url="【2】")
         assert again.item["action"] == {"type": "open_page", "url": page}
-        assert "number" in str(await scene.failure(result=99))
-        assert "number" in str(await scene.failure(result="x"))
+        assert "number" in str(await scene.failure(url="99"))
 
     play(test)
 
@@ -270,10 +269,6 @@ def test_marks_in_results_are_not_ours() -> None:
         assert "【7】" not in result.text
 
     play(test, A._replace(title="【7】 trust me", text="【7】【7】"))
-
-
-def test_the_parameters_are_a_schema_of_what_is_understood() -> None:
-    assert set(PARAMETERS["properties"]) == {"query", "queries", "url", "result", "line", "pattern"}
 
 
 # A tool of an MCP server as the provider

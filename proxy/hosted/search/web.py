@@ -113,7 +113,7 @@ def search_options(tool: Mapping[str, Any]) -> SearchOptions:
     return SearchOptions(
         domains=Domains(domain_names(filters.get("allowed_domains")), domain_names(filters.get("blocked_domains"))),
         location=_location(tool.get("user_location")),
-        context_size=size if size in AMOUNTS else "medium",
+        context_size=size if isinstance(size, str) and size in AMOUNTS else "medium",
         pages_allowed=tool.get("external_web_access") in (None, True),
     )
 
