@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from proxy.settings.access import AccessSettings
 from proxy.settings.backend import BackendDetails, BackendSettings, check_backend_name
+from proxy.settings.hosted import Hosted
 from proxy.settings.keys import ApiKey
 from proxy.settings.operation import OperationSettings
 from proxy.settings.section import Section, SettingsError, backend_url, without_password
@@ -34,6 +35,7 @@ SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
 
 class Settings(  # pydantic collects the fields from the last base to the first
     OperationSettings,
+    Hosted,
     ResponseSettings,
     RequestSettings,
     TimingSettings,

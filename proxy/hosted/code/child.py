@@ -96,7 +96,7 @@ class Interpreter:
         written: dict[str, Any] = {}
         call = f"result = await run_cell({code!r}, {files!r}, {self._limits['image_bytes']!r})"
         try:
-            written = json.loads(self._session.execute(call).result_json or "{}")
+            written = _as_object(self._session.execute(call).result_json)
             if self._memory.used() > self._limits["memory_bytes"]:
                 ended = "memory"
         except self._eryx.TimeoutError:
@@ -120,6 +120,15 @@ class Interpreter:
         if self._output.size > self._limits["output_bytes"] * _OUTPUT_FACTOR:
             self._channel.write({"logs": self._output.text(), "cut": True, "ended": "output"})
             os._exit(0)
+
+
+def _as_object(text: str | None) -> dict[str, Any]:
+    """Return a JSON object, or an empty one for anything else: the code may have replaced what makes it."""
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class Memory:

@@ -6,6 +6,7 @@ anything here; what comes out is judged outside."""
 import ast
 import base64
 import inspect
+import io
 import linecache
 import os
 import sys
@@ -136,6 +137,7 @@ async def run_cell(code: str, files: dict[str, str], image_bytes: int) -> dict[s
     images (base64), with no more bytes together than permitted; `left_out` counts the others."""
     _write(files)
     before = _versions()
+    sys.stdin = io.StringIO()
     sys.stdout = _Replacing(sys.stdout)  # those of this run
     sys.stderr = _Replacing(sys.stderr)
     await _evaluate(code)

@@ -12,7 +12,7 @@ from proxy.hosted.code.container import Container, ContainerDied, Limits, Sandbo
 from proxy.hosted.code.images import image_url
 from proxy.hosted.code.printed import plain_text
 from proxy.hosted.code.runner import ContainerKey, Outcome
-from proxy.hosted.code.shared_folder import SharedFolder
+from proxy.hosted.code.runtime_folder import RuntimeFolder
 
 _MAX_FILES_NAMED = 50
 
@@ -38,7 +38,7 @@ class Sandbox:
         self._idle = idle
         self._entries: dict[ContainerKey, _Entry] = {}  # the one that was used last is the last one
         self._ending: set[asyncio.Task[None]] = set()
-        self._folder: SharedFolder | None = None
+        self._folder: RuntimeFolder | None = None
 
     @property
     def containers(self) -> int:
@@ -47,7 +47,7 @@ class Sandbox:
 
     async def start(self) -> None:
         """Unpack the interpreter into a folder that all containers share and none can write to. Raise SandboxUnavailable."""
-        self._folder = await asyncio.to_thread(SharedFolder)
+        self._folder = await asyncio.to_thread(RuntimeFolder)
         first = Container(self._python, self._folder.path, self._limits)
         try:
             await first.start("prepare")
@@ -82,6 +82,8 @@ class Sandbox:
                     answer = await entry.container.run(code, files if fresh else {})
                 except ContainerDied:
                     return Outcome("", error=_ENDED["died"])
+                if answer.get("ended") == "output":  # the process ends itself
+                    await entry.container.end()
         return self._outcome(answer)
 
     @contextmanager

@@ -13,7 +13,7 @@ _PREFIX = "responses-gateway-sandbox-"
 _LOCK = "lock"
 
 
-class SharedFolder:
+class RuntimeFolder:
     """A new folder for temporary files, which no other user can open. It is locked as long as this process lives, so that the
     next one removes what a killed one left."""
 
