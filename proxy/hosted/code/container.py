@@ -40,8 +40,8 @@ class ContainerDied(Exception):
     """The process of a container ended or hung: the code broke the interpreter, or used up what it may use."""
 
 
-class SandboxUnavailable(Exception):
-    """The sandbox cannot start. The message tells the operator why, and what to do."""
+class SandboxUnavailable(ValueError):
+    """The sandbox cannot start with these settings. The message tells the operator why, and what to do."""
 
 
 class Container:

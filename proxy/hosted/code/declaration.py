@@ -11,12 +11,6 @@ from typing import Any
 from proxy.hosted.code.runner import CodeRunner, ContainerKey
 from proxy.wire.errors import invalid_request
 
-# What the model is told of the tool.
-DESCRIPTION = (
-    "Runs Python code and returns what it prints and the value of its last expression. Variables and the files in /mnt/data "
-    "are kept between calls. Only the standard library is available; there is no network, and no other process can be started. "
-    "Image files (png, jpeg, gif, webp) that the code writes to /mnt/data are shown to the user."
-)
 _ID = re.compile(r"cntr_[A-Za-z0-9_-]{1,64}")
 
 

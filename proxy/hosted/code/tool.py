@@ -30,7 +30,7 @@ class CodeInterpreter:
         try:
             outcome = await self._runner.run(code, self._container, self._files)
         except ToolFailure as failure:
-            raise ToolFailure(str(failure), {**self._item([]), **failure.item}) from None
+            raise ToolFailure(str(failure), self._item([])) from None  # its own members are those of an mcp_call
         return HostedResult(self._text(outcome), item=self._item(_outputs(outcome)), losses=outcome.losses)
 
     def _item(self, outputs: list[dict[str, str]]) -> dict[str, Any]:
