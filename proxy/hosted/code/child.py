@@ -9,7 +9,6 @@ Arguments: the limits as JSON, and `prepare` to unpack the interpreter into the 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -185,14 +184,18 @@ def main() -> None:
     with open(os.path.join(os.path.dirname(__file__), "guest.py"), encoding="utf-8") as file:
         guest = file.read()
     try:
-        import eryx  # noqa: F401, PLC0415  (its files can be opened only now)
+        import eryx  # noqa: PLC0415  (its files can be opened only now)
     except ImportError:
         channel.write({"error": "missing", "version": ".".join(map(str, sys.version_info[:3]))})
         return
     memory = Memory()
     confined = _confine(limits["memory_bytes"], prepare=prepare)
     channel.open()
-    interpreter = Interpreter(limits, guest, channel, memory)
+    try:
+        interpreter = Interpreter(limits, guest, channel, memory)
+    except eryx.EryxError:
+        channel.write({"error": "refused"})
+        return
     channel.write({"ready": True, "landlock": confined})
     if prepare:
         return
@@ -204,7 +207,7 @@ def main() -> None:
 def _confine(memory_bytes: int, *, prepare: bool) -> bool:
     """Take away what the code needs least: all that this process could do beside computing. Return whether files and ports are
     out of reach. Who prepares must write files."""
-    with contextlib.suppress(OSError, ValueError):  # macOS does not know all of them
+    if sys.platform == "linux":  # elsewhere they are not enforced, or refused
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes + _OWN_MEMORY,) * 2)
         resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -89,12 +89,9 @@ class Container:
                 f"the sandbox did not start with {self._python}: it needs Python 3.12 or later with pyeryx; "
                 "set code_interpreter_python"
             ) from None
-        if greeting.get("error") == "missing":
+        if "error" in greeting:
             self.kill()
-            raise SandboxUnavailable(
-                f"pyeryx is not installed for {self._python} (Python {greeting.get('version')}): install "
-                "responses-gateway[sandbox] with Python 3.12 or later, or set code_interpreter_python"
-            )
+            raise SandboxUnavailable(self._explain(greeting))
 
     async def run(self, code: str, files: Mapping[str, bytes]) -> dict[str, Any]:
         """Run code and return the answer of the child, whose members may be anything. Raise ContainerDied. Whatever else ends
@@ -130,6 +127,17 @@ class Container:
         """End the process for good."""
         self._closed = True
         await self.end()
+
+    def _explain(self, greeting: Mapping[str, Any]) -> str:
+        if greeting["error"] == "missing":
+            return (
+                f"pyeryx is not installed for {self._python} (Python {greeting.get('version')}): install "
+                "responses-gateway[sandbox] with Python 3.12 or later, or set code_interpreter_python"
+            )
+        return (
+            "the sandbox cannot load its compiled code: something forbids executable memory (with systemd, set "
+            "MemoryDenyWriteExecute=no), or the memory of the gateway is limited"
+        )
 
     async def _read(self, seconds: float) -> dict[str, Any]:
         assert self._process is not None

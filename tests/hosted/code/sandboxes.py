@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from proxy.hosted.code.container import Limits
 from proxy.hosted.code.runner import ContainerKey, Outcome
@@ -21,14 +22,19 @@ KEY = ContainerKey("alice", "cntr_1")
 needs_sandbox = pytest.mark.skipif(not PYTHON.exists(), reason="the sandbox is not installed: run scripts/install-sandbox")
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+Loop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: list[Loop] = [uvloop.new_event_loop, asyncio.new_event_loop]
+
+
+def run(test: Coroutine[Any, Any, None], loop: Loop = uvloop.new_event_loop) -> None:
     """Run a test that awaits, within the patience of tests."""
 
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE):
             await test
 
-    asyncio.run(bounded())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(bounded())
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from proxy.hosted.code.container import Limits, SandboxUnavailable
 from proxy.hosted.code.runner import ContainerKey
 from proxy.hosted.code.runtime_folder import RuntimeFolder
 from proxy.hosted.code.sandbox import Sandbox
-from tests.hosted.code.sandboxes import KEY, PYTHON, alive, child_pid, execute, needs_sandbox, run, sandbox
+from tests.hosted.code.sandboxes import KEY, LOOPS, PYTHON, Loop, alive, child_pid, execute, needs_sandbox, run, sandbox
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -127,7 +127,8 @@ def test_calls_of_one_container_wait_for_each_other_and_others_do_not() -> None:
 
 
 @needs_sandbox
-def test_a_cancelled_call_ends_its_process() -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_cancelled_call_ends_its_process(loop: Loop) -> None:
     async def test() -> None:
         async with sandbox() as box:
             await execute(box, "x = 1")
@@ -140,7 +141,7 @@ def test_a_cancelled_call_ends_its_process() -> None:
             await until(lambda: not alive(pid))
             assert "NameError" in (await execute(box, "x")).logs  # the container begins anew
 
-    run(test())
+    run(test(), loop)
 
 
 @needs_sandbox
@@ -189,7 +190,8 @@ def test_where_all_containers_are_in_use_the_model_is_told() -> None:
 
 
 @needs_sandbox
-def test_closing_ends_all_that_runs_and_removes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_closing_ends_all_that_runs_and_removes_the_folder(loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def test() -> None:
@@ -208,7 +210,7 @@ def test_closing_ends_all_that_runs_and_removes_the_folder(tmp_path: Path, monke
         with pytest.raises(ToolFailure, match="shut down"):
             await execute(box, "1")
 
-    run(test())
+    run(test(), loop)
 
 
 _PROGRAM = """
@@ -290,5 +292,28 @@ def test_a_program_that_is_no_python_is_named() -> None:
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"did not start with /bin/true: it needs Python 3.12"):
             await Sandbox("/bin/true", Limits(), containers=1, idle=1).start()
+
+    run(test())
+
+
+_WITHOUT_EXECUTABLE_MEMORY = """#!{python} -I
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # as systemd's MemoryDenyWriteExecute
+    sys.exit("not supported")
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+
+
+@needs_sandbox
+def test_a_service_that_may_not_load_code_is_told_so(tmp_path: Path) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(_WITHOUT_EXECUTABLE_MEMORY.format(python=str(PYTHON)))
+    wrapper.chmod(0o755)
+    if subprocess.run([wrapper, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip("this kernel cannot forbid executable memory")
+
+    async def test() -> None:
+        with pytest.raises(SandboxUnavailable, match="MemoryDenyWriteExecute=no"):
+            await Sandbox(str(wrapper), Limits(), containers=1, idle=1).start()
 
     run(test())
