@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def complaint(folder: Path, text: str) -> str:
 
 def opened(settings: Settings) -> Any:
     async def test() -> Any:
-        servers = open_mcp_servers(settings, 60, ENVIRONMENT)
+        servers = open_mcp_servers(settings, ENVIRONMENT)
         if servers is not None:
             await servers.close()
         return servers
@@ -131,3 +132,18 @@ def test_what_is_wrong_with_a_server_is_said_with_its_place(tmp_path: Path, entr
 
 def test_a_tool_for_files_has_a_label(tmp_path: Path) -> None:
     assert "a tool is named by the label of its MCP server" in complaint(tmp_path, "file_search_tools: {'*': search}")
+
+
+def test_the_examples_of_the_document_are_settings(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "hosted-tools.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", document, re.DOTALL) if "mcp_servers" in block]
+    assert len(blocks) >= 2
+    for block in blocks:
+        settings = settings_of(tmp_path, block)
+
+        async def test(settings: Settings = settings) -> None:
+            servers = open_mcp_servers(settings, {"GITHUB_TOKEN": "token"})
+            assert servers is not None
+            await servers.close()
+
+        asyncio.run(test())
