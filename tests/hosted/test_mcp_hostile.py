@@ -442,6 +442,49 @@ def test_what_a_server_sends_unasked_has_a_bound() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("ping", [False, True])
+def test_a_server_cannot_keep_the_gateway_busy(ping: bool) -> None:
+    """It ends the stream that stays open, so that it is opened again, or asks for answers without end."""
+
+    async def test() -> None:
+        streams = 0
+        answered = 0
+        async with peer() as served:
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                nonlocal streams, answered
+                if request.method == "GET":
+                    streams += 1
+                    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+                    await response.prepare(request)
+                    await response.write(b"retry: 0\n\n")
+                    while ping and answered < 100_000:
+                        message = {"jsonrpc": "2.0", "id": answered, "method": "ping", "padding": "x" * 10_000}
+                        await response.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+                        await asyncio.sleep(0)
+                    return response
+                if request.method == "POST" and b'"method"' not in await request.read():
+                    answered += 1
+                    return web.Response(status=202)
+                return await served.handle(request)
+
+            served.instead = handle
+            limits = replace(SMALL, idle_timeout=30)
+            async with connections({"peer": served.endpoint}, limits=limits) as servers:
+                await servers.list_tools("alice", PEER)
+                quiet = asyncio.get_running_loop().time()
+                before = (streams, answered)
+                while asyncio.get_running_loop().time() < quiet + 1:
+                    await asyncio.sleep(0.1)
+                    if before != (streams, answered):
+                        quiet = asyncio.get_running_loop().time()
+                        before = (streams, answered)
+                assert 1 <= streams <= 1001
+                assert answered < 10_000
+
+    run(test())
+
+
 def test_a_result_has_the_words_for_what_the_model_cannot_be_shown() -> None:
     async def test() -> None:
         resource = {"uri": "file:///a", "mimeType": "text/plain", "text": "the text of a resource"}

@@ -46,8 +46,8 @@ Log = Callable[[str, str], None]
 """Takes the label of a server and a line for the log."""
 
 _CLIENT = Implementation(name="responses-gateway", version="1")
-# Seconds in which a connection closes by itself; the program of a server has half of it.
-_CLOSING = 15.0
+# Seconds in which a connection closes by itself.
+_CLOSING = 8.0
 # Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
 _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
@@ -104,8 +104,7 @@ class Connection:
     async def _answer(self, session: ClientSession, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
         http = self._http
         if http is not None:
-            http.status = None
-            http.problem = None
+            http.begin()
         try:
             return await send(session)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:

@@ -29,7 +29,7 @@ from proxy.wire.mcp import ListedTool, McpServer
 T = TypeVar("T")
 
 # So many servers of tenants are remembered at most.
-_MOST_ENTRIES = 2000
+_MOST_ENTRIES = 200
 # Seconds that a program may not be started again after its second crash; they double with each further one.
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0

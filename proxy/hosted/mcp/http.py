@@ -17,6 +17,10 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 _TIMEOUT = 30.0
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
+# For ending a session, which the server may have forgotten.
+_FAREWELL = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+# How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
+_MOST_STREAMS = 1000
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
 
 
@@ -52,6 +56,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(limits=_LIMITS)
         self._addresses: dict[tuple[str, int], list[str]] = {}
         self._requests = 0
+        self._streams = 0
         self._timeout = httpx2.Timeout(_TIMEOUT, connect=connect_timeout, read=_READ_TIMEOUT)
 
     def client(
@@ -64,10 +69,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         plain = {**(headers or {}), "accept-encoding": "identity"}
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
+    def begin(self) -> None:
+        """Begin a request of ours. What a server asks of us does not count: it could go on for ever."""
+        self._requests += 1
+        self._streams = 0
+        self.status = None
+        self.problem = None
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, and return the answer with its bounds."""
-        if request.method == "POST":
-            self._requests += 1
+        if request.method == "GET":
+            self._streams += 1
+            if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
+                return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
+        if request.method == "DELETE":
+            request.extensions["timeout"] = _FAREWELL
         try:
             response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
         except httpx2.ConnectError:

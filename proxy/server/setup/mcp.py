@@ -110,4 +110,4 @@ def _approval(rules: ApprovalRules | str | None) -> Approval | None:
 
 
 def _log(label: str, message: str) -> None:
-    logs.logger().info("MCP server", extra=logs.fields(server=label, message=message))
+    logs.logger().info("MCP server", extra=logs.fields(server=label, said=message))
