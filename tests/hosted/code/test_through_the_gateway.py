@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from proxy.hosted.code.declaration import read_container
-from proxy.hosted.code.sandbox import Sandbox
-from proxy.hosted.code.tool import CodeInterpreter
-from proxy.hosted.run import HostedRun, Limits, SourceNumbers
-from proxy.request.tools.hosted_tools import PYTHON, HostedTools
-from proxy.server.generation.hosted_turns import OpenedTools
+from proxy.hosted.code.container import Container
 from proxy.simulator import serving
-from proxy.wire.requests import ResponsesRequest
-from tests.hosted.code.sandboxes import alive, needs_sandbox, sandbox
+from tests.hosted.code.sandboxes import PYTHON, alive, needs_sandbox
 from tests.server.running_gateway import RawClient, Served, assert_error, gateway, post, run
 from tests.server.scripted_backend import chunk
 from tests.waiting import until
@@ -54,25 +47,19 @@ def model() -> web.Application:
     return app
 
 
-@dataclass
-class OnlyCode:
-    """A toolbox with one tool."""
-
-    sandbox: Sandbox
-
-    async def open(self, request: ResponsesRequest, tenant: str) -> OpenedTools:
-        container = read_container((request.tools or [{}])[0], tenant, self.sandbox, "tools[0]").key
-        tools = {PYTHON: CodeInterpreter(self.sandbox, container)}
-        run = HostedRun(tools, Limits(), SourceNumbers(), lambda *_: None, lambda *_: None)
-        return OpenedTools(HostedTools(frozenset({"code_interpreter"}), container_id=container.id), run)
-
-
 @asynccontextmanager
-async def serving_code(**limits: Any) -> AsyncIterator[tuple[Served, Sandbox]]:
+async def serving_code(**settings: Any) -> AsyncIterator[Served]:
     """Serve a gateway with a sandbox, in front of such a model."""
-    async with sandbox(**limits) as box, serving(model()) as url, gateway(url, adapt=False) as served:
-        served.parts.responses.toolbox = OnlyCode(box)
-        yield served, box
+    sandbox = {"code_interpreter": "sandbox", "code_interpreter_python": str(PYTHON)}
+    async with serving(model()) as url, gateway(url, adapt=False, **sandbox, **settings) as served:
+        yield served
+
+
+def containers(served: Served) -> list[Container]:
+    """Return the containers that exist."""
+    sandbox = served.parts.toolbox.sandbox
+    assert sandbox is not None
+    return [entry.container for entry in sandbox._entries.values()]
 
 
 def asking(code: str, container: Any = None) -> dict[str, Any]:
@@ -82,7 +69,7 @@ def asking(code: str, container: Any = None) -> dict[str, Any]:
 
 def test_code_runs_within_the_response_and_its_container_goes_on() -> None:
     async def test() -> None:
-        async with serving_code() as (served, _):
+        async with serving_code() as served:
             code = "x = 6\nprint('é\\x00')\nx * 7"
             answer = await post(served, asking(code))
             item, message = answer.final["output"]
@@ -99,9 +86,22 @@ def test_code_runs_within_the_response_and_its_container_goes_on() -> None:
     run(test())
 
 
+def test_auto_goes_on_with_the_container_of_the_conversation() -> None:
+    async def test() -> None:
+        async with serving_code(store="memory") as served:
+            first = (await post(served, asking("x = 6"))).final
+            second = (await post(served, asking("x"), previous_response_id=first["id"])).final
+            assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "6"}]
+            other = (await post(served, asking("x"))).final
+            assert "NameError" in other["output"][0]["outputs"][0]["logs"]
+            assert len(containers(served)) == 2
+
+    run(test())
+
+
 def test_a_container_that_is_not_there_is_an_error_of_the_request() -> None:
     async def test() -> None:
-        async with serving_code() as (served, _):
+        async with serving_code() as served:
             answer = await post(served, asking("1", "cntr_guessed"))
             assert "expired" in assert_error(answer, 400, "container_not_found")
             assert answer.json["error"]["param"] == "tools[0].container"
@@ -111,7 +111,7 @@ def test_a_container_that_is_not_there_is_an_error_of_the_request() -> None:
 
 def test_code_that_fails_or_is_stopped_does_not_fail_the_response() -> None:
     async def test() -> None:
-        async with serving_code(timeout=0.5) as (served, _):
+        async with serving_code(code_interpreter_timeout=0.5) as served:
             for code, said in (("1 / 0", "ZeroDivisionError"), ("while True: pass", "stopped after 0.5 seconds")):
                 final = (await post(served, asking(code))).final
                 assert final["status"] == "completed"
@@ -124,12 +124,12 @@ def test_code_that_fails_or_is_stopped_does_not_fail_the_response() -> None:
 
 def test_a_client_that_leaves_ends_the_code() -> None:
     async def test() -> None:
-        async with serving_code(timeout=3600) as (served, box):
+        async with serving_code(code_interpreter_timeout=3600) as served:
             client = await RawClient.connect(served)
             await client.post(asking("while True: pass"))
             await client.read_until(b"code_interpreter_call.interpreting")
-            await until(lambda: any(entry.container.pid for entry in box._entries.values()))
-            pid = next(entry.container.pid for entry in box._entries.values())
+            await until(lambda: [container.pid for container in containers(served) if container.pid])
+            pid = containers(served)[0].pid
             assert pid is not None
             client.close()
             await until(lambda: not alive(pid))
