@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
+from proxy.hosted.mcp import connection
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -76,6 +77,29 @@ def test_a_call_that_hangs_does_not_stay_open() -> None:
                 await failure_of(servers.call_tool("alice", PEER, "echo", {}))
                 await until(left.is_set, "the end of the request at the server")
 
+    run(test())
+
+
+def test_a_server_that_ignores_a_cancellation_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        left = asyncio.Event()
+
+        async def hang(_request: web.Request, _message: dict[str, Any]) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        async with peer() as served:
+            served.answers["tools/call"] = hang
+            async with connections({"peer": served.endpoint}) as servers:
+                call = asyncio.create_task(servers.call_tool("alice", PEER, "echo", {}))
+                await until(lambda: served.count("tools/call") == 1)
+                call.cancel()
+                await until(left.is_set, "the end of the request at the server")
+                assert served.count("notifications/cancelled") == 1
+
+    monkeypatch.setattr(connection, "_STOPPING", 0.1)
     run(test())
 
 

@@ -48,6 +48,8 @@ Log = Callable[[str, str], None]
 _CLIENT = Implementation(name="responses-gateway", version="1")
 # Seconds in which a connection closes by itself.
 _CLOSING = 8.0
+# Seconds in which a server has to stop what was cancelled.
+_STOPPING = 5.0
 # Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
 _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
@@ -112,9 +114,13 @@ class Connection:
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
             raise no_message(self._label) from error
+        except asyncio.CancelledError:
+            self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
+            raise
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
-                self._retire_if_stuck()
+                if http is not None:  # it would go on until the connection closes
+                    self.retire()
                 raise timed_out(self._label, seconds) from error
             raise self._failed(error) from error
 
@@ -132,9 +138,10 @@ class Connection:
             return ConnectionLost(sent=http is None or not http.unreachable)
         return server_failure(self._label, error, http.status if http is not None else None)
 
-    def _retire_if_stuck(self) -> None:
-        """Take no more requests after one without an answer: over HTTP it would go on until the connection closes."""
-        if self._http is not None:
+    def _retire_if_not_stopped(self) -> None:
+        """Take no more requests if the server still works on one that was cancelled: over HTTP it would go on until the
+        connection closes."""
+        if self._http is not None and self._http.pending > self.calls:
             self.retire()
 
     def retire(self) -> None:

@@ -44,11 +44,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     Redirects to other servers are refused.
 
     `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
-    `unreachable`: the last attempt to connect failed, so nothing was sent."""
+    `pending`: messages of ours that were not answered yet. `unreachable`: the last attempt to connect failed, so nothing was
+    sent."""
 
     def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
+        self.pending = 0
         self.unreachable = False
         self._public_only = endpoint.public_only
         self._most_bytes = most_bytes
@@ -84,6 +86,17 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
         if request.method == "DELETE":
             request.extensions["timeout"] = _FAREWELL
+        if request.method != "POST":
+            return await self._sent(request, lambda: None)
+        self.pending += 1
+        try:
+            return await self._sent(request, self._answered)
+        except BaseException:
+            self.pending -= 1
+            raise
+
+    async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
+        """Send a request; `closed` is called when its answer is closed."""
         try:
             response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
         except httpx2.ConnectError:
@@ -93,16 +106,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if _leads_elsewhere(request, response):
             await response.aclose()
             self.problem = "a redirect to another server"
-            response = httpx2.Response(httpx2.codes.BAD_GATEWAY)
+            response = httpx2.Response(httpx2.codes.BAD_GATEWAY, stream=httpx2.ByteStream(b""))
         if response.status_code >= httpx2.codes.BAD_REQUEST:
             self.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        stream = _Bounded(response.stream, self._limit(request, response))
+        stream = _Bounded(response.stream, self._limit(request, response), closed)
         headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    def _answered(self) -> None:
+        self.pending -= 1
 
     def _limit(self, request: httpx2.Request, response: httpx2.Response) -> Callable[[int], None]:
         """Return what counts the bytes of an answer, and raises `StreamError` for too many of them."""
@@ -165,11 +181,12 @@ def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of an answer, each part of which is counted before it is passed on."""
+    """The bytes of an answer, each part of which is counted before it is passed on. `closed` is called at its end, once."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None]) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None], closed: Callable[[], None]) -> None:
         self._stream = stream
         self._count = count
+        self._closed: Callable[[], None] | None = closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for part in self._stream:
@@ -177,4 +194,8 @@ class _Bounded(httpx2.AsyncByteStream):
             yield part
 
     async def aclose(self) -> None:
+        closed = self._closed
+        self._closed = None
+        if closed is not None:
+            closed()
         await self._stream.aclose()
