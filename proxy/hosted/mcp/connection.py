@@ -16,6 +16,7 @@ from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp.types import ToolListChangedNotification
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -65,12 +66,14 @@ class Connection:
         limits: McpLimits,
         log: Log,
         find: Resolve,
-        crashed: Callable[[], None] = lambda: None,
+        crashed: Callable[[], None],
+        tools_changed: Callable[[], None],
     ) -> None:
-        """`crashed` is called when the connection ends by itself."""
+        """`crashed` is called when the connection ends by itself, `tools_changed` when the server says so of its tools."""
         self.usable = True
         self.calls = 0
         self._crashed = crashed
+        self._tools_changed = tools_changed
         self._label = label
         self._endpoint = endpoint
         self._limits = limits
@@ -198,6 +201,7 @@ class Connection:
             cast(Transport, self._watched(transport)),
             read_timeout_seconds=self._limits.connect_timeout,
             client_info=_CLIENT,
+            message_handler=self._notified,
             cache=None,
         )
         async with AsyncExitStack() as stack:
@@ -230,6 +234,10 @@ class Connection:
         if not self._end.is_set():
             self._end.set()
             self._crashed()
+
+    async def _notified(self, message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._tools_changed()
 
     def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
         return stdio_transport(endpoint, self._limits.message_bytes, lambda line: self._log(self._label, line))
