@@ -140,9 +140,9 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
     servers = open_mcp_servers(settings, settings.hosted_call_timeout)
     if servers is not None:
         stack.push_async_callback(servers.close)
-    search_tool = (settings.searches_with or "").removeprefix("mcp:")
-    by_tool = servers is not None and settings.searches_with != search_tool
-    web = open_web(settings, servers.caller("", search_tool) if servers is not None and by_tool else None)
+    search = settings.searches_with or ""
+    by_tool = servers is not None and search.startswith("mcp:")
+    web = open_web(settings, servers.caller("", search.removeprefix("mcp:")) if servers is not None and by_tool else None)
     if web is not None:
         stack.push_async_callback(web.close)
     sandbox = await open_sandbox(settings)

@@ -65,6 +65,20 @@ def test_searxng_is_asked_as_its_manual_says() -> None:
     with_service("searxng", test, SearchEngine())
 
 
+def test_a_searxng_whose_engines_are_blocked_says_so() -> None:
+    async def test(site: Website, provider: ServiceProvider) -> None:
+        assert isinstance(site, SearchEngine)
+        site.unresponsive = [["brave", "too many requests"]]
+        assert "None of the search engines has answered" in await refusal(provider)
+        site.results = [{"url": "https://a.example/", "title": "A", "content": ""}]
+        assert len((await provider.search(Query("towers", 5))).found) == 1
+        site.unresponsive = []
+        site.results = []
+        assert (await provider.search(Query("towers", 5))).found == []
+
+    with_service("searxng", test, SearchEngine())
+
+
 @pytest.mark.parametrize(("days", "span"), [(0, "day"), (1, "day"), (3, "week"), (30, "month"), (90, "year"), (9999, "year")])
 def test_days_become_the_nearest_span_that_has_them(days: int, span: str) -> None:
     assert SERVICES["searxng"].request(Query("x", 1, recency=days), "", TODAY).params["time_range"] == span

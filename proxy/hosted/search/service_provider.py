@@ -92,8 +92,11 @@ def _read(data: bytes, service: Service) -> list[Found]:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ToolFailure("The answer of the search service cannot be read: it is not JSON.") from None
+    failed = content.get(service.failed_in) if isinstance(content, dict) else None
     for name in service.results_in:
         content = content.get(name) if isinstance(content, dict) else None
+    if not content and isinstance(failed, list) and failed:
+        raise ToolFailure("None of the search engines has answered. Try again later, or go on without them.")
     if not isinstance(content, list):
         return []
     return list(_each(content[:_MOST_RESULTS], service))

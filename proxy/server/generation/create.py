@@ -265,7 +265,7 @@ class Creation:
         self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
         self._hosted = None
-        if opened is not None and self._options.hosted is not None:
+        if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
                 in_force.parsers,
