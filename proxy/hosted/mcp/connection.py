@@ -16,7 +16,15 @@ from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT, Implementation
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    Implementation,
+)
 from pydantic import ValidationError
 
 from proxy.hosted.calls import ToolFailure
@@ -25,7 +33,7 @@ from proxy.hosted.mcp.failures import (
     ConnectionLost,
     connect_failure,
     describe,
-    protocol_failure,
+    no_message,
     refused_answer,
     server_failure,
     timed_out,
@@ -104,8 +112,7 @@ class Connection:
             self.retire()
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
-            message = f"The answer of the MCP server '{self._label}' does not keep to the protocol."
-            raise protocol_failure(message, INTERNAL_ERROR) from error
+            raise no_message(self._label) from error
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
                 self._retire_if_stuck()
@@ -116,6 +123,8 @@ class Connection:
         http = self._http
         if http is not None and http.problem is not None:
             return refused_answer(self._label, http.problem)
+        if error.code == PARSE_ERROR:
+            return no_message(self._label)
         if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
             return ConnectionLost(sent=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from proxy.hosted.calls import ToolFailure
@@ -47,6 +47,11 @@ def timed_out(label: str, seconds: float) -> ToolFailure:
 def lost(label: str) -> ToolFailure:
     """Return the failure of a request whose connection ended."""
     return protocol_failure(f"The connection to the MCP server '{label}' was lost before it answered.")
+
+
+def no_message(label: str) -> ToolFailure:
+    """Return the failure of a request whose answer cannot be read."""
+    return protocol_failure(f"The answer of the MCP server '{label}' does not keep to the protocol.", PARSE_ERROR)
 
 
 def refused_answer(label: str, problem: str) -> ToolFailure:

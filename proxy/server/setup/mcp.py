@@ -20,11 +20,13 @@ from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
 _INHERITED = ("PATH", "HOME")
+# The server is given up before the whole call is, so that what hangs is known to be the server.
+_SHARE_OF_A_CALL = 0.95
 
 
-def open_mcp_servers(settings: Settings, call_timeout: float, environ: Mapping[str, str] = os.environ) -> McpServers | None:
-    """Return the MCP servers that the settings allow; None if there are none. Nothing is connected to before it is used.
-    `call_timeout`: the seconds that one call may take. Raises `ValueError` for settings that cannot be used."""
+def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ) -> McpServers | None:
+    """Return the MCP servers that the settings allow; None if there are none. Nothing is connected to before it is used. Raises
+    `ValueError` for settings that cannot be used."""
     if not settings.mcp_servers and not settings.mcp_allowed_hosts:
         if settings.file_search_tools:
             raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
@@ -33,7 +35,11 @@ def open_mcp_servers(settings: Settings, call_timeout: float, environ: Mapping[s
         from proxy.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
     except ImportError as error:
         raise ValueError("MCP servers need an extra: pip install 'responses-gateway[mcp]'") from error
-    limits = McpLimits(connect_timeout=settings.mcp_connect_timeout, call_timeout=call_timeout, list_age=settings.mcp_list_age)
+    limits = McpLimits(
+        connect_timeout=settings.mcp_connect_timeout,
+        call_timeout=settings.hosted_call_timeout * _SHARE_OF_A_CALL,
+        list_age=settings.mcp_list_age,
+    )
     endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
     servers = McpConnections(endpoints, _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():
