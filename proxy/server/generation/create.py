@@ -23,7 +23,7 @@ from proxy.server.generation.context import Context, find_context, new_record, s
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
 from proxy.server.generation.history import History
-from proxy.server.generation.hosted_turns import HostedTurns, Toolbox
+from proxy.server.generation.hosted_turns import HostedTurns, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
@@ -86,7 +86,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     tokenizer: ModelTokenizer | None
-    toolbox: Toolbox | None = None
+    toolbox: OpensTools | None = None
     history: History | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
@@ -252,7 +252,7 @@ class Creation:
             context = await find_context(store, caller.tenant, request)
         opened = None
         if request.tools and responses.toolbox is not None and not self._is_summary:
-            opened = await responses.toolbox.open(request, caller.tenant)
+            opened = await responses.toolbox.open(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._start = await in_force.parsers.start(chat_request.body)
@@ -272,7 +272,7 @@ class Creation:
         self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
         self._hosted = None
-        if opened is not None and self._options.hosted is not None:
+        if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
                 in_force.parsers,
