@@ -29,7 +29,12 @@ BEGIN = "<!-- request path: written by scripts/request_path.py from one measured
 END = "<!-- /request path -->"
 _PACKAGE = str(ROOT / "proxy") + "/"
 # These run once a second, for all requests together.
-_TIMERS = {"server/generation/background.py", "server/generation/in_flight.py", "server/lifespan.py"}
+_TIMERS = {
+    "server/generation/background.py",
+    "server/generation/history.py",
+    "server/generation/in_flight.py",
+    "server/lifespan.py",
+}
 _QUESTION = {"model": "simulator", "input": "hi", "stream": True}
 
 
