@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -88,6 +90,15 @@ def search(query: str, limit: int = 3) -> dict[str, Any]:
     """Search the manuals."""
     found = [{"id": f"doc-{number}", "title": f"Manual {number}", "text": f"{query} {number}"} for number in range(limit)]
     return {"results": found}
+
+
+@server.tool()
+def run_python(code: str) -> str:
+    """Run Python code and return what it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {})
+    return printed.getvalue()
 
 
 if __name__ == "__main__":
