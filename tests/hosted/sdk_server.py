@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -93,12 +91,9 @@ def search(query: str, limit: int = 3) -> dict[str, Any]:
 
 
 @server.tool()
-def run_python(code: str) -> str:
-    """Run Python code and return what it prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(code, {})
-    return printed.getvalue()
+def shout_code(code: str) -> str:
+    """Tell the code that would be run."""
+    return f"ran: {code}"
 
 
 if __name__ == "__main__":
