@@ -216,9 +216,7 @@ def _text(text: TextConfig, policy: Policy, report: LossReport, fields: Object) 
         report.ignored("parameter", "text.verbosity", "chat servers do not support it", "text.verbosity")
 
 
-def _logprobs(
-    request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, hosted: Container[str]
-) -> None:
+def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, hosted: Container[str]) -> None:
     for index, wanted in enumerate(request.include or ()):
         if wanted == LOGPROBS:
             fields["logprobs"] = True

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,14 +26,16 @@ _ORDER = re.compile(r"call (\S+) (\{.*\})")
 
 @dataclass
 class Hosted:
-    """Running servers. `web` is the URL of the search engine, `mcp` that of the MCP server."""
+    """Running servers. `web` is the URL of the search engine, `mcp` that of the MCP server; `chats` are the chat requests that
+    reached the model."""
 
     stage: Stage
     web: str
     mcp: str
+    chats: list[dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def hosted() -> Iterator[Hosted]:
     servers = Background()
     stack = AsyncExitStack()
@@ -55,11 +58,12 @@ def output(request: pytest.FixtureRequest, hosted: Hosted) -> Output:
 
 @asynccontextmanager
 async def _open() -> AsyncIterator[Hosted]:
-    model = web.Application()
-    model.router.add_post("/v1/chat/completions", _obey)
+    model = _Model()
+    backend = web.Application()
+    backend.router.add_post("/v1/chat/completions", model.answer)
     engine = SearchEngine()
     engine.page("/tower", ARTICLE)
-    async with serving(model) as backend, open_site(engine), sdk_over_http() as server:
+    async with serving(backend) as url, open_site(engine), sdk_over_http() as server:
         engine.results = [{"url": f"{engine.url}/tower", "title": "The tower of Example", "content": "It is 321 metres high."}]
         settings = {
             "adapt": False,
@@ -68,29 +72,37 @@ async def _open() -> AsyncIterator[Hosted]:
             "mcp_servers": {"docs": {"url": server.url}},
             "mcp_allowed_hosts": [urlsplit(server.url).netloc],
             "file_search_tools": {"vs_manuals": "docs/search"},
-            "code_interpreter": "mcp:docs/run_python",
+            "code_interpreter": "mcp:docs/shout_code",
         }
-        async with open_stage(SimulatorOptions(), backend, settings) as stage:
-            yield Hosted(stage, engine.url, server.url)
+        async with open_stage(SimulatorOptions(), url, settings) as stage:
+            yield Hosted(stage, engine.url, server.url, model.requests)
 
 
-async def _obey(request: web.Request) -> web.StreamResponse:
-    """Make the calls that the user's last message orders, a `call NAME ARGUMENTS` on each line; repeat what came of them,
-    with the first source where there is one."""
-    messages = (await request.json())["messages"]
-    results = []
-    while messages[-1]["role"] in ("tool", "system", "developer"):
-        results.insert(0, messages.pop()["content"])
-    orders = _ORDER.findall(str(messages[-1]["content"]))
-    if results:
-        said = " ".join(results)
-        answer = says("The tower is 321 metres high 【1】." if "【1】" in said else f"The tool said: {said}", thought="I know.")
-    elif orders:
-        answer = calls(*((name, json.loads(arguments)) for name, arguments in orders), thought="I need a tool.")
-    else:
-        answer = says("You are welcome.")
-    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await stream.prepare(request)
-    for piece in answer:
-        await stream.write(piece)
-    return stream
+class _Model:
+    """Makes the calls that the last message of the user orders, a `call NAME ARGUMENTS` on each line; then it repeats what came
+    of them, and cites the first source where there is one. `requests` are the chat requests that came."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST /v1/chat/completions`."""
+        body = await request.json()
+        self.requests.append(body)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        for piece in _turn(body["messages"]):
+            await stream.write(piece)
+        return stream
+
+
+def _turn(messages: list[dict[str, Any]]) -> list[bytes]:
+    asked = max(index for index, message in enumerate(messages) if message["role"] == "user")
+    results = [message["content"] for message in messages[asked:] if message["role"] == "tool"]
+    orders = _ORDER.findall(messages[asked]["content"])
+    if not orders:
+        return says("You are welcome.")
+    if not results:
+        return calls(*((name, json.loads(arguments)) for name, arguments in orders), thought="I need a tool.")
+    said = " ".join(results)
+    return says("The tower is 321 metres high 【1】." if "【1】" in said else f"The tool said: {said}", thought="I know.")

@@ -11,18 +11,17 @@ const ADD = 'call example__add {"a": 1, "b": 2}';
 const MANUALS = 'call file_search {"queries": ["tower"]}';
 const CODE = 'call python {"code": "print(6 * 7)"}';
 const web = { web_search: openai.tools.webSearch({ searchContextSize: "low" }) };
-const files = { file_search: openai.tools.fileSearch({ vectorStoreIds: ["vs_manuals"] }) };
+const files = { file_search: openai.tools.fileSearch({ vectorStoreIds: ["vs_manuals"], maxNumResults: 2 }) };
 const code = { code_interpreter: openai.tools.codeInterpreter() };
 const mcp = (requireApproval) => ({ mcp: openai.tools.mcp({ serverLabel: "example", serverUrl, requireApproval }) });
 
-// The result of `streamText`, with the same names as that of `generateText`; `kinds` are the parts of the stream.
+// The result of `streamText`, with the same names as that of `generateText`.
 async function streamed(options) {
   const errors = [];
   const result = streamText({ model, maxRetries: 0, onError: ({ error }) => errors.push(String(error)), ...options });
-  const kinds = [];
-  for await (const part of result.fullStream) if (kinds.at(-1) !== part.type) kinds.push(part.type);
+  await result.consumeStream();
   const [text, toolResults, sources] = await Promise.all([result.text, result.toolResults, result.sources]);
-  return { kinds, errors, text, toolResults, sources, content: await result.content, response: await result.response };
+  return { errors, text, toolResults, sources, content: await result.content, response: await result.response };
 }
 
 const whole = (options) => generateText({ model, maxRetries: 0, ...options });
@@ -33,17 +32,18 @@ async function both(options, shown) {
   return { whole: shown(await whole(options)), streamed: shown(await streamed(options)) };
 }
 
-async function approval(ask, providerOptions) {
+async function approval(ask) {
   const messages = [{ role: "user", content: ADD }];
-  const options = { tools: mcp("always"), providerOptions };
+  const options = { tools: mcp("always") };
   const first = await ask({ ...options, messages });
   messages.push(...first.response.messages);
-  const [request] = first.content.filter((part) => part.type === "tool-approval-request");
-  messages.push({ role: "tool", content: [{ type: "tool-approval-response", approvalId: request.approvalId, approved: true, providerExecuted: true }] });
+  const { approvalId, toolCall } = first.content.find((part) => part.type === "tool-approval-request");
+  const decision = { type: "tool-approval-response", approvalId, approved: true, providerExecuted: true };
+  messages.push({ role: "tool", content: [decision] });
   const second = await ask({ ...options, messages });
   messages.push(...second.response.messages, { role: "user", content: "Thanks" });
   const third = await ask({ ...options, messages });
-  return { called: request.toolCall.toolName, outputs: outputs(second), text: second.text, last: third.text };
+  return { called: toolCall.toolName, outputs: outputs(second), text: second.text, last: third.text };
 }
 
 const deeds = {
@@ -51,12 +51,18 @@ const deeds = {
     both({ tools: web, prompt: SEARCH }, (result) => ({
       text: result.text,
       outputs: outputs(result),
-      sources: result.sources.map((source) => source.title ?? source.url),
+      sources: result.sources.map((source) => source.url),
     })),
+
+  web_citation: () => {
+    const providerOptions = { openai: { includeWebSearchSources: false } };
+    return both({ tools: web, prompt: SEARCH, providerOptions }, (result) => result.sources.map((source) => source.title));
+  },
 
   web_pages: () => {
     const page = `${webUrl}/tower`;
-    const prompt = `call open_page ${JSON.stringify({ url: page })}\ncall find_in_page ${JSON.stringify({ url: page, pattern: "metres" })}`;
+    const arguments_ = { open_page: { url: page }, find_in_page: { url: page, pattern: "metres" } };
+    const prompt = Object.entries(arguments_).map(([name, given]) => `call ${name} ${JSON.stringify(given)}`).join("\n");
     return both({ tools: web, prompt }, (result) => outputs(result).map((output) => output.action.type));
   },
 
@@ -90,8 +96,6 @@ const deeds = {
 
   approval: async () => ({ whole: await approval(whole), streamed: await approval(streamed) }),
 
-  stateless_approval: () => approval(streamed, { openai: { store: false } }),
-
   async conversation() {
     const messages = [{ role: "user", content: `${SEARCH}\n${MANUALS}\n${CODE}\n${ADD}` }];
     const options = { tools: { ...web, ...files, ...code, ...mcp("never") }, messages };
@@ -99,7 +103,7 @@ const deeds = {
     messages.push(...first.response.messages, { role: "user", content: "Thanks" });
     const stored = await whole({ ...options, messages });
     const stateless = await whole({ ...options, messages, providerOptions: { openai: { store: false } } });
-    return { kinds: first.kinds, errors: first.errors, calls: first.toolResults.length, texts: [stored.text, stateless.text] };
+    return { errors: first.errors, calls: first.toolResults.map((made) => made.toolName), texts: [stored.text, stateless.text] };
   },
 };
 
