@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.public_connections import PrivateHosts, PrivateAddressError, PublicResolver, complaint
+from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver, complaint
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

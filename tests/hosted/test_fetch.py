@@ -14,7 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
-from proxy.hosted.public_connections import PrivateHosts, PrivateAddressError, PublicResolver
+from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
