@@ -137,7 +137,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
 
 async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Toolbox:
     """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
-    servers = open_mcp_servers(settings, settings.hosted_call_timeout)
+    servers = open_mcp_servers(settings)
     if servers is not None:
         stack.push_async_callback(servers.close)
     search = settings.searches_with or ""

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
+from proxy.hosted.mcp import connection
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -76,6 +77,29 @@ def test_a_call_that_hangs_does_not_stay_open() -> None:
                 await failure_of(servers.call_tool("alice", PEER, "echo", {}))
                 await until(left.is_set, "the end of the request at the server")
 
+    run(test())
+
+
+def test_a_server_that_ignores_a_cancellation_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        left = asyncio.Event()
+
+        async def hang(_request: web.Request, _message: dict[str, Any]) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        async with peer() as served:
+            served.answers["tools/call"] = hang
+            async with connections({"peer": served.endpoint}) as servers:
+                call = asyncio.create_task(servers.call_tool("alice", PEER, "echo", {}))
+                await until(lambda: served.count("tools/call") == 1)
+                call.cancel()
+                await until(left.is_set, "the end of the request at the server")
+                assert served.count("notifications/cancelled") == 1
+
+    monkeypatch.setattr(connection, "_STOPPING", 0.1)
     run(test())
 
 
@@ -438,6 +462,49 @@ def test_what_a_server_sends_unasked_has_a_bound() -> None:
             async with connections({"peer": endpoint}, limits=replace(SMALL, connect_timeout=20)) as servers:
                 await failure_of(servers.list_tools("alice", PEER))
                 assert sum(sent) < 64 * 1024**2
+
+    run(test())
+
+
+@pytest.mark.parametrize("ping", [False, True])
+def test_a_server_cannot_keep_the_gateway_busy(ping: bool) -> None:
+    """It ends the stream that stays open, so that it is opened again, or asks for answers without end."""
+
+    async def test() -> None:
+        streams = 0
+        answered = 0
+        async with peer() as served:
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                nonlocal streams, answered
+                if request.method == "GET":
+                    streams += 1
+                    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+                    await response.prepare(request)
+                    await response.write(b"retry: 0\n\n")
+                    while ping and answered < 100_000:
+                        message = {"jsonrpc": "2.0", "id": answered, "method": "ping", "padding": "x" * 10_000}
+                        await response.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+                        await asyncio.sleep(0)
+                    return response
+                if request.method == "POST" and b'"method"' not in await request.read():
+                    answered += 1
+                    return web.Response(status=202)
+                return await served.handle(request)
+
+            served.instead = handle
+            limits = replace(SMALL, idle_timeout=30)
+            async with connections({"peer": served.endpoint}, limits=limits) as servers:
+                await servers.list_tools("alice", PEER)
+                quiet = asyncio.get_running_loop().time()
+                before = (streams, answered)
+                while asyncio.get_running_loop().time() < quiet + 1:
+                    await asyncio.sleep(0.1)
+                    if before != (streams, answered):
+                        quiet = asyncio.get_running_loop().time()
+                        before = (streams, answered)
+                assert 1 <= streams <= 1001
+                assert answered < 10_000
 
     run(test())
 

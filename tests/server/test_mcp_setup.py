@@ -82,6 +82,15 @@ def test_requests_may_do_with_them_what_the_settings_say(tmp_path: Path) -> None
     assert not mcp_access(Settings()).enabled
 
 
+def test_the_environment_may_have_them_too() -> None:
+    servers = '{"docs": {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "hunter2"}}}'
+    environ = {"MCP_SERVERS": servers, "MCP_ALLOWED_HOSTS": "a.example, b.example", "FILE_SEARCH_TOOLS": '{"*": "docs/search"}'}
+    settings = load({}, None, {f"RESPONSES_GATEWAY_{name}": value for name, value in environ.items()})
+    assert opened(settings)._servers["docs"].headers == (("X-Key", "hunter2"),)
+    assert settings.mcp_allowed_hosts == ["a.example", "b.example"]
+    assert settings.file_search_tools == {"*": "docs/search"}
+
+
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, FILE.replace("${TOKEN}", "hunter2"))
     assert "hunter2" not in describe(settings) + repr(settings) + repr(opened(settings)._servers)

@@ -20,8 +20,6 @@ from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
 _INHERITED = ("PATH", "HOME")
-# The server is given up before the whole call is, so that what hangs is known to be the server.
-_SHARE_OF_A_CALL = 0.95
 
 
 def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ) -> McpServers | None:
@@ -37,7 +35,7 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         raise ValueError("MCP servers need an extra: pip install 'responses-gateway[mcp]'") from error
     limits = McpLimits(
         connect_timeout=settings.mcp_connect_timeout,
-        call_timeout=settings.hosted_call_timeout * _SHARE_OF_A_CALL,
+        call_timeout=settings.hosted_call_timeout,
         list_age=settings.mcp_list_age,
     )
     endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
@@ -110,4 +108,4 @@ def _approval(rules: ApprovalRules | str | None) -> Approval | None:
 
 
 def _log(label: str, message: str) -> None:
-    logs.logger().info("MCP server", extra=logs.fields(server=label, message=message))
+    logs.logger().info("MCP server", extra=logs.fields(server=label, said=message))
