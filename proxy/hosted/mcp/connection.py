@@ -164,7 +164,7 @@ class Connection:
     async def _run(self) -> None:
         try:
             await self._serve()
-        except Exception as error:  # whatever a server brings about ends its connection and nothing else
+        except (Exception, BaseExceptionGroup) as error:  # whatever a server brings about ends its connection and nothing else
             self._ended_by_server()
             if self._session is None:
                 self._failure = self._connect_failure(error)
@@ -251,7 +251,7 @@ class Connection:
         assert self._http is not None
         return sse_client(endpoint.url, dict(endpoint.headers), httpx_client_factory=self._http.client)
 
-    def _connect_failure(self, error: Exception) -> ToolFailure:
+    def _connect_failure(self, error: BaseException) -> ToolFailure:
         if isinstance(error, TimeoutError):
             return timed_out(self._label, self._limits.connect_timeout)
         http = self._http
