@@ -135,7 +135,7 @@ class Connection:
             return no_message(self._label)
         if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
-            return ConnectionLost(sent=False)
+            return ConnectionLost(sent=False, failure=server_failure(self._label, error, http.status))
         if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
             self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
@@ -157,7 +157,8 @@ class Connection:
         """Close the connection. What waits for an answer gets none."""
         self.usable = False
         self._end.set()
-        await asyncio.wait((self.task,), timeout=_CLOSING)
+        if self._settled.is_set():
+            await asyncio.wait((self.task,), timeout=_CLOSING)
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
