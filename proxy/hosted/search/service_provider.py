@@ -19,7 +19,7 @@ _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
 _MOST_RESULTS = 100
 _LONGEST_FIELD = 4000
-_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "responses-gateway"}
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "responses-gateway"}
 
 
 def _today() -> date:
@@ -67,8 +67,6 @@ class ServiceProvider:
         ) as answer:
             if answer.status != 200:
                 raise ToolFailure(_refusal(answer.status))
-            if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise ToolFailure("The answer of the search service cannot be read: it is compressed.")
             data, cut = await read_bounded(answer, _MOST_BYTES)
             if cut:
                 raise ToolFailure("The answer of the search service is too large. Ask for something else.")

@@ -111,8 +111,8 @@ def test_a_container_that_is_not_there_is_an_error_of_the_request() -> None:
 
 def test_code_that_fails_or_is_stopped_does_not_fail_the_response() -> None:
     async def test() -> None:
-        async with serving_code(code_interpreter_timeout=0.5) as served:
-            for code, said in (("1 / 0", "ZeroDivisionError"), ("while True: pass", "stopped after 0.5 seconds")):
+        async with serving_code(code_interpreter_timeout=2) as served:
+            for code, said in (("1 / 0", "ZeroDivisionError"), ("while True: pass", "stopped after 2 seconds")):
                 final = (await post(served, asking(code))).final
                 assert final["status"] == "completed"
                 assert final["output"][0]["status"] == "completed"
