@@ -43,6 +43,13 @@ HOSTED_SETTINGS: dict[str, str] = {
     "code_interpreter": "code_interpreter",
 }
 
+# Value of `include` -> the kind of tool whose items it completes.
+INCLUDED: dict[str, str] = {
+    "web_search_call.action.sources": "web_search",
+    "file_search_call.results": "file_search",
+    "code_interpreter_call.outputs": "code_interpreter",
+}
+
 SEARCH = ToolTarget("web_search", "web_search")
 OPEN_PAGE = ToolTarget("web_search", "open_page")
 FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
