@@ -123,6 +123,12 @@ class Responses:
             raise translator.error.copy()
         return translator
 
+    async def open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
+        """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
+        if not request.tools or self.toolbox is None:
+            return None
+        return await self.toolbox.open(request, context, tenant)
+
     def chat_request(
         self,
         request: ResponsesRequest,
@@ -244,9 +250,7 @@ class Creation:
             context = Context(request, previous.items)
         elif context is None:
             context = await find_context(store, caller.tenant, request)
-        opened = None
-        if request.tools and responses.toolbox is not None and not self._is_summary:
-            opened = await responses.toolbox.open(request, context, caller.tenant)
+        opened = await responses.open_tools(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._start = await in_force.parsers.start(chat_request.body)
