@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from functools import reduce
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -48,6 +49,10 @@ from proxy.wire.tools import ToolTarget
 # Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
 # is among those of the call that ended the response.
 Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
+
+# Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup; it may
+# be the white space at an end; the open call has to be complete first; the input of a call is to be judged first.
+Held = Literal["partial_chunk", "partial_delta", "markup", "white_space", "open_call", "verdict"]
 
 # The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
@@ -86,17 +91,18 @@ class Translator:
     """One stream. `status` tells how it stands."""
 
     __slots__ = (
-        "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usage", "_fast_path", "_first_status",
-        "_markup", "_note", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
-        "_terminal_number", "awaiting", "defect", "ended", "error", "incomplete_reason", "lifecycle", "malformed", "options",
-        "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
+        "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
+        "_markup", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
+        "_terminal_number", "_usage", "awaiting", "defect", "ended", "error", "incomplete_reason", "lifecycle", "malformed",
+        "note",
+        "options", "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
         self.options = options
         self._clock = clock
-        self._note = note
-        self.writer = EventWriter(options.stream_id)
+        self.note = note  # may be set, or taken away, between two calls
+        self.writer = EventWriter(options.stream_id, clock)
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
@@ -104,7 +110,8 @@ class Translator:
         self._begin_turn(options.markup)
         self._earlier_chunks = 0
         self._earlier_repairs: dict[str, int] = {}  # of the parsers of earlier turns
-        self._earlier_usage: Usage | None = None
+        self._earlier_usages: list[Usage | None] = []
+        self._usage: Usage | None = None  # of the whole response, once it has ended
         self._runs_calls = False  # the open call waits for its outcome
         self.turns = 1
         self.turn_began = 0  # how many items were done by then
@@ -163,6 +170,19 @@ class Translator:
             found[kind] = found.get(kind, 0) + count
         return found
 
+    @property
+    def usage(self) -> Usage | None:
+        """What the backends have reported for all turns so far; behind the end, with the reasoning that was counted here."""
+        return self._usage if self.ended else self._reported_usage()
+
+    @property
+    def usage_by_turn(self) -> list[Usage | None]:
+        """What the backends reported for each turn of the model; None for one that they did not report."""
+        return [*self._earlier_usages, self.lifecycle.usage]
+
+    def _reported_usage(self) -> Usage | None:
+        return reduce(_sum, self.usage_by_turn)
+
     def _turn_repairs(self) -> dict[str, int]:
         return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
 
@@ -182,6 +202,20 @@ class Translator:
         if used is None or used <= most:  # nearly every answer
             return 0
         return unseen_tokens(self.tokens, used, written.done, self.repairs)
+
+    @property
+    def held(self) -> list[Held]:
+        """Why some of what came was not sent yet; empty if all of it was."""
+        call = self.lifecycle.call
+        reasons: dict[Held, bool] = {
+            "partial_chunk": bool(self._sse.buffer),
+            "partial_delta": self._reader.waiting,
+            "markup": self._markup is not None and self._markup.holds,
+            "white_space": bool(self.lifecycle.space),
+            "open_call": self.lifecycle.holds_deltas,
+            "verdict": self.awaiting is not None or (call is not None and call.deferred),
+        }
+        return [] if self.ended else [reason for reason, holds in reasons.items() if holds]
 
     @property
     def output(self) -> list[str]:
@@ -273,19 +307,19 @@ class Translator:
             self._break(error)
         if events is None:
             events = self._take()
-        if self._note is not None:
+        if self.note is not None:
             self._noted("feed", data, events)
         return events
 
     def feed_completion(self, body: bytes) -> bytes:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
-        note = self._note
-        self._note = None  # the calls below are parts of this one
+        note = self.note
+        self.note = None  # the calls below are parts of this one
         if _STREAM.match(body):
             events = self.feed(body) + self.finish()
         else:
             events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
-        self._note = note
+        self.note = note
         return self._noted("feed_completion", body, events)
 
     def finish(self) -> bytes:
@@ -368,7 +402,7 @@ class Translator:
             self.wants_turn = False
             self.turns += 1
             self.turn_began = len(self.writer.done)
-            self._earlier_usage = _sum(self._earlier_usage, self.lifecycle.usage)
+            self._earlier_usages.append(self.lifecycle.usage)
             self._earlier_chunks += self._fast_path.chunks
             for kind, count in self._turn_repairs().items():
                 self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
@@ -388,10 +422,10 @@ class Translator:
         return self._noted("keep_alive", None, self._take())
 
     def _noted(self, method: str, argument: bytes | ApiError | None, events: bytes) -> bytes:
-        if self._note is not None:
+        if self.note is not None:
             ends = self.ended and not self._terminal_noted
             self._terminal_noted = self.ended
-            self._note(method, argument, events + self.terminal() if ends else events)
+            self.note(method, argument, events + self.terminal() if ends else events)
         return events
 
     def _take(self) -> bytes:
@@ -596,8 +630,8 @@ class Translator:
         self.wants_turn = False
         self._runs_calls = False
         self._fast_path.item = None
-        reported = _sum(self._earlier_usage, self.lifecycle.usage)
-        usage = self.tokens.complete_usage(reported, self.lifecycle.writer.characters)
+        self._usage = self._reported_usage()
+        usage = self.tokens.complete_usage(self._usage, self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
         self._outcome = Outcome(usage_json(usage), completed_at, self.incomplete_reason, error)
         self._terminal_number = self.writer.next_number

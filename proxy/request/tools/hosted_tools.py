@@ -76,7 +76,13 @@ FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
         ),
         OPEN_PAGE: (
             "Opens a web page and returns its text.",
-            _object(["url"], {"url": _string("The address of the page, as a search or the user gave it.")}),
+            _object(
+                ["url"],
+                {
+                    "url": _string("The address of the page, as a search or the user gave it."),
+                    "line": {"type": "integer", "description": "The line to begin at, to go on in a long page."},
+                },
+            ),
         ),
         FIND_IN_PAGE: (
             "Finds a text in a web page and returns the passages that contain it.",

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from yarl import URL
 
 from proxy.conformance.checker import check_stream
+from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
+from proxy.server.generation.history import History
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
+from proxy.stream.writer import Span
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 from proxy.telemetry.tracing import Trace
@@ -49,9 +54,10 @@ class RequestLog:
     """Counts in plain numbers while a request runs, and reports to metrics, log and trace when it ends."""
 
     __slots__ = (
-        "_backend", "_backend_called", "_began", "_client_left", "_error", "_first", "_gap_sum", "_gaps", "_last", "_logs_line",
-        "_metrics", "_model", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_streamed",
-        "_tokens_by_kind", "_trace", "_unseen_tokens", "detached", "phase", "reads", "visible_at",
+        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client", "_client_left", "_error", "_first",
+        "_gap_sum", "_gaps", "_history", "_last", "_logs_line", "_losses", "_metrics", "_model", "_quotes_backends",
+        "_request_id", "_reservation", "_sample", "_sample_size", "_started", "_streamed", "_tokens_by_kind", "_trace",
+        "_turn_first", "_unseen_tokens", "detached", "id", "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +70,12 @@ class RequestLog:
         reservation: Reservation | None,
         trace: Trace | None,
         sampled: bool = True,
+        history: History | None = None,
+        client: str = "",
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
-        never checked against the rules of a Responses stream."""
+        never checked against the rules of a Responses stream. `history` is told of the end; `client` is the client's name
+        of itself."""
         self.phase: Phase = "request"
         # The response goes on without its client: its delivery is logged by another request.
         self.detached = False
@@ -79,6 +88,12 @@ class RequestLog:
         self._logs_line = settings.access_log
         self._quotes_backends = settings.log_backend_errors
         self._began = now
+        self._history = history
+        self._client = client
+        self._started = time.time()
+        self._losses: list[Loss] = []
+        # Unique among the requests of all workers, which the client's request id may not be; empty without a history.
+        self.id = "" if history is None else history.new_id()
         self._model = ""
         self._streamed = False
         self._error: ApiError | None = None
@@ -89,6 +104,9 @@ class RequestLog:
         self._tokens_by_kind: dict[str, int] = {}
         self._unseen_tokens = 0
         self._first: float | None = None
+        self._turn_first: float | None = None  # the first read of this turn of the model
+        self._between_turns = False
+        self._calls: Sequence[MadeCall] = ()
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
@@ -114,9 +132,25 @@ class RequestLog:
         """Count what of the request could not be carried over as it was."""
         for loss in losses:
             if loss.outcome != "preserved":
+                self._losses.append(loss)
                 self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
                 said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
                 logs.logger().debug("loss", extra=logs.fields(request_id=self._request_id, **said))
+
+    def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
+        """Note the calls that the gateway made itself, some of which may still be ending, and count what they could not
+        honour."""
+        self._calls = calls
+        self.losses(Loss("tool", loss.tool, "adapted", loss.reason) for loss in losses)
+
+    def turn_ended(self, usage: Usage | None, now: float) -> None:
+        """Note that the model waits for the results of calls: the next read begins another answer."""
+        self.count_gaps()
+        if self._trace is not None:
+            turn = {"model": self._model, **_usage_fields(usage)}
+            self._trace.end_call(turn, now, self._turn_first, self.visible_at)
+        self._between_turns = True
+        self._turn_first = None
 
     def charge(self, translator: Translator) -> None:
         """Charge the client for another answer that this one needed, such as a summary of the context."""
@@ -135,7 +169,12 @@ class RequestLog:
             return
         if self._first is None:
             self._first = reads.pop(0)
+            self._turn_first = self._first
             self._last = self._first
+        elif self._between_turns:
+            self._turn_first = reads.pop(0)
+            self._last = self._turn_first
+            self._between_turns = False
         last = self._last
         for now in reads:
             self._gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
@@ -166,17 +205,20 @@ class RequestLog:
         self._client_left = True
         self._metrics.count(self._metrics.disconnects, self.phase)
 
-    def close(self, translator: Translator | None, now: float) -> str:
-        """End the log; return the outcome as a label of the metrics, which are updated a little later."""
+    def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
+        """End the log; return the outcome as a label of the metrics, which are updated a little later. `record` is the name of
+        the file with the recorded exchange."""
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self._error or (translator.error if translator is not None else None)
         outcome = self._outcome(translator)
-        self._metrics.defer(partial(self._report, translator, error, outcome, now))
+        self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
         return outcome
 
-    def _report(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
+    def _report(
+        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, record: str | None
+    ) -> None:
         """Report a response that ended at `now` to metrics, log and trace."""
         self.count_gaps()
         metrics = self._metrics
@@ -189,12 +231,41 @@ class RequestLog:
         metrics.observe(metrics.duration, now - self._began, model)
         if translator is not None:
             self._count_stream(translator, model)
-        if self._logs_line or self._trace is not None:
+        if self._logs_line or self._trace is not None or self._history is not None:
             line = logs.present(self._line(translator, error, now))
             if self._logs_line:
                 logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
             if self._trace is not None:
-                self._trace.end(line, now, self._first, self.visible_at)
+                for call in self._calls:
+                    self._trace.tool_called(call, now)
+                self._trace.end(line, now, self._turn_first, self.visible_at)
+            if self._history is not None:
+                summary = {**self._summary(translator, line), "ended": time.time(), "record": record}
+                self._history.add(summary, self._gaps, _output_of(translator))
+
+    def running(self, translator: Translator | None, now: float) -> dict[str, Any]:
+        """Return how a request stands that has not ended, without any of its content."""
+        self.count_gaps()
+        line = logs.present(self._line(translator, None, now))
+        return {**self._summary(translator, line), "outcome": "running", "phase": self.phase}
+
+    def _summary(self, translator: Translator | None, line: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a log line, and more of what can be told without content."""
+        summary = {**line, "id": self.id, "started": self._started, "client": self._client}
+        summary["losses"] = [loss._asdict() for loss in self._losses]
+        if translator is None:
+            return {**summary, "items": [], "repairs": {}}
+        written = translator.writer
+        return {
+            **summary,
+            "chunks": translator.chunks,
+            "items": [_shape(span, translator) for span in written.spans.values()],
+            "repairs": dict(translator.repairs),
+            "tokens": self._tokens_by_kind,
+            "events": dict(written.deltas),
+            "gaps": list(self._gaps),
+            "gap_sum": self._gap_sum,
+        }
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -205,7 +276,6 @@ class RequestLog:
 
     def _count_stream(self, translator: Translator, model: str) -> None:
         metrics = self._metrics
-        lifecycle = translator.lifecycle
         if self._first is not None:
             metrics.observe(metrics.first_token, self._first - self._began, model)
             metrics.observe_many(metrics.inter_token, self._gaps, self._gap_sum, model)
@@ -214,9 +284,10 @@ class RequestLog:
         if translator.ended:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
             metrics.count(metrics.terminals, translator.status, reason)
-        if lifecycle.usage is not None:
+        usage = translator.usage
+        if usage is not None:
             for kind in ("input", "cached", "output"):
-                metrics.count(metrics.tokens, model, kind, amount=getattr(lifecycle.usage, kind) or 0)
+                metrics.count(metrics.tokens, model, kind, amount=getattr(usage, kind) or 0)
         self._tokens_by_kind = translator.tokens.by_kind()
         for kind, tokens in self._tokens_by_kind.items():
             metrics.count(metrics.tokens, model, kind, amount=tokens)
@@ -264,7 +335,7 @@ class RequestLog:
     def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
         """Return the fields of the log line, None for absent ones; docs/observability.md explains each of them."""
         lifecycle = translator.lifecycle if translator is not None else None
-        usage = lifecycle.usage if lifecycle is not None else None
+        usage = translator.usage if translator is not None else None
         return {
             "request_id": self._request_id,
             "response_id": translator.response_id if translator is not None else None,
@@ -279,12 +350,11 @@ class RequestLog:
             "backend_called": self._moment(self._backend_called),
             "first_token": self._moment(self._first),
             "first_visible": self._moment(self.visible_at),
-            "input_tokens": usage.input if usage is not None else None,
-            "cached_tokens": usage.cached if usage is not None else None,
-            "output_tokens": usage.output if usage is not None else None,
+            **_usage_fields(usage),
             "reasoning_tokens": self._reasoning_tokens(usage),
             "tokens_from": translator.tokens.reasoning_from if translator is not None else None,
             "unseen_tokens": self._unseen_tokens or None,
+            **(self._hosted_fields(translator) if self._calls and translator is not None else {}),
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
             "items": sum(translator.writer.items.values()) if translator is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
@@ -292,6 +362,15 @@ class RequestLog:
             "code": error.code or error.type if error is not None else None,
             "error": self._words(error) if error is not None and error.status >= 500 else None,
             "param": error.param if error is not None and not error.quoted else None,
+        }
+
+    def _hosted_fields(self, translator: Translator) -> dict[str, Any]:
+        """Return what only responses with hosted calls have in their lines."""
+        return {
+            "turns": translator.turns,
+            "usage_by_turn": [logs.present(_usage_fields(usage)) for usage in translator.usage_by_turn],
+            "hosted_calls": Counter(call.target.kind for call in self._calls),
+            "hosted_failures": sum(call.outcome != "completed" for call in self._calls) or None,
         }
 
     def _reasoning_tokens(self, usage: Usage | None) -> int | None:
@@ -318,11 +397,38 @@ class RequestLog:
         return None if at is None else round(at - self._began, 3)
 
 
+def _shape(span: Span, translator: Translator) -> dict[str, Any]:
+    """Return what an item is, when it was open and how long it got, as numbers."""
+    kind = span.kind or translator.lifecycle.state
+    return {"type": kind, "opened": span.opened, "closed": span.closed, "size": span.size}
+
+
+def _output_of(translator: Translator | None) -> int:
+    """Return the output tokens of a response, or its chunks where the backend reported none."""
+    if translator is None:
+        return 0
+    usage = translator.lifecycle.usage
+    return translator.chunks if usage is None or usage.output is None else usage.output
+
+
 def _tokens_of(translator: Translator | None) -> int:
     """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
     if translator is None:
         return 0
-    usage = translator.lifecycle.usage
+    usage = translator.usage
     if usage is None or usage.output is None:
-        return max(translator.chunks, sum(translator.tokens.by_kind().values()))
-    return usage.output + (usage.input or 0)
+        return _seen_tokens(translator)
+    unreported = _seen_tokens(translator) if None in translator.usage_by_turn else 0
+    return max(usage.output, unreported) + (usage.input or 0)
+
+
+def _seen_tokens(translator: Translator) -> int:
+    """Return about how many tokens the backends generated, by what was seen of them."""
+    return max(translator.chunks, sum(translator.tokens.by_kind().values()))
+
+
+def _usage_fields(usage: Usage | None) -> dict[str, int | None]:
+    """Return the fields of a log line for the usage that a backend reported."""
+    if usage is None:
+        return {}
+    return {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}
