@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from types import FrameType
 from typing import Any
@@ -64,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if not args.simulator:
             return _serve(args, settings, {})
-        with _simulator() as url:
+        with _simulator() as url, _simulated_store(settings) as store:
             print(f"simulated backend at {url}", file=sys.stderr)
-            overrides = {"backend": [backend_url(url)]}
+            overrides = {"backend": [backend_url(url)], "store": store}
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
@@ -166,6 +167,18 @@ def _require_model_table(path: Path | None) -> None:
     from proxy.server.resources.codex_catalog import load_model_table
 
     load_model_table(path)
+
+
+@contextmanager
+def _simulated_store(settings: Settings) -> Iterator[str]:
+    """Give the store of simulated answers: the one that the settings name, never the user's own, which is `auto`."""
+    if settings.store != "auto":
+        yield settings.store
+    elif settings.workers == 1:
+        yield "memory"
+    else:
+        with TemporaryDirectory(prefix="responses-gateway-") as folder:
+            yield str(Path(folder) / "simulated.sqlite3")
 
 
 @contextmanager
