@@ -31,7 +31,7 @@ OTHERS = {"@openai/codex", "uv", "pipx"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MESSAGES = sorted((ROOT / "proxy").rglob("*.py"))
 _INSTALL = re.compile(
-    r"\b(?:pip|uv pip|uv tool|pipx|npm) (?:install|upgrade)(?P<words>[^`\n|\"(;]*)|\buvx --from (?P<source>\S+)"
+    r"\b(?:pip|uv pip|uv tool|pipx|npm) (?:install|upgrade)(?P<words>[^`\n|\"(;#]*)|\buvx --from (?P<source>\S+)"
 )
 _VALUED = {"-r", "--prefix", "-e", "-g", "--editable"}
 
