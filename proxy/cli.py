@@ -17,6 +17,8 @@ from typing import Any
 
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
 _GC_THRESHOLD = 100_000
+# The exit status after Ctrl-C, as shells report it.
+_INTERRUPTED = 130
 
 # What each command does, in one line.
 COMMANDS = {
@@ -38,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
     try:
         return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # while the modules of a command are imported, or while it works
+        return _INTERRUPTED
     finally:
         gc.set_threshold(*thresholds)
 

@@ -23,6 +23,7 @@ import httpx
 from proxy.commands.codex_config import (
     DEFAULT_URL,
     PROVIDER,
+    BackendDown,
     Unusable,
     configuration,
     is_loopback,
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as found:
             path = home / "config.toml"
-            model = args.model or preferred(served_models(found, args.env_key, os.environ), path)
+            model = args.model or preferred(_models_of(found, args), path)
             config = configuration(found, model, args.env_key)
             write(path, config)
             return _run_codex([binary, *_overrides(config), *args.passed_on], _environment(found, home))
@@ -111,6 +112,16 @@ def run(args: argparse.Namespace) -> int:
     except (Unusable, OSError) as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
+
+
+def _models_of(url: str, args: argparse.Namespace) -> list[str]:
+    """Return the models that the gateway serves. Raises `Unusable`, which names the backend if that is what does not answer."""
+    try:
+        return served_models(url, args.env_key, os.environ)
+    except BackendDown as error:
+        if not args.backend:
+            raise
+        raise Unusable(f"the backend {args.backend} does not answer: is it running, and is the URL right?") from error
 
 
 def find_codex() -> str | None:

@@ -23,6 +23,8 @@ from proxy.settings import Settings, backend_url
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 PROVIDER = "responses-gateway"
 _LISTING_TIMEOUT = 15.0
+# How much of an error is shown, in characters.
+_MESSAGE_LIMIT = 300
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
@@ -36,6 +38,10 @@ _REASONS = {
 
 class Unusable(Exception):
     """There is no such gateway, or no such file; the text says what to do."""
+
+
+class BackendDown(Unusable):
+    """The gateway answers, but its backend does not."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +100,8 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
         ) from None
     if answer.status_code in (401, 403):
         raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
+    if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
+        raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
     try:
         catalog = [model for model in answer.json()["models"] if model["visibility"] == "list"]
     except (ValueError, KeyError, TypeError):
@@ -101,6 +109,14 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
     if not catalog:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
     return [str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"])]
+
+
+def _message_of(answer: httpx.Response) -> str:
+    """Return what the gateway says of the failure, else the status."""
+    try:
+        return str(answer.json()["error"]["message"])[:_MESSAGE_LIMIT]
+    except (ValueError, LookupError, TypeError):
+        return f"status {answer.status_code}"
 
 
 def preferred(served: Sequence[str], path: Path) -> str:

@@ -17,12 +17,26 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
-from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
+from proxy.settings import (
+    CONFIG_VARIABLE,
+    PARSER_SETTINGS,
+    SUPERVISED_VARIABLE,
+    Settings,
+    SettingsError,
+    backend_url,
+    describe,
+    flag,
+    variable,
+)
 from proxy.settings.load import load
 from proxy.settings.reference import SettingInfo, reference
 
 _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
+# Names of this machine, and addresses that stand for all of them.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY = frozenset({"0.0.0.0", "::", ""})
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
@@ -85,14 +99,56 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
     """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
     flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
-    settings = load({**flags, **overrides}, args.config, os.environ)
+    given = {**flags, **overrides}
+    try:
+        settings = load(given, args.config, os.environ)
+    except SettingsError as error:
+        complaints = [str(error), *_complaints_about_parsers(given, args.config)]
+        raise SettingsError("\n".join(complaints)) from None
     if not args.print_config:
-        _require_backend(settings, simulator)
-        _require_folder(settings.record)
-        _require_parsers(settings)
-        _require_model_table(settings.model_table)
-        _require_a_store_for_all(settings)
+        _check(settings, simulator)
     return settings
+
+
+def _check(settings: Settings, simulator: bool) -> None:
+    """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
+    checks: list[Callable[[], None]] = [
+        lambda: _require_backend(settings, simulator),
+        lambda: _refuse_own_address(settings),
+        lambda: _require_folder(settings.record),
+        lambda: _require_parsers(settings),
+        lambda: _require_model_table(settings.model_table),
+        lambda: _require_a_store_for_all(settings),
+    ]
+    complaints = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise SettingsError("\n".join(complaints))
+
+
+def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:
+    """Return what is wrong with the parsers, where other settings are wrong, too: users want to hear all of it at once."""
+    try:
+        _require_parsers(load(given, config, os.environ, only={*PARSER_SETTINGS, "models"}))
+    except SettingsError as error:
+        return [str(error)]
+    return []
+
+
+def _refuse_own_address(settings: Settings) -> None:
+    """Refuse a backend that is the gateway itself, which would pass each request on to itself until it times out."""
+    own = _LOOPBACK if settings.host in {*_LOOPBACK, *_ANY} else {settings.host}
+    for url in (*settings.backend, *(details.url for details in settings.backends.values())):
+        address = urlsplit(url)
+        if settings.port and address.port == settings.port and (address.hostname or "") in own:
+            raise SettingsError(
+                f"the backend {address.netloc} is the address of this gateway itself: give the URL of your Chat Completions "
+                f"server, or another port to the gateway ({flag('port')})"
+            )
 
 
 def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
@@ -128,7 +184,10 @@ def _require_backend(settings: Settings, simulator: bool) -> None:
     if simulator and given:
         raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:
-        raise SettingsError("no backend: give --backend URL, or try --simulator")
+        raise SettingsError(
+            "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose "
+            "BACKEND), or try --simulator"
+        )
 
 
 def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[[], Settings] | None:

@@ -77,6 +77,23 @@ def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess
                 os.kill(json.loads(said.read_text(encoding="utf-8"))["pid"], signal.SIGKILL)
 
 
+def test_a_backend_that_is_down_is_named(tmp_path: Path) -> None:
+    (tmp_path / "codex").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tmp_path / "codex").chmod(0o755)
+    flags = ["--codex-home", str(tmp_path / "home"), "--backend", "http://127.0.0.1:9", *nobody(free_port())]
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy", "codex", *flags],
+        cwd=ROOT,
+        env={**os.environ, "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "the backend http://127.0.0.1:9 does not answer: is it running, and is the URL right?" in done.stderr
+
+
 def nobody(port: int) -> tuple[str, str]:
     return "--url", f"http://127.0.0.1:{port}"
 

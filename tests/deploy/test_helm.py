@@ -238,8 +238,11 @@ def groups_of(file: Path) -> list[Any]:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "backend"),
-        ({"settings": {"backend": "vllm:8000"}}, "settings.backend"),
+        ({}, "there is no backend: give the URL of your Chat Completions server"),
+        ({"settings": {"backend": []}}, "there is no backend"),
+        ({"settings": {"backend": "vllm:8000"}}, "must be a URL that begins with http://"),
+        ({"settings": {"backend": ["http://a", "vllm:8000"]}}, "must be a URL that begins with http://"),
+        ({"settings": {"backend": BACKEND, "backends": {"gpu": {"url": BACKEND}}}}, "exclude each other"),
         ({"settings": {"backend": BACKEND, "store": "auto"}}, "which replicas do not share"),
         (
             {"settings": {"backend": BACKEND, "store": "memory"}, "autoscaling": {"enabled": True}},
