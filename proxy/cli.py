@@ -15,6 +15,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from proxy.commands.help_parser import HelpParser
+
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
 _GC_THRESHOLD = 100_000
 # The exit status after Ctrl-C, as shells report it.
@@ -63,14 +65,14 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         start = argv.index(name) + 1
         own, passed_on = command.split_arguments(argv[start:])
         argv = [*argv[:start], *own]
-    parser = argparse.ArgumentParser(
+    parser = HelpParser(
         prog="responses-gateway",
         description="OpenAI's Responses API in front of any Chat Completions server.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    reporting = parser  # wrong usage, with its usage line
+    reporting: argparse.ArgumentParser = parser  # wrong usage, with its usage line
     for known, line in COMMANDS.items():
         subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
         if known == name and command is not None:

@@ -107,14 +107,49 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_serve_has_a_flag_for_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--help"]) == 0
+    assert main(["serve", "--help-all"]) == 0
     said = capsys.readouterr().out
     assert [flag(knob.name) for knob in reference() if (flag(knob.name) in said) is (knob.kind == "MAPPING")] == []
     assert [title for title in {knob.section for knob in reference()} if f"{title}:" not in said] == []
 
 
-def test_help_is_text_and_no_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_serve_is_a_page_with_what_is_often_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) <= 75
+    for often in ("--backend TEXT", "--port NUMBER", "--store TEXT", "--simulator", "--help-all"):
+        assert often in said
+    assert "--idle-timeout" not in said
+    assert "--idle-timeout" in full_help(capsys)
+
+
+def full_help(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["serve", "--help-all"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_misspelt_flag_is_recognised_though_the_short_help_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--idle-timout", "3"]) == 2
+    assert "did you mean --idle-timeout?" in capsys.readouterr().err
+
+
+def test_help_has_colours_in_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("argparse has colours of its own")
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["--help"])
+    assert "\033[1mcommands:" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out
+
+
+def test_help_is_text_and_no_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help-all"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "See docs/backends.md. (default" in told
     assert "`" not in told

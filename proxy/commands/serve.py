@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
+from proxy.commands.help_parser import HelpParser
 from proxy.settings import (
     CONFIG_VARIABLE,
     PARSER_SETTINGS,
@@ -37,6 +38,12 @@ _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written
 # Names of this machine, and addresses that stand for all of them.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY = frozenset({"0.0.0.0", "::", ""})
+# What `--help` shows; the rest is for `--help-all`.
+_OFTEN_NEEDED = {
+    "--config", "--print-config", "--simulator", "--backend", "--backend-api-key", "--max-concurrency", "--store", "--host",
+    "--port", "--operations-port", "--workers", "--reasoning-parser", "--tool-call-parser", "--tokenizer", "--log-level",
+    "--log-format", "--admin-key", "--record",
+}  # fmt: skip
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
@@ -45,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "responses-gateway serve --backend URL [OPTION …]"
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
-        "file. Flags override the environment, and the environment overrides the file."
+        "file. Flags override the environment, and the environment overrides the file. --help-all shows all options; "
+        "docs/configuration.md describes them."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in force, and end")
@@ -55,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for knob in knobs:
             _add_flag(group, knob)
+    if isinstance(parser, HelpParser):
+        parser.show_often(_OFTEN_NEEDED)
 
 
 def _add_flag(group: argparse._ArgumentGroup, knob: SettingInfo) -> None:
