@@ -34,10 +34,13 @@ from proxy.commands.codex_config import (
 from proxy.settings import backend_url
 
 _NO_CODEX = 127
+# Codex's background server would outlive it, with the address of a gateway that is gone, and copy itself into the home.
+_NO_DAEMON = "--no-daemon"
 # Times in seconds. Autoconfiguration has so long before Codex is started.
 _START_TIMEOUT = 30.0
 _AUTOCONFIGURE_TIMEOUT = 10.0
 _STOP_TIMEOUT = 10.0
+_HELP_TIMEOUT = 10.0
 _REQUEST_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.05
 _LOG_LINES = 10  # of a gateway that did not start
@@ -106,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
             model = args.model or preferred(_models_of(found, args), path)
             config = configuration(found, model, args.env_key)
             write(path, config)
-            return _run_codex([binary, *_overrides(config), *args.passed_on], _environment(found, home))
+            command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
+            return _run_codex(command, _environment(found, home))
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
     except (Unusable, OSError) as error:
@@ -250,6 +254,15 @@ def _overrides(config: Mapping[str, Any]) -> list[str]:
     provider = config["model_providers"][PROVIDER]
     keys = ("base_url", "model_catalog_url")
     return [word for key in keys for word in ("-c", f'model_providers.{PROVIDER}.{key}="{provider[key]}"')]
+
+
+def _without_daemon(binary: str) -> list[str]:
+    """Return the flag that keeps Codex from starting its background server, if this version has it."""
+    try:
+        done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=_HELP_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [_NO_DAEMON] if _NO_DAEMON in done.stdout else []
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:
