@@ -24,11 +24,12 @@ from proxy.commands.codex_config import (
     DEFAULT_URL,
     PROVIDER,
     BackendDown,
+    Offer,
     Unusable,
     configuration,
     is_loopback,
+    offer_of,
     preferred,
-    served_models,
     write,
 )
 from proxy.settings import backend_url
@@ -106,8 +107,9 @@ def run(args: argparse.Namespace) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as found:
             path = home / "config.toml"
-            model = args.model or preferred(_models_of(found, args), path)
-            config = configuration(found, model, args.env_key)
+            offer = _offer_of(found, args)
+            model = args.model or preferred(offer.models, path)
+            config = configuration(found, model, args.env_key, web_search=offer.web_search)
             write(path, config)
             command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
             return _run_codex(command, _environment(found, home))
@@ -118,10 +120,10 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def _models_of(url: str, args: argparse.Namespace) -> list[str]:
-    """Return the models that the gateway serves. Raises `Unusable`, which names the backend if that is what does not answer."""
+def _offer_of(url: str, args: argparse.Namespace) -> Offer:
+    """Return what the gateway offers. Raises `Unusable`, which names the backend if that is what does not answer."""
     try:
-        return served_models(url, args.env_key, os.environ)
+        return offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
     except BackendDown as error:
         if not args.backend:
             raise

@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from proxy.telemetry.registry import Registry, shared_folder
+from proxy.telemetry.registry import Registry, runtime_folder
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -149,6 +149,12 @@ class Metrics(Registry):
             "Inputs of custom tools that have a grammar: valid, invalid, repaired, unrepaired, or skipped (not checked).",
             "outcome",
         )
+        self.hosted_calls = counter(
+            "hosted_calls_total", "Calls of tools that the gateway runs itself, by kind and outcome.", "tool", "outcome"
+        )
+        self.hosted_duration = histogram(
+            "hosted_call_duration_seconds", "How long calls of hosted tools took.", _DURATION_BUCKETS, "tool"
+        )
         self.disconnects = counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", "phase")
         self.release = histogram(
             "client_disconnect_release_seconds",
@@ -169,7 +175,7 @@ class Metrics(Registry):
         )
         self._declare_those_of_the_keys()
         # Processor time, memory and open files, under the names that all programs use.
-        if shared_folder() is None:
+        if runtime_folder() is None:
             ProcessCollector(registry=self.registry)
         else:
             self.samplers.append(ProcessMetrics(self.registry).sample)
