@@ -14,10 +14,10 @@ ARGS ?=
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench load soak oracle servers dist image lock clean
+.PHONY: help run demo test lint types docs recording bench load soak oracle servers dist image lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What running needs, and no tools of development.
 $(VENV)/.runtime-stamp: requirements.lock pyproject.toml
@@ -57,6 +57,9 @@ docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/lifecycle_diagram.py --write
 	$(BIN)/python scripts/request_path.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
+
+recording: $(VENV)/.stamp ## record the demo as the picture in the README
+	$(BIN)/python scripts/record_terminal.py
 
 bench: $(VENV)/.stamp ## measure the cost per chunk, compared with a plain relay
 	$(BIN)/python -m bench.run $(ARGS)

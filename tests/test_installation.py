@@ -27,7 +27,8 @@ ROOT = Path(__file__).parents[1]
 SITE_PACKAGES = sysconfig.get_path("purelib")
 OURS = "responses-gateway"
 # What else the documents install, each from its own makers.
-OTHERS = {"@openai/codex", "uv", "pipx"}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+OTHERS = {"@openai/codex", "uv", "pipx", *(Requirement(line).name for lines in EXTRAS.values() for line in lines)}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MESSAGES = sorted((ROOT / "proxy").rglob("*.py"))
 _INSTALL = re.compile(
@@ -191,3 +192,12 @@ def test_without_a_known_model_the_models_come_first_and_the_live_page_where_the
     assert "curl http://127.0.0.1:9000/v1/models" in first
     assert '"model": "MODEL"' in "\n".join(steps)
     assert any(line.split() == ["live", "http://127.0.0.1:9001/ui"] for line in steps)
+
+
+def test_the_recording_in_the_readme_is_of_this_program_and_loads_nothing() -> None:
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")
+    assert "docs/images/demo.svg" in (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.sub(r"<[^>]+>", " ", picture).replace("&#160;", " ")
+    for part in ("responses-gateway demo", "simulated backend", "get_weather", "invariants: ok"):
+        assert part in shown
+    assert re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?https?://", picture) == []
