@@ -87,8 +87,8 @@ FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
     },
     "code_interpreter": {
         PYTHON: (
-            "Runs Python code in a sandbox without network access and returns what it prints. Variables and files are kept "
-            "between calls.",
+            "Runs Python code in a sandbox and returns what it prints. There is the standard library alone, and no network. "
+            "Variables and the files in /mnt/data are kept between calls; image files written there are shown to the user.",
             _object(["code"], {"code": _string("The code to run.")}),
         ),
     },
