@@ -25,10 +25,10 @@ def recorded() -> str:
     """Run the program and return what it shows as SVG. No font is loaded from elsewhere."""
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(_COLUMNS), "LINES": "60"}
     command = [sys.executable, "-m", "proxy", *_COMMAND]
-    shown = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout
     console = Console(record=True, width=_COLUMNS, file=io.StringIO())
     console.print(Text(f"$ responses-gateway {' '.join(_COMMAND)}", style="bold"))
-    console.print(Text.from_ansi(_last_screen(shown)))
+    console.print(Text.from_ansi(_last_screen(shown.decode())))
     svg = console.export_svg(title="responses-gateway", unique_id="demo")
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 

@@ -201,3 +201,4 @@ def test_the_recording_in_the_readme_is_of_this_program_and_loads_nothing() -> N
     for part in ("responses-gateway demo", "simulated backend", "get_weather", "invariants: ok"):
         assert part in shown
     assert re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?https?://", picture) == []
+    assert shown.count("The user wants to know") == 1  # what is left on the screen, not each frame
