@@ -229,6 +229,10 @@ class RequestLog:
         model = metrics.model(self._model) if answered else "unknown"
         metrics.count(metrics.requests, model, outcome, "true" if self._streamed else "false")
         metrics.observe(metrics.duration, now - self._began, model)
+        if self._reservation is not None and self._reservation.key is not None:
+            metrics.observe(metrics.key_duration, now - self._began, self._reservation.key)
+            if self._first is not None:
+                metrics.observe(metrics.key_first_token, self._first - self._began, self._reservation.key)
         if translator is not None:
             self._count_stream(translator, model)
         if self._logs_line or self._trace is not None or self._history is not None:
