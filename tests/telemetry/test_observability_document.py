@@ -31,8 +31,9 @@ def documented() -> set[str]:
     return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
-def examples() -> list[dict[str, Any]]:
-    (block,) = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+def examples(message: str = "response") -> list[dict[str, Any]]:
+    blocks = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+    (block,) = [block for block in blocks if f'"message": "{message}"' in block]
     return [json.loads(line) for line in block.splitlines()]
 
 
@@ -56,6 +57,7 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
             await send_everything(served)
         async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
             await post(served, headers={"Authorization": f"Bearer {KEY}"})
+            await post(served)  # without a key
 
     try:
         run(test())
@@ -67,6 +69,11 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
     seen = {name for line in responses for name in line}
     assert seen - documented() == set()
     assert documented() - seen == set()
+    requests = [line for line in lines if line["message"] == "request"]
+    text = DOCUMENT.partition("### HTTP requests")[2].partition("### Other records")[0]
+    for example in examples("request"):
+        assert set(example) <= {name for line in requests for name in line}
+    assert [name for line in requests for name in line if f"`{name}`" not in text and name not in documented()] == []
     for example in examples():
         assert set(example) <= documented()
         order = next(line for line in responses if line["outcome"] == example["outcome"])

@@ -8,11 +8,12 @@ import secrets
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 
+from proxy.server.generation.summary import Summary
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 # Requests that are remembered once they have ended.
@@ -34,13 +35,6 @@ class Interval(msgspec.Struct):
     output_tokens: int = 0
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """A request that has ended: the number in the order of their ends, and what is known of it."""
-
-    number: int
-    summary: dict[str, Any]
-
-
 class History:
     """Is told of each request that ends; `sample` is called every second or so."""
 
@@ -48,7 +42,7 @@ class History:
         """`clock` returns the Unix time in seconds."""
         # Names this process among others: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
-        self.ended: deque[Ended] = deque(maxlen=REMEMBERED)
+        self.ended: deque[Summary] = deque(maxlen=REMEMBERED)
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
         self._ends = 0
@@ -60,28 +54,28 @@ class History:
         """The number of the last request that ended; 0 before the first one."""
         return self._ends
 
-    def since(self, number: int) -> list[dict[str, Any]]:
+    def since(self, number: int) -> list[Summary]:
         """Return the requests that ended after the one of this number, the oldest first."""
-        return [ended.summary for ended in self.ended if ended.number > number]
+        forgotten = self._ends - len(self.ended)
+        return list(islice(self.ended, max(0, number - forgotten), None))
 
-    def find(self, request_id: str) -> dict[str, Any] | None:
+    def find(self, request_id: str) -> Summary | None:
         """Return a request that has ended, by its id."""
-        return next((ended.summary for ended in reversed(self.ended) if ended.summary["id"] == request_id), None)
+        return next((summary for summary in reversed(self.ended) if summary.id == request_id), None)
 
-    def add(self, summary: dict[str, Any], gaps: Sequence[int], produced: int) -> None:
-        """Remember a request that has ended. `gaps`: the times between its tokens, by bucket; `produced`: its tokens."""
+    def add(self, summary: Summary) -> None:
+        """Remember a request that has ended."""
         self._ends += 1
-        self.ended.append(Ended(self._ends, summary))
-        self._produced += produced
+        self.ended.append(summary)
+        self._produced += summary.produced
         interval = self._interval()
-        outcome = summary["outcome"]
+        outcome = summary.outcome
         interval.outcomes[outcome] = interval.outcomes.get(outcome, 0) + 1
-        interval.input_tokens += summary.get("input_tokens", 0)
-        first_token = summary.get("first_token")
+        interval.input_tokens += summary.line.get("input_tokens", 0)
+        first_token = summary.line.get("first_token")
         if first_token is not None:
             interval.first_token[bisect_left(LATENCY_BUCKETS, first_token)] += 1
-            for bucket, number in enumerate(gaps):
-                interval.gaps[bucket] += number
+            interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
 
     def sample(self, in_flight: int, producing: int) -> None:
         """Note how many requests run, and how many tokens they have produced so far."""
