@@ -21,7 +21,7 @@ from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.history import History
+from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
@@ -34,7 +34,6 @@ from proxy.server.generation.prepare import (
     translated,
 )
 from proxy.server.generation.request_log import RequestLog, Reservation
-from proxy.server.generation.summary import Summary
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
 from proxy.stream.translator import Translator

@@ -8,12 +8,15 @@ import secrets
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import msgspec
 
-from proxy.server.generation.summary import Summary
+from proxy.request import Loss
+from proxy.stream.writer import Span
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 # Requests that are remembered once they have ended.
@@ -33,6 +36,67 @@ class Interval(msgspec.Struct):
     in_flight: int = 0  # at most
     input_tokens: int = 0
     output_tokens: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Summary:
+    """One request. It refers to what its log and its translator have counted, and becomes plain data when somebody looks.
+
+    `line` has the fields of its log line. `state` is the kind of the open item. `gaps` counts the times between reads by the
+    buckets of the metrics, `gap_sum` is their sum in seconds. `record` names the file with the recorded exchange."""
+
+    id: str
+    line: Mapping[str, Any]
+    started: float  # a Unix time in seconds, like `ended`
+    client: str
+    losses: Sequence[Loss]
+    gaps: Sequence[int]
+    gap_sum: float
+    record: str | None = None
+    ended: float | None = None
+    phase: str | None = None
+    produced: int = 0  # output tokens, or chunks where the backend reported none
+    chunks: int = 0
+    state: str = ""
+    spans: Mapping[int, Span] = field(default_factory=dict)
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What became of it; `running` before its end."""
+        return "running" if self.ended is None else self.line["outcome"]
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the list of requests shows."""
+        return {
+            **self.line,
+            "id": self.id,
+            "outcome": self.outcome,
+            "started": self.started,
+            "ended": self.ended,
+            "client": self.client,
+            "chunks": self.chunks,
+            "items": [self._item(span) for span in self.spans.values()],
+            "repairs": self.repairs,
+            "record": self.record,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return all of it."""
+        return {
+            **self.shown(),
+            "phase": self.phase or self.line.get("phase"),
+            "losses": [loss._asdict() for loss in self.losses],
+            "tokens": self.tokens,
+            "events": self.events,
+            "gaps": self.gaps,
+            "gap_sum": self.gap_sum,
+        }
+
+    def _item(self, span: Span) -> dict[str, Any]:
+        return {"type": span.kind or self.state, "opened": span.opened, "closed": span.closed, "size": span.size}
 
 
 class History:

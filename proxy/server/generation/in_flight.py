@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from proxy.server.generation.summary import Summary
+from proxy.server.generation.history import Summary
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2

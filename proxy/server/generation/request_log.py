@@ -18,8 +18,7 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History
-from proxy.server.generation.summary import Summary
+from proxy.server.generation.history import History, Summary
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from proxy.server.generation import history
-from proxy.server.generation.history import INTERVAL, History
-from proxy.server.generation.summary import Summary
+from proxy.server.generation.history import INTERVAL, History, Summary
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 NO_GAPS = [0] * (len(INTER_TOKEN_BUCKETS) + 1)

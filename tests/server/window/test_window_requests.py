@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.summary import Summary
+from proxy.server.generation.history import Summary
 from proxy.server.window import process_view
 from proxy.settings.keys import hash_of
 from proxy.simulator import SimulatorOptions
