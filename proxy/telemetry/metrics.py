@@ -201,7 +201,7 @@ class Metrics(Registry):
             "key_request_duration_seconds", "From a request's arrival to the last byte, by API key.", _DURATION_BUCKETS, "key"
         )
         self.key_first_token = self.histogram(
-            "key_time_to_first_token_seconds", "To the model's first token, by API key.", _LATENCY_BUCKETS, "key"
+            "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, "key"
         )
         self.key_tokens = self.counter("key_tokens_total", "Input and output tokens, by API key.", "key")
 
@@ -216,6 +216,6 @@ class Metrics(Registry):
         self.http_duration = self.histogram(
             "http_request_duration_seconds",
             "From the head of an HTTP request to the end of its answer, for all kinds of requests.",
-            _LATENCY_BUCKETS,
+            LATENCY_BUCKETS,
             "route",
         )
