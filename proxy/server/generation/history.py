@@ -9,7 +9,6 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -47,19 +46,14 @@ class History:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the Unix time in seconds."""
-        # Names this process among others, in the ids of its requests.
+        # Names this process among others: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
         self.ended: deque[Ended] = deque(maxlen=REMEMBERED)
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
-        self._numbers = count(1)
         self._ends = 0
         self._produced = 0  # tokens of the requests that have ended
         self._counted = 0  # tokens that are in some interval
-
-    def new_id(self) -> str:
-        """Return an id for a request, unique among all workers."""
-        return f"{self.process}-{next(self._numbers)}"
 
     @property
     def last(self) -> int:
@@ -71,7 +65,7 @@ class History:
         return [ended.summary for ended in self.ended if ended.number > number]
 
     def find(self, request_id: str) -> dict[str, Any] | None:
-        """Return a request that has ended, by the id that `new_id` gave it."""
+        """Return a request that has ended, by its id."""
         return next((ended.summary for ended in reversed(self.ended) if ended.summary["id"] == request_id), None)
 
     def add(self, summary: dict[str, Any], gaps: Sequence[int], produced: int) -> None:

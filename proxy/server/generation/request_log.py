@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, Literal, Protocol
 
 from yarl import URL
@@ -31,6 +32,8 @@ Phase = Literal["request", "backend", "stream", "tools"]
 
 # A sampled stream longer than this is not checked, in bytes.
 _SAMPLE_LIMIT = 4 * 1024 * 1024
+# Of the requests of this process.
+_NUMBERS = count(1)
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; with log_backend_errors its words are here."
 
@@ -93,7 +96,7 @@ class RequestLog:
         self._started = time.time()
         self._losses: list[Loss] = []
         # Unique among the requests of all workers, which the client's request id may not be; empty without a history.
-        self.id = "" if history is None else history.new_id()
+        self.id = "" if history is None else f"{history.process}-{next(_NUMBERS)}"
         self._model = ""
         self._streamed = False
         self._error: ApiError | None = None
