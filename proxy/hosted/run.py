@@ -15,11 +15,12 @@ from proxy.wire.tools import ToolTarget
 
 
 class Limits(NamedTuple):
-    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call; `total_seconds`: all
-    calls together; `result_bytes`: what the model is shown of one result."""
+    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
+    of code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
 
     turns: int = 16
     call_seconds: float = 60.0
+    code_seconds: float = 60.0
     total_seconds: float = 600.0
     result_bytes: int = 64 * 1024
 
@@ -62,7 +63,7 @@ class HostedRun:
         self.calls.append(made)
         outcome = "failed"
         try:
-            async with asyncio.timeout(min(self.limits.call_seconds, max(0.0, self.limits.total_seconds - self.spent))):
+            async with asyncio.timeout(self._seconds(target)):
                 result = await self._tool(target).run(read_arguments(target, arguments))
             outcome = "failed" if result.failed else "completed"
         except ToolFailure as failure:
@@ -84,6 +85,10 @@ class HostedRun:
             self.observe(target.kind, outcome, made.seconds)
         self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
         return self._cut(target, result)
+
+    def _seconds(self, target: ToolTarget) -> float:
+        most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
+        return min(most, max(0.0, self.limits.total_seconds - self.spent))
 
     def _tool(self, target: ToolTarget) -> HostedTool:
         tool = self.tools.get(target._replace(needs_approval=False, expects_ciphertext=False))

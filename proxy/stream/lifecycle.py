@@ -127,6 +127,11 @@ class Lifecycle:
             self._release()
 
     @property
+    def holds_deltas(self) -> bool:
+        """Whether something came too early, and waits until the open call is complete."""
+        return self._pending is not None
+
+    @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
         """The item to which more of its text may be appended directly, once it is `trimmed`. This is the table's most frequent
         row, looked up once for many deltas. None where the table has to decide."""

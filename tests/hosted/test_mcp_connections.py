@@ -16,6 +16,7 @@ from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.tool import McpTool
 from proxy.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
+    ENVIRONMENT,
     LIMITS,
     PEER,
     connections,
@@ -29,7 +30,7 @@ from tests.hosted.mcp_peers import (
 )
 from tests.ports import free_port
 from tests.server.running_gateway import run
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PROGRAM = McpServer("program")
 
@@ -110,6 +111,37 @@ def test_a_list_is_used_until_it_is_old() -> None:
     run(test())
 
 
+def test_a_list_is_asked_for_again_when_the_server_says_that_it_changed() -> None:
+    async def test() -> None:
+        changed = asyncio.Event()
+
+        async with peer() as served:
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                if request.method != "GET":
+                    return await served.handle(request)
+                response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+                await response.prepare(request)
+                await changed.wait()
+                message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+                await response.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+                await asyncio.Event().wait()
+                return response
+
+            served.instead = handle
+            async with connections({"peer": served.endpoint}) as servers:
+                await servers.list_tools("alice", PEER)
+                served.tools = [tool("new")]
+                changed.set()
+                deadline = asyncio.get_running_loop().time() + PATIENCE
+                while [found.name for found in await servers.list_tools("alice", PEER)] != ["new"]:
+                    assert asyncio.get_running_loop().time() < deadline
+                    await asyncio.sleep(0.01)
+                assert served.count("tools/list") == 2
+
+    run(test())
+
+
 def test_an_unused_connection_is_closed() -> None:
     async def test() -> None:
         async with connections({"program": sdk_program()}, limits=replace(LIMITS, idle_timeout=0.2)) as servers:
@@ -181,6 +213,38 @@ def test_closing_ends_what_waits_and_every_program() -> None:
             await servers.close()
             assert "was lost" in str(await waiting)
             await until(lambda: gone(process) and gone(child), "the end of the program and its child")
+
+    run(test())
+
+
+def test_closing_ends_what_is_still_connecting() -> None:
+    async def test() -> None:
+        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
+            await asyncio.Event().wait()
+
+        silent = StdioEndpoint("sleep", ("600",), ENVIRONMENT)
+        async with peer() as served, connections({"peer": served.endpoint, "program": silent}) as servers:
+            served.answers["initialize"] = never
+            waiting = [asyncio.create_task(failure_of(servers.list_tools("alice", server))) for server in (PEER, PROGRAM)]
+            await until(lambda: served.count("initialize") == 1)
+            await servers.close()
+            for task in waiting:
+                assert "was lost" in str(await task)
+
+    run(test())
+
+
+def test_an_error_that_another_connection_does_not_mend_is_told() -> None:
+    async def test() -> None:
+        async def unknown(_request: web.Request, message: dict[str, Any]) -> Any:
+            error = {"code": -32601, "message": "There are no tools here"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error}, status=404)
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/list"] = unknown
+            failure = await failure_of(servers.list_tools("alice", PEER))
+            assert str(failure) == "The MCP server 'peer' answered with an error: There are no tools here"
+            assert served.count("tools/list") == 2
 
     run(test())
 

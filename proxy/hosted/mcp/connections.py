@@ -29,7 +29,7 @@ from proxy.wire.mcp import ListedTool, McpServer
 T = TypeVar("T")
 
 # So many servers of tenants are remembered at most.
-_MOST_ENTRIES = 2000
+_MOST_ENTRIES = 200
 # Seconds that a program may not be started again after its second crash; they double with each further one.
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -81,6 +81,7 @@ class McpConnections:
         self._find = find
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._open: set[Connection] = set()
+        self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._crashes: dict[str, _Crashes] = {}
 
@@ -131,6 +132,7 @@ class McpConnections:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         self._entries.clear()
         await asyncio.gather(*(connection.close() for connection in self._open), *self._closing)
 
@@ -160,15 +162,17 @@ class McpConnections:
         try:
             return await self._connection(key).request(send, seconds)
         except ConnectionLost as loss:
-            raise lost(key.server.label) from loss
+            raise (loss.failure or lost(key.server.label)) from loss
 
     def _connection(self, key: _Key) -> Connection:
         entry = self._entry(key)
         if entry.connection is None or not entry.connection.usable:
+            if self._closed:
+                raise lost(key.server.label)
             endpoint = self._endpoint(key.server)
             self._wait_after_crashes(key.server.label, endpoint)
             self._make_room(key)
-            entry.connection = self._opened(key.server.label, endpoint)
+            entry.connection = self._opened(key, endpoint)
         return entry.connection
 
     def _entry(self, key: _Key) -> _Entry:
@@ -196,14 +200,18 @@ class McpConnections:
             return HttpEndpoint(endpoint.url, headers, endpoint.transport, endpoint.public_only)
         return endpoint
 
-    def _opened(self, label: str, endpoint: Endpoint) -> Connection:
+    def _opened(self, key: _Key, endpoint: Endpoint) -> Connection:
+        label = key.server.label
         started = self._clock()
 
         def crashed() -> None:
             if isinstance(endpoint, StdioEndpoint):
                 self._count_crash(label, self._clock() - started)
 
-        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed)
+        def tools_changed() -> None:
+            self._entry(key).listing = None
+
+        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
         self._open.add(connection)
         connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection
