@@ -16,6 +16,7 @@ import pytest
 
 from proxy.settings.keys import hash_of
 from proxy.telemetry import logs
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import post, run, simulated
 from tests.telemetry.traffic import busy_gateway, send_everything
 
@@ -58,6 +59,8 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
         async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
             await post(served, headers={"Authorization": f"Bearer {KEY}"})
             await post(served)  # without a key
+        async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
+            await post(hosting, tools=[MCP])
 
     try:
         run(test())

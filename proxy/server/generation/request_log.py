@@ -150,7 +150,7 @@ class RequestLog:
         """Note that the model waits for the results of calls: the next read begins another answer."""
         self.count_gaps()
         if self._trace is not None:
-            turn = {"model": self._model, **_usage_fields(usage)}
+            turn = logs.present({"model": self._model, **_usage_fields(usage)})
             self._trace.end_call(turn, now, self._turn_first, self.visible_at)
         self._between_turns = True
         self._turn_first = None
