@@ -17,7 +17,8 @@ class Scenario:
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
-    `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window. `stored` stands beside the relay: a gateway with a SQLite store.
+    `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window. `stored` stands beside the relay:
+    a gateway with a SQLite store.
     """
 
     name: str

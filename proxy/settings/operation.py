@@ -30,8 +30,8 @@ class OperationSettings(Section):
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs, and for the "
-        "window at `/ui/`. Without a key there is no `/admin/`, and the window is for this machine. At least 16 characters.",
+        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs, and for "
+        "the window at `/ui/`. Without it there is no `/admin/`, and the window is for this machine. At least 16 characters.",
     )
     otel_endpoint: str | None = Field(
         default=None,

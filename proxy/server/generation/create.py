@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.history import History
+from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
@@ -445,9 +444,9 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Return how it stands, without any of its content."""
-        return self.log.running(self.translator if self.answered else None, self._clock())
+        return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
 
     # ---- an activity -------------------------------------------------------------------------------------------------
 

@@ -18,10 +18,9 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History
+from proxy.server.generation.history import History, Summary
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
-from proxy.stream.writer import Span
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 from proxy.telemetry.tracing import Trace
@@ -247,32 +246,30 @@ class RequestLog:
                     self._trace.tool_called(call, now)
                 self._trace.end(line, now, self._turn_first, self.visible_at)
             if self._history is not None:
-                summary = {**self._summary(translator, line), "ended": time.time(), "record": record}
-                self._history.add(summary, self._gaps, _output_of(translator))
+                summary = self._summary(translator, line, record)
+                summary.ended = time.time()
+                self._history.add(summary)
 
-    def running(self, translator: Translator | None, now: float) -> dict[str, Any]:
+    def running(self, translator: Translator | None, now: float, record: str | None) -> Summary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
         line = logs.present(self._line(translator, None, now))
-        return {**self._summary(translator, line), "outcome": "running", "phase": self.phase}
+        summary = self._summary(translator, line, record)
+        summary.phase = self.phase
+        return summary
 
-    def _summary(self, translator: Translator | None, line: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a log line, and more of what can be told without content."""
-        summary = {**line, "id": self.id, "started": self._started, "client": self._client}
-        summary["losses"] = [loss._asdict() for loss in self._losses]
-        if translator is None:
-            return {**summary, "items": [], "repairs": {}}
-        written = translator.writer
-        return {
-            **summary,
-            "chunks": translator.chunks,
-            "items": [_shape(span, translator) for span in written.spans.values()],
-            "repairs": dict(translator.repairs),
-            "tokens": self._tokens_by_kind,
-            "events": dict(written.deltas),
-            "gaps": list(self._gaps),
-            "gap_sum": self._gap_sum,
-        }
+    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> Summary:
+        client = self._client
+        summary = Summary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
+        if translator is not None:
+            summary.chunks = translator.chunks
+            summary.produced = line.get("output_tokens", translator.chunks)
+            summary.state = translator.lifecycle.state
+            summary.spans = translator.writer.spans
+            summary.repairs = translator.repairs
+            summary.tokens = self._tokens_by_kind
+            summary.events = translator.writer.deltas
+        return summary
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -402,20 +399,6 @@ class RequestLog:
     def _moment(self, at: float | None) -> float | None:
         """Return the seconds from the arrival of the request to a time."""
         return None if at is None else round(at - self._began, 3)
-
-
-def _shape(span: Span, translator: Translator) -> dict[str, Any]:
-    """Return what an item is, when it was open and how long it got, as numbers."""
-    kind = span.kind or translator.lifecycle.state
-    return {"type": kind, "opened": span.opened, "closed": span.closed, "size": span.size}
-
-
-def _output_of(translator: Translator | None) -> int:
-    """Return the output tokens of a response, or its chunks where the backend reported none."""
-    if translator is None:
-        return 0
-    usage = translator.lifecycle.usage
-    return translator.chunks if usage is None or usage.output is None else usage.output
 
 
 def _tokens_of(translator: Translator | None) -> int:

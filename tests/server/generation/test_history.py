@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from proxy.server.generation import history
-from proxy.server.generation.history import INTERVAL, History
+from proxy.server.generation.history import INTERVAL, History, Summary
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 NO_GAPS = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
+
+
+def ended(name: str, outcome: str = "completed", produced: int = 0, gaps: list[int] = NO_GAPS, **line: float) -> Summary:
+    """Return the summary of a request that has ended."""
+    return Summary(name, {"outcome": outcome, **line}, 0.0, "", [], gaps, 0.0, ended=1.0, produced=produced)
 
 
 class Clock:
@@ -22,11 +27,11 @@ class Clock:
 def test_ends_are_told_from_the_last_one_that_was_seen() -> None:
     known = History(Clock())
     for name in "abc":
-        known.add({"id": name, "outcome": "completed"}, NO_GAPS, 1)
-    assert [summary["id"] for summary in known.since(0)] == ["a", "b", "c"]
-    assert [summary["id"] for summary in known.since(2)] == ["c"]
+        known.add(ended(name))
+    assert [summary.id for summary in known.since(0)] == ["a", "b", "c"]
+    assert [summary.id for summary in known.since(2)] == ["c"]
     assert known.since(known.last) == []
-    assert known.find("b") == {"id": "b", "outcome": "completed"}
+    assert known.find("b") is known.ended[1]
     assert known.find("x") is None
 
 
@@ -46,9 +51,9 @@ def test_latencies_are_counted_in_the_buckets_of_the_metrics() -> None:
     counted = History(Clock())
     gaps = [*NO_GAPS]
     gaps[2] = 7
-    counted.add({"id": "a", "outcome": "completed", "first_token": 0.05, "input_tokens": 9}, gaps, 3)
-    counted.add({"id": "b", "outcome": "failed", "first_token": 1e6}, NO_GAPS, 0)
-    counted.add({"id": "c", "outcome": "rejected"}, NO_GAPS, 0)
+    counted.add(ended("a", gaps=gaps, first_token=0.05, input_tokens=9))
+    counted.add(ended("b", "failed", first_token=1e6))
+    counted.add(ended("c", "rejected"))
     (interval,) = counted.intervals
     assert interval.outcomes == {"completed": 1, "failed": 1, "rejected": 1}
     assert interval.first_token[LATENCY_BUCKETS.index(0.05)] == 1
@@ -64,10 +69,10 @@ def test_tokens_count_while_they_come_and_never_twice() -> None:
     counted.sample(1, 100)
     clock.now += INTERVAL
     counted.sample(2, 250)
-    counted.add({"id": "a", "outcome": "completed"}, NO_GAPS, 260)  # the backend counts differently from the chunks
+    counted.add(ended("a", produced=260))  # the backend counts differently from the chunks
     counted.sample(1, 0)
     clock.now += INTERVAL
-    counted.add({"id": "b", "outcome": "completed"}, NO_GAPS, 10)
+    counted.add(ended("b", produced=10))
     counted.sample(0, 0)
     assert [interval.output_tokens for interval in counted.intervals] == [100, 160, 10]
     assert [interval.in_flight for interval in counted.intervals] == [1, 2, 0]
@@ -76,6 +81,8 @@ def test_tokens_count_while_they_come_and_never_twice() -> None:
 def test_memory_is_bounded() -> None:
     known = History(Clock())
     for number in range(history.REMEMBERED + 10):
-        known.add({"id": str(number), "outcome": "completed"}, NO_GAPS, 0)
+        known.add(ended(str(number)))
     assert len(known.ended) == history.REMEMBERED
     assert known.find("9") is None
+    assert [summary.id for summary in known.since(history.REMEMBERED + 8)] == ["508", "509"]
+    assert len(known.since(3)) == history.REMEMBERED
