@@ -44,7 +44,7 @@ class ChatRequest:
     `tools`: chat name → the client's tool, for every tool that was declared.
     `grammars`: chat name → the grammar that the input of this custom tool must match.
     `allowed`: chat names that may be called; None means any, declared or not.
-    `max_calls`: how many calls the answer may have; None means any number.
+    `max_calls`: how many calls the response may have; None means any number. `parallel_calls`: more than one at a time.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was requested. `logprobs`: log probabilities were. `compacting`: a compaction was.
     `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
@@ -57,6 +57,7 @@ class ChatRequest:
     grammars: dict[str, Grammar]
     allowed: frozenset[str] | None
     max_calls: int | None
+    parallel_calls: bool
     echo: dict[str, Any]
     summary: bool
     logprobs: bool
@@ -110,7 +111,8 @@ def translate(
         tools=catalog.table,
         grammars=catalog.grammars,
         allowed=choice.allowed,
-        max_calls=1 if request.parallel_tool_calls is False else request.max_tool_calls,
+        max_calls=request.max_tool_calls,
+        parallel_calls=request.parallel_tool_calls is not False,
         echo=echo(request, policy),
         summary=wants_summary(request),
         logprobs=includes(request, LOGPROBS),

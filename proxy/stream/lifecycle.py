@@ -10,10 +10,12 @@ is the indentation of the text that follows. So the result does not depend on wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from proxy.stream.items.calls import CALL_ID_PREFIX, OpenCall, new_item
+from proxy.stream.citations import CitedSource, sentence_start
+from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
+from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
 from proxy.stream.logprobs import split_at
 from proxy.stream.options import StreamOptions
@@ -22,6 +24,7 @@ from proxy.stream.unseen import said_more
 from proxy.stream.writer import EventWriter
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import (
+    Citation,
     Delta,
     Finish,
     FinishReason,
@@ -70,9 +73,9 @@ class Lifecycle:
     """Feed deltas to `step`, then call `close`; the events are in `writer.events`."""
 
     __slots__ = (
-        "_call_ids", "_calls", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item", "_options", "_pending", "_row",
-        "_space_logprobs", "_token", "call", "call_cut", "finish_reason", "repairs", "space", "state", "usage", "visible",
-        "writer",
+        "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item", "_options",
+        "_pending", "_row", "_space_logprobs", "_token", "call", "call_cut", "client_calls", "finish_reason", "hosted_calls",
+        "repairs", "sources", "space", "state", "usage", "visible", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -84,6 +87,9 @@ class Lifecycle:
         self.repairs: dict[str, int] = {}
         self.call: OpenCall | None = None
         self.call_cut = False  # a call was closed as incomplete, or left out
+        self.client_calls = 0  # calls of this turn that the client has to answer
+        self.hosted_calls = 0  # calls of this turn that the gateway has run
+        self.sources: dict[int, CitedSource] = {}  # what may be cited, by number
         self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
@@ -94,6 +100,7 @@ class Lifecycle:
         self._indent_logprobs: list[TokenLogprob] = []
         self._fresh = True  # nothing but text's leading white space has come yet
         self._calls = 0
+        self._calls_before = 0  # in earlier turns
         self._call_ids = set(options.call_ids)
         self._forbidden: set[int] = set()
         self._pending: PendingDeltas | None = None
@@ -154,6 +161,36 @@ class Lifecycle:
         """Close what is open in a stream that broke, and all that was held."""
         while self.state != "ended":
             self.step(Break())
+
+    def next_turn(self) -> None:
+        """Begin another answer of the model within the same response: the model has got the results of its calls."""
+        self.state = "idle"
+        self._row = TABLE["idle"]
+        self.finish_reason = None
+        self.usage = None
+        self.visible = False
+        self.client_calls = 0
+        self.hosted_calls = 0
+        self._calls_before = self._calls
+        self._drop_space()
+        self._drop_indent()
+        self._fresh = True
+        self._forbidden = set()
+
+    def run_call(self) -> None:
+        """Write that the open call of a hosted tool runs."""
+        call = self.call
+        assert call is not None
+        assert isinstance(call.item, HostedItem)
+        if not call.arguments.text.strip():
+            call.append(self.writer, "{}")
+            self._repair("empty_arguments")
+        call.item.run(self.writer, call.arguments.text)
+
+    def held_calls(self) -> Iterator[tuple[str, str]]:
+        """Yield the calls that wait behind the open one, as chat name and arguments; not those that are cut."""
+        if self._pending is not None:
+            yield from self._pending.whole_calls()
 
     # ---- actions of the table ------------------------------------------------------------------------------------
 
@@ -219,8 +256,11 @@ class Lifecycle:
                 self._repair("call_id_replaced")
         self._call_ids.add(call_id)
         deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
-        item_id = self._new_id(CALL_ID_PREFIX[target.kind])
-        item = new_item(self.writer, item_id, call_id, target, live=not deferred)
+        if target.hosted:
+            item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
+        else:
+            item_id = self._new_id(CALL_ID_PREFIX[target.kind])
+            item = new_item(self.writer, item_id, call_id, target, live=not deferred)
         self.call = OpenCall(delta.index, delta.name, item, deferred=deferred)
         self._calls += 1
         self._drop_space()
@@ -261,13 +301,19 @@ class Lifecycle:
 
     def _cut_call(self, _end: End) -> None:
         self.call_cut = True
-        if not self._options.client.runs_cut_calls:
+        assert self.call is not None
+        if self.call.runnable or not self._options.client.runs_cut_calls:
             self._end_call("incomplete")
             return
-        assert self.call is not None
         self.writer.count_characters("tool_arguments", self.call.arguments.text)
         self._repair("cut_call_omitted")
         self.call = None
+
+    def _cite(self, delta: Citation) -> None:
+        source = self.sources.get(delta.number)
+        if source is not None and isinstance(self._item, MessageItem):
+            text = self._item.text
+            self._item.annotate(self.writer, source.annotation(sentence_start(text), len(text)))
 
     def _forbid(self, delta: ToolCall) -> None:
         self._forbidden.add(delta.index)
@@ -308,7 +354,8 @@ class Lifecycle:
 
     def _call_was_left(self) -> bool:
         """Tell whether the model had gone on to something else: what was cut is not this call."""
-        return self.call is not None and self.call.arguments.closed and self._pending is not None
+        call = self.call
+        return call is not None and not call.runnable and call.arguments.closed and self._pending is not None
 
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""
@@ -326,7 +373,10 @@ class Lifecycle:
         if options.allowed is not None and call.name not in options.allowed:
             return False
         held = self._pending.calls if self._pending is not None else 0
-        return options.max_calls is None or self._calls + held < options.max_calls
+        calls = self._calls + held
+        if options.parallel_calls is False and calls > self._calls_before:
+            return False
+        return options.max_calls is None or calls < options.max_calls
 
     def _new_id(self, prefix: str) -> str:
         number = self._calls if prefix == "call" else self.writer.next_index
@@ -356,6 +406,10 @@ class Lifecycle:
         assert self.call is not None
         self.writer.count_characters("tool_arguments", self.call.arguments.text)
         self.call.close(self.writer, status)
+        if isinstance(self.call.item, HostedItem):
+            self.hosted_calls += 1
+        else:
+            self.client_calls += 1
         self.call = None
 
     def _drop_space(self) -> None:
@@ -416,6 +470,7 @@ def _without_call(state: State) -> Row:
         Blank: T((L._hold_space,), state),
         ToolArguments: T((L._stray_arguments,), state),
         ToolCallCut: T((), state),  # of a call that is forbidden
+        Citation: T((), state),  # of nothing that a user reads
         **_always(state),
         Break: T((L._abandon,), "ended"),
     }
@@ -426,6 +481,7 @@ def _in_text(state: State) -> Row:
     return {
         ToolCall: T((L._close_item, L._open_call), "call"),
         **_without_call(state),
+        Citation: T((L._cite,) if state == "text" else (), state),
         Stop: T((L._keep_space, L._close_item), "ended"),
         Cut: T((L._keep_space, L._cut_item), "ended"),
     }
@@ -468,6 +524,7 @@ TABLE: dict[State, Row] = {
         ToolCall: _once_complete(T((L._close_call, L._open_call), "call")),
         ToolArguments: T((L._write_arguments,), "call"),
         ToolCallCut: T((L._note_cut,), "call"),
+        Citation: T((), "call"),
         **_always("call"),
         # What was held may follow.
         Break: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.markup import Markup
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.tokens import Encode
@@ -52,12 +53,14 @@ class StreamOptions:
     tools: ToolTable = field(default_factory=dict)
     allowed: frozenset[str] | None = None  # chat names that may be called; None: any
     max_calls: int | None = None
+    parallel_calls: bool = True  # else one call in each answer of the model
     grammars: Mapping[str, Grammar] = field(default_factory=dict)  # of custom tools, by chat name
     judged: bool = False  # the inputs of the tools with a grammar wait for a verdict, see `deferred_calls.py`
     call_ids: frozenset[str] = frozenset()  # call ids of the history, never given again
     summary: bool = False  # mirror reasoning into a summary
     seal: SealText | None = None  # makes the encrypted content of reasoning
     compaction: SealText | None = None  # the answer becomes one sealed `compaction` item, see `compaction.py`
+    hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
     stream_id: str | None = None  # the last member of every event (WebSocket)

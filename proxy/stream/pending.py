@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from proxy.wire.deltas import Delta, ToolArguments, ToolCall, ToolCallCut
@@ -40,6 +41,13 @@ class PendingDeltas:
         if group is not None:
             group.append(delta)
         return group is not None
+
+    def whole_calls(self) -> Iterator[tuple[str, str]]:
+        """Yield the calls that wait, as chat name and arguments, in order; those that were cut are left out."""
+        for group in self._groups:
+            call = group[0]
+            if type(call) is ToolCall and not any(type(delta) is ToolCallCut for delta in group):
+                yield call.name, "".join([delta.text for delta in group if type(delta) is ToolArguments])
 
     def take(self) -> list[Delta]:
         """Remove the first group and return it; the arguments of a call as one piece."""

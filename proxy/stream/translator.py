@@ -8,28 +8,42 @@
 
 Whatever happens, the response ends with one terminal event: `finish` without a finish_reason, an error chunk, a malformed chunk
 and a defect of our own all end in `response.failed`. That event is asked for by itself, so that the response can be stored
-before its client is told; behind the end every other method returns no bytes."""
+before its client is told; behind the end every other method returns no bytes.
+
+A response may take several turns of the model, where the gateway runs tools itself:
+
+    while translator.calls_to_run():                      # in order
+        send(translator.finish_call(outcome))
+    if translator.wants_turn:                             # the model reads the results
+        translator.next_turn(markup)                      # and feed goes on"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from proxy.stream import writer
+from proxy.stream.citations import CitationReader
 from proxy.stream.compaction import compaction_item
 from proxy.stream.deferred_calls import close_judged, is_unclosed, waiting_call
 from proxy.stream.fast_path import FastPath
+from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, McpCallItem, write_tool_list
 from proxy.stream.lifecycle import Lifecycle, Stop
+from proxy.stream.markup import Markup
 from proxy.stream.options import Clock, SealText, StreamOptions
 from proxy.stream.reader import Reader
+from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.tokens import TokenCounter, markup_of
 from proxy.stream.unseen import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import MalformedChunk, decode_chunk
-from proxy.wire.deltas import Text
+from proxy.wire.deltas import Text, Usage
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
+from proxy.wire.tools import ToolTarget
 
 # Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
 # is among those of the call that ended the response.
@@ -42,29 +56,59 @@ _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _NO_OUTCOME = Outcome()
 
 
+class ToolListing(msgspec.Struct, frozen=True):
+    """The tools of an MCP server, as its item shows them; `error` says why there are none."""
+
+    label: str
+    tools: list[dict[str, Any]] = []
+    error: str | None = None
+
+
+class ApprovedCall(msgspec.Struct, frozen=True):
+    """A call of an MCP tool that the client has approved, and what came of it. `request_id` is the id of the request."""
+
+    request_id: str
+    label: str
+    name: str
+    arguments: str
+    outcome: CallOutcome
+
+
+class CallToRun(NamedTuple):
+    """A call of a hosted tool that the model has made: the chat name, the tool, and the JSON of its arguments."""
+
+    name: str
+    target: ToolTarget
+    arguments: str
+
+
 class Translator:
     """One stream. `status` tells how it stands."""
 
     __slots__ = (
-        "_clock", "_fast_path", "_first_status", "_markup", "_note", "_outcome", "_reader",
-        "_received", "_response", "_sse", "_terminal_noted", "_terminal_number", "awaiting", "defect", "ended", "error",
-        "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "writer",
+        "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usage", "_fast_path", "_first_status",
+        "_markup", "_note", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
+        "_terminal_number", "awaiting", "defect", "ended", "error", "incomplete_reason", "lifecycle", "malformed", "options",
+        "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
         self.options = options
         self._clock = clock
         self._note = note
-        self._sse = SSEDecoder()
-        self._reader = Reader(
-            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
-        )
-        self._markup = options.markup
         self.writer = EventWriter(options.stream_id)
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
-        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=options.compaction is None)
+        self._citations = CitationReader(self.lifecycle.sources) if options.hosted is not None else None
+        self._begin_turn(options.markup)
+        self._earlier_chunks = 0
+        self._earlier_repairs: dict[str, int] = {}  # of the parsers of earlier turns
+        self._earlier_usage: Usage | None = None
+        self._runs_calls = False  # the open call waits for its outcome
+        self.turns = 1
+        self.turn_began = 0  # how many items were done by then
+        self.wants_turn = False  # the model has not got the results of its calls yet
         self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
         self._first_status: Status = "in_progress"
         self._outcome = _NO_OUTCOME
@@ -78,6 +122,17 @@ class Translator:
         self.incomplete_reason: str | None = None
         self.defect: Exception | None = None
         self.malformed = 0
+
+    def _begin_turn(self, markup: Markup | ThoughtWatch | None) -> None:
+        """Be ready for another body of the backend."""
+        options = self.options
+        self._sse = SSEDecoder()
+        self._reader = Reader(
+            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
+        )
+        self._markup = markup
+        learns = options.compaction is None
+        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=learns)
 
     @property
     def response_id(self) -> str:
@@ -98,16 +153,18 @@ class Translator:
     @property
     def chunks(self) -> int:
         """How many chunks the backend sent so far."""
-        return self._fast_path.chunks
+        return self._earlier_chunks + self._fast_path.chunks
 
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
-        return {
-            **self._reader.repairs,
-            **self.lifecycle.repairs,
-            **(self._markup.repairs if self._markup is not None else {}),
-        }
+        found = {**self.lifecycle.repairs, **self._turn_repairs()}
+        for kind, count in self._earlier_repairs.items():
+            found[kind] = found.get(kind, 0) + count
+        return found
+
+    def _turn_repairs(self) -> dict[str, int]:
+        return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
 
     @property
     def unclosed(self) -> bool:
@@ -239,7 +296,9 @@ class Translator:
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
         Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
-        if self.lifecycle.finish_reason is not None:
+        if self._runs_calls or self.wants_turn:
+            self._fail(error)
+        elif self.lifecycle.finish_reason is not None:
             self._finish()
         elif not self.ended:
             self._fail(error)
@@ -262,6 +321,63 @@ class Translator:
         if self.awaiting is not None and not self.ended:
             self._refuse()
         return self._noted("refuse", None, self._take())
+
+    # ---- hosted calls ----------------------------------------------------------------------------------------------------
+
+    def list_tools(self, listing: ToolListing) -> bytes:
+        """Return the events for the tools of an MCP server, which are offered to the model: before its first turn."""
+        if not self.ended:
+            write_tool_list(self.writer, self._new_id("mcpl"), listing.label, listing.tools, listing.error)
+        return self._noted("list_tools", msgspec.json.encode(listing), self._take())
+
+    def approved_call(self, call: ApprovedCall) -> bytes:
+        """Return the events for a call that the client has approved and that was run: before the model's first turn."""
+        if not self.ended:
+            target = ToolTarget("mcp", call.name, call.label)
+            hosted = self.options.hosted or HostedOptions()
+            item = McpCallItem(self.writer, self._new_id("mcp"), target, hosted, approval=call.request_id)
+            item.append(self.writer, call.arguments or "{}")
+            item.outcome = call.outcome
+            item.close(self.writer, "completed", call.arguments or "{}")
+        return self._noted("approved_call", msgspec.json.encode(call), self._take())
+
+    def calls_to_run(self) -> list[CallToRun]:
+        """Return the calls of hosted tools for which an outcome is needed, in order: the open one, and those that are held
+        behind it. None where the stream waits for no outcome."""
+        if not self._runs_calls:
+            return []
+        call = self.lifecycle.call
+        assert call is not None
+        found = [CallToRun(call.name, self.options.tools[call.name], call.arguments.text)]
+        for name, arguments in self.lifecycle.held_calls():
+            target = self.options.tools.get(name)
+            if target is not None and target.hosted and not target.needs_approval:
+                found.append(CallToRun(name, target, arguments))
+        return found
+
+    def finish_call(self, outcome: CallOutcome) -> bytes:
+        """Return the events for the outcome of the first call to run, and those that were held for it."""
+        if self._runs_calls and not self.ended:
+            self._finish_call(outcome)
+        return self._noted("finish_call", msgspec.json.encode(outcome), self._take())
+
+    def next_turn(self, markup: Markup | ThoughtWatch | None) -> bytes:
+        """Begin the next answer of the model, which has got the results: `feed` takes the body of another request."""
+        if self.wants_turn and not self.ended:
+            self.wants_turn = False
+            self.turns += 1
+            self.turn_began = len(self.writer.done)
+            self._earlier_usage = _sum(self._earlier_usage, self.lifecycle.usage)
+            self._earlier_chunks += self._fast_path.chunks
+            for kind, count in self._turn_repairs().items():
+                self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
+            self._received = False
+            self.lifecycle.next_turn()
+            self._begin_turn(markup)
+        return self._noted("next_turn", None, b"")
+
+    def _new_id(self, prefix: str) -> str:
+        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}"
 
     def keep_alive(self) -> bytes:
         """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
@@ -317,9 +433,12 @@ class Translator:
             deltas = self._markup.read(deltas, token_ids)
         if token_ids is not None or self.tokens.exact:
             self.tokens.count(deltas, token_ids)
+        if self._citations is not None:
+            deltas = self._citations.read(deltas)
         for delta in deltas:
             self.lifecycle.step(delta)
-        fast_path.look_ahead(self._reader.waiting)
+        if not self.lifecycle.sources:  # else every text has to be looked at
+            fast_path.look_ahead(self._reader.waiting)
 
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
@@ -352,14 +471,29 @@ class Translator:
         except Exception as error:  # as in feed
             self._break(error)
 
+    def _finish_call(self, outcome: CallOutcome) -> None:
+        self._runs_calls = False
+        lifecycle = self.lifecycle
+        try:
+            assert lifecycle.call is not None
+            assert isinstance(lifecycle.call.item, HostedItem)
+            lifecycle.call.item.outcome = outcome
+            lifecycle.sources.update((source.number, source) for source in outcome.sources)
+            lifecycle.step(Stop())
+            self._conclude()
+        except Exception as error:  # as in feed
+            self._break(error)
+
     def _end(self) -> None:
-        if self.ended or self.awaiting is not None:
+        if self.ended or self.awaiting is not None or self._runs_calls or self.wants_turn:
             return
         self._fast_path.flush()
         lifecycle = self.lifecycle
         rest = self._reader.finish()
         if self._markup is not None:
             rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
+        if self._citations is not None:
+            rest = self._citations.read(rest) + self._citations.finish()
         for delta in rest:
             lifecycle.step(delta)
         if lifecycle.finish_reason == "stop" and not (self._markup is not None and self._markup.evidence.marked):
@@ -379,12 +513,20 @@ class Translator:
             self._show_silent_tokens()
         grammars = self.options.grammars if self.options.compaction is None else {}
         while lifecycle.state != "ended":
+            call = lifecycle.call
+            if call is not None and reason == "stop" and call.runnable:
+                self._runs_calls = True
+                lifecycle.run_call()
+                return
             if grammars:
                 self.awaiting = waiting_call(lifecycle, grammars)
                 if self.awaiting is not None:
                     return
             lifecycle.close_next()
         if reason == "stop" and not lifecycle.call_cut:
+            if lifecycle.hosted_calls and not lifecycle.client_calls:
+                self.wants_turn = True
+                return
             self._terminate("completed")
         else:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
@@ -435,6 +577,9 @@ class Translator:
         if self._markup is not None and self.defect is None:
             for delta in self._markup.finish("error"):
                 self.lifecycle.step(delta)
+        if self._citations is not None:
+            for delta in self._citations.finish():
+                self.lifecycle.step(delta)
 
     def _terminate(self, status: Status) -> None:
         if self.options.compaction is not None and status != "failed":
@@ -446,8 +591,11 @@ class Translator:
         self.status = status
         self.ended = True
         self.awaiting = None
+        self.wants_turn = False
+        self._runs_calls = False
         self._fast_path.item = None
-        usage = self.tokens.complete_usage(self.lifecycle.usage, self.lifecycle.writer.characters)
+        reported = _sum(self._earlier_usage, self.lifecycle.usage)
+        usage = self.tokens.complete_usage(reported, self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
         self._outcome = Outcome(usage_json(usage), completed_at, self.incomplete_reason, error)
         self._terminal_number = self.writer.next_number
@@ -462,3 +610,14 @@ class Translator:
         self.incomplete_reason = None  # a summary that was cut is better than none
         self.writer.finish_item("compaction", self.writer.add_item(item), item)
         return "completed"
+
+
+def _sum(earlier: Usage | None, later: Usage | None) -> Usage | None:
+    """Return the usage of several turns together. Of a turn that reported none nothing is known."""
+    if earlier is None or later is None:
+        return later if earlier is None else earlier
+    return Usage(*(_sum_of(getattr(earlier, name), getattr(later, name)) for name in Usage.__struct_fields__))
+
+
+def _sum_of(earlier: int | None, later: int | None) -> int | None:
+    return later if earlier is None else earlier if later is None else earlier + later

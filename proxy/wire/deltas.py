@@ -1,6 +1,6 @@
 """The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
-Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these eight deltas, in the order in which
+Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these nine deltas, in the order in which
 the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known."""
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ class ToolCallCut(msgspec.Struct, gc=False):
     index: int
 
 
+class Citation(msgspec.Struct, gc=False):
+    """What stands before this in the text is taken from the source with this number."""
+
+    number: int
+
+
 class Finish(msgspec.Struct, gc=False):
     """The model stopped. The stream may go on: usage and even text may follow."""
 
@@ -74,4 +80,4 @@ class Usage(msgspec.Struct, gc=False):
     reasoning: int | None = None
 
 
-Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | Finish | Usage
+Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | Citation | Finish | Usage

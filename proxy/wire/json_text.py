@@ -120,16 +120,13 @@ def _escape(text: str, at: int) -> tuple[str, int] | None:
     return _REPLACEMENT, at
 
 
-_HEAD = re.compile(rf'\s*\{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
-_HEAD_WITHOUT_SPACE = f'{{"{CUSTOM_INPUT}":"'
-
-
 @dataclass(slots=True)
 class CustomInput:
-    """Takes the freeform text of a custom tool out of the arguments of the function that stands for it. Expected is `{"input":
-    "..."}`, decoded as it arrives. A model may write something else: then all is kept, and `finish` takes the one string of the
-    object, else the arguments as they stand."""
+    """Takes the freeform text of a tool out of the arguments of the function that stands for it. Expected is an object with the
+    one member `member`, a string, which is decoded as it arrives. A model may write something else: then all is kept, and
+    `finish` takes the one string of the object, else the arguments as they stand."""
 
+    member: str = CUSTOM_INPUT
     _buffer: str = ""
     _decoder: StringDecoder | None = None
     _undecided: bool = True
@@ -151,11 +148,11 @@ class CustomInput:
         if not self._undecided:
             return ""
         self._buffer += text
-        head = _HEAD.match(self._buffer)
+        head = re.match(rf'\s*\{{\s*"{self.member}"\s*:\s*"', self._buffer)
         if head is not None:
             self._decoder = StringDecoder()
             return self._decoder.feed(self._buffer[head.end() :])
-        self._undecided = _HEAD_WITHOUT_SPACE.startswith("".join(self._buffer.split()))
+        self._undecided = f'{{"{self.member}":"'.startswith("".join(self._buffer.split()))
         return ""
 
     def finish(self, arguments: str) -> str:
@@ -168,7 +165,6 @@ class CustomInput:
             return arguments
         if isinstance(value, dict):
             strings = [v for v in value.values() if isinstance(v, str)]
-            value = (
-                value[CUSTOM_INPUT] if isinstance(value.get(CUSTOM_INPUT), str) else strings[0] if len(strings) == 1 else value
-            )
+            given = value.get(self.member)
+            value = given if isinstance(given, str) else strings[0] if len(strings) == 1 else value
         return value if isinstance(value, str) else arguments if value else ""

@@ -7,20 +7,33 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-ToolKind = Literal["function", "custom", "local_shell", "shell", "apply_patch", "tool_search"]
+# The last four are hosted: the gateway runs them itself.
+ToolKind = Literal[
+    "function", "custom", "local_shell", "shell", "apply_patch", "tool_search", "mcp", "web_search", "file_search",
+    "code_interpreter",
+]  # fmt: skip
+HOSTED_KINDS: frozenset[ToolKind] = frozenset({"mcp", "web_search", "file_search", "code_interpreter"})
 
 # The only argument of the function that replaces a custom (freeform) tool.
 CUSTOM_INPUT = "input"
 
 
 class ToolTarget(NamedTuple):
-    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. `expects_ciphertext`:
-    the client asked for encrypted arguments, so each call tells it that none is (only in a `ToolTable`)."""
+    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. That of an `mcp` tool
+    is the label of its server. Only in a `ToolTable`:
+    `expects_ciphertext`: the client asked for encrypted arguments, so each call tells it that none is; `needs_approval`: the
+    client decides about each call before it is run."""
 
     kind: ToolKind
     name: str
     namespace: str | None = None
     expects_ciphertext: bool = False
+    needs_approval: bool = False
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the gateway runs the tool itself."""
+        return self.kind in HOSTED_KINDS
 
 
 class Grammar(NamedTuple):

@@ -66,6 +66,7 @@ def stream_options(
         judged=settings.repair_custom_tools == "once",
         allowed=chat_request.allowed,
         max_calls=chat_request.max_calls,
+        parallel_calls=chat_request.parallel_calls,
         call_ids=chat_request.call_ids,
         summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
         logprobs=chat_request.logprobs,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from proxy.stream.items.hosted import HostedItem
 from proxy.stream.items.text_items import ItemStatus
 from proxy.stream.writer import EventWriter, delta_head, json_text, quote, quoted
 from proxy.wire.json_text import CustomInput, JsonScanner
@@ -225,6 +226,8 @@ class OpenCall:
     @property
     def complete(self) -> bool:
         """Whether another item may follow at once."""
+        if isinstance(self.item, HostedItem):
+            return self.item.outcome is not None
         if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
             return False  # text that merely looks like JSON may go on
         return self.arguments.closed
@@ -239,6 +242,11 @@ class OpenCall:
         if item.expected:
             return item.closed or self.accepted
         return self.arguments.closed or not self.arguments.bracketed
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the gateway has to run this call, given that the model has ended."""
+        return isinstance(self.item, HostedItem) and self.item.outcome is None and not self.cut
 
     @property
     def repaired(self) -> bool:

@@ -96,7 +96,7 @@ class ReasoningItem:
 class MessageItem:
     """`message` with one part: `output_text` or `refusal`."""
 
-    __slots__ = ("_compacted", "_head", "_id", "_index", "_logprobs", "_part", "_pieces")
+    __slots__ = ("_annotations", "_compacted", "_head", "_id", "_index", "_logprobs", "_part", "_pieces")
 
     def __init__(self, writer: EventWriter, item_id: str, part: Literal["output_text", "refusal"]) -> None:
         self._id = item_id
@@ -104,6 +104,7 @@ class MessageItem:
         self._pieces: list[str] = []
         self._compacted = 0  # pieces that were joined to others
         self._logprobs: list[TokenLogprob] = []
+        self._annotations: list[dict[str, object]] = []
         added = f'{{"type":"message","id":"{item_id}","status":"in_progress","role":"assistant","content":[]}}'
         self._index = index = writer.add_item(added)
         fields = ',"content_index":0'
@@ -111,6 +112,18 @@ class MessageItem:
             fields = ',"content_index":0,"logprobs":[]'
         self._head = delta_head(f"response.{part}.delta", item_id, index, fields)
         writer.write_part("added", item_id, index, self._part_json("", "[]"))
+
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join(self._pieces)
+
+    def annotate(self, writer: EventWriter, annotation: dict[str, object]) -> None:
+        """Write an annotation of the text."""
+        place = f'"item_id":"{self._id}","output_index":{self._index},"content_index":0'
+        which = f'"annotation_index":{len(self._annotations)},"annotation":{json_text(annotation)}'
+        writer.write("response.output_text.annotation.added", f"{place},{which}")
+        self._annotations.append(annotation)
 
     def append(self, writer: EventWriter, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """Write a piece of the text."""
@@ -160,7 +173,8 @@ class MessageItem:
     def _part_json(self, text: str, logprobs: str) -> str:
         if self._part == "refusal":
             return f'{{"type":"refusal","refusal":{quote(text)}}}'
-        return f'{{"type":"output_text","text":{quote(text)},"annotations":[],"logprobs":{logprobs}}}'
+        annotations = json_text(self._annotations) if self._annotations else "[]"
+        return f'{{"type":"output_text","text":{quote(text)},"annotations":{annotations},"logprobs":{logprobs}}}'
 
 
 def _reasoning_part(text: str) -> str:
