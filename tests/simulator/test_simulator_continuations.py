@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -64,7 +65,7 @@ def test_behind_a_part_of_a_character_the_whole_prompt_comes_once_more(ask: Ask)
 
 def test_a_character_of_two_tokens_comes_with_the_second(ask: Ask) -> None:
     choices = [chunk["choices"][0] for chunk in ask(**CALL, options=RAW, tool_choice="none").chunks[1:-1]]
-    pairs = zip(choices, choices[1:], strict=False)
+    pairs = pairwise(choices)
     halves = [pair for pair in pairs if decode(pair[0]["token_ids"]) == "\ufffd" and not pair[0]["delta"]["content"]]
     assert halves
     for first, second in halves:
