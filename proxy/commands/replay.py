@@ -7,8 +7,9 @@ import base64
 import difflib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rich.text import Text
 from proxy.commands.check import Unusable, printable
 from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.generation.codex_sessions import REVIEW_MODEL
 from proxy.server.generation.live_settings import InForce, translation_policy
 from proxy.server.generation.parser_choice import AnswerStart, ParserChoice
@@ -26,8 +28,11 @@ from proxy.server.generation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, PATTERN, error_fields
 from proxy.server.resources.websocket import parse_message
 from proxy.settings import Settings
+from proxy.stream.items.hosted import CallOutcome
+from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
-from proxy.stream.translator import Translator
+from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.translator import ApprovedCall, ToolListing, Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.requests import ResponsesRequest, parse_request
 
@@ -43,6 +48,10 @@ _SHOWN_WIDTH = 160
 
 _CUT = "the record is cut: the exchange was longer than a record may be"
 _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+
+
+# Returns what reads an answer that begins like this.
+MarkupOf = Callable[[AnswerStart], Markup | ThoughtWatch | None]
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,8 @@ def replay(path: Path) -> Replay:
             refusal = in_client_terms(read_error(answer["status"], _bytes(answer["body"]), answer["retry_after"]))
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
-    _replay_calls(record, done, _translator(options, chat_request, record.chat))
+    markup_of = partial(in_force.parsers.markup, chat_request.body)
+    _replay_calls(record, done, _translator(options, chat_request, record.chat), markup_of)
     return done
 
 
@@ -215,7 +225,8 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
         request = request.model_copy(update={name: footing[name] for name in ("input", "store") if name in footing})
     references = footing.get("references", {})
     replaced = frozenset(footing.get("replaced", ()))
-    return request, translate(request, policy, references.get, footing.get("history", ()), replaced)
+    hosted = msgspec.convert(footing["hosted"], HostedTools) if "hosted" in footing else NO_HOSTED_TOOLS
+    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted)
 
 
 def _start(in_force: InForce, chat: Mapping[str, Any], chat_request: ChatRequest) -> AnswerStart:
@@ -269,7 +280,7 @@ def _translator(options: StreamOptions, chat_request: ChatRequest, chat: dict[st
     return Translator(options, clock), clock
 
 
-def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock]) -> None:
+def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Clock], markup_of: MarkupOf) -> None:
     translator, clock = playing
     assert record.chat is not None
     recorded = bytearray()
@@ -278,7 +289,7 @@ def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Cloc
         clock.now = record.chat["created"] + call["at"]
         recorded += _bytes(call["sent"])
         ended = translator.ended
-        replayed += _perform(translator, call)
+        replayed += _perform(translator, call, markup_of)
         if translator.ended and not ended:
             replayed += translator.terminal()
     usage = not record.head.get("tokenizer")
@@ -300,7 +311,7 @@ def _replay_calls(record: Record, done: Replay, playing: tuple[Translator, _Cloc
         done.ending = f"HTTP {record.end['error']['status']}"
 
 
-def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
+def _perform(translator: Translator, call: dict[str, Any], markup_of: MarkupOf) -> bytes:
     name = call["call"]
     data = call.get("data", "")
     if name == "feed":
@@ -310,6 +321,16 @@ def _perform(translator: Translator, call: dict[str, Any]) -> bytes:
     if name == "fail":
         fields = dict(data)
         return translator.fail(ApiError(fields.pop("status"), fields.pop("message"), **fields))
+    if name == "next_turn":
+        turn = json.loads(_bytes(data))
+        start = msgspec.convert(turn["start"], AnswerStart)
+        return translator.next_turn(markup_of(start), may_call=turn["may_call"])
+    if name == "list_tools":
+        return translator.list_tools(msgspec.json.decode(_bytes(data), type=ToolListing))
+    if name == "approved_call":
+        return translator.approved_call(msgspec.json.decode(_bytes(data), type=ApprovedCall))
+    if name == "finish_call":
+        return translator.finish_call(msgspec.json.decode(_bytes(data), type=CallOutcome))
     if name == "insert":
         item = _bytes(data).decode()
         return translator.insert(json.loads(item)["type"], item)

@@ -7,7 +7,8 @@ from __future__ import annotations
 from proxy.request.input.item_reader import SILENT_ITEMS
 from proxy.request.loss_report import Loss
 from proxy.request.parameters.table import PARAMETERS
-from proxy.request.tools.declarations import HOSTED_TOOLS
+from proxy.request.tools.declarations import HOSTED_TOOLS, hosted_reason
+from proxy.request.tools.hosted_tools import HOSTED_SETTINGS
 
 _ITEMS = (
     Loss("item", "message", "preserved", "user, assistant, system and developer messages"),
@@ -38,6 +39,10 @@ _ITEMS = (
     Loss("item", "computer_call_output", "adapted", "the screenshot follows in a user message"),
     Loss("item", "computer_call_output", "ignored", "if the call has been answered already"),
     Loss("item", "mcp_call", "adapted", "shown as a function call with its output"),
+    Loss("item", "mcp_approval_request", "adapted", "a refused call is shown as a function call with the refusal"),
+    Loss("item", "mcp_approval_request", "ignored", "otherwise: a call that was approved is an item of its own"),
+    Loss("item", "web_search_call", "adapted", "shown as a function call, without the results it does not have"),
+    Loss("item", "web_search_call", "ignored", "if it has no action"),
     Loss("item", "code_interpreter_call", "adapted", "shown as a function call with its logs"),
     Loss("item", "file_search_call", "adapted", "shown as a function call with its results"),
     Loss("item", "file_search_call", "ignored", "if it has no results"),
@@ -69,7 +74,8 @@ _TOOLS = (
     Loss("tool", "apply_patch", "ignored", "inside a namespace"),
     Loss("tool", "tool_search", "adapted", "offered as a function, if the client runs it"),
     Loss("tool", "tool_search", "ignored", "if the server would have to run it: all tools are offered at once"),
-    *(Loss("tool", name, "ignored", "hosted tools are not run here") for name in HOSTED_TOOLS),
+    *(Loss("tool", name, "preserved", "run by the gateway, if so configured") for name in HOSTED_SETTINGS),
+    *(Loss("tool", name, "ignored", hosted_reason(name)) for name in HOSTED_TOOLS),
     Loss("tool", "encrypted_arguments", "adapted", "the arguments are plain text, and calls say so"),
     Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),
     Loss("tool", "defer_loading", "adapted", "the tool is offered at once"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.request.fields import Object, object_list, quote
+from proxy.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
 from proxy.request.input.call_matching import NO_CALLS, match_calls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
 from proxy.request.input.item_reader import ItemReader
@@ -27,6 +28,7 @@ from proxy.request.parameters.parameters import (
 from proxy.request.policy import Policy
 from proxy.request.tools.catalog import NO_TOOLS, Catalog
 from proxy.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.request.tools.tool_choice import ANY_TOOL, ToolChoice, ToolChoiceReader
 from proxy.wire.errors import invalid_request
 from proxy.wire.requests import ResponsesRequest
@@ -44,9 +46,12 @@ class ChatRequest:
     `tools`: chat name → the client's tool, for every tool that was declared.
     `grammars`: chat name → the grammar that the input of this custom tool must match.
     `allowed`: chat names that may be called; None means any, declared or not.
+    `allowed_later`: the same for the further turns of a response in which hosted tools are run: nothing is forced there.
     `max_calls`: how many calls the response may have; None means any number. `parallel_calls`: more than one at a time.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was requested. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `container_id`: the container of the code that the gateway runs.
+    `approved`: calls of MCP tools that the client has approved, to be run now.
     `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
     `encrypted_reasoning`: the reasoning is to be returned encrypted.
     `call_ids`: every call id in the input; new ones must differ.
@@ -56,11 +61,14 @@ class ChatRequest:
     tools: ToolTable
     grammars: dict[str, Grammar]
     allowed: frozenset[str] | None
+    allowed_later: frozenset[str] | None
     max_calls: int | None
     parallel_calls: bool
     echo: dict[str, Any]
     summary: bool
     logprobs: bool
+    container_id: str | None
+    approved: list[Approval]
     compacting: bool
     compact_threshold: int | None
     encrypted_reasoning: bool
@@ -74,10 +82,12 @@ def translate(
     resolve_item: ResolveItem | None = None,
     history: Sequence[Object] = (),
     replaced: Container[int] = (),
+    hosted: HostedTools = NO_HOSTED_TOOLS,
 ) -> ChatRequest:
     """Translate a Responses request into a Chat Completions request. `history` are the items of the stored response or
     conversation that the request continues; they precede its input. `resolve_item` returns the stored item with an id (for
     `item_reference`), or None. `replaced` are the positions of those items of the input that a later compaction item replaces.
+    `hosted` are the hosted tools that can be run.
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
@@ -92,10 +102,11 @@ def translate(
         check_tool_count(request.tools, items, policy.max_tools)
     if policy.url_inputs != "pass":
         refuse_urls(items, policy.url_inputs)
-    catalog = Catalog(read_tools(request.tools or [], items, policy, report)) if declares_tools else NO_TOOLS
+    catalog = Catalog(read_tools(request.tools or [], items, policy, report, hosted)) if declares_tools else NO_TOOLS
     choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
     has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
-    calls = match_calls(items, CallItemReader(catalog, report), report) if has_calls else NO_CALLS
+    approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
+    calls = match_calls(items, CallItemReader(catalog, report, approvals.refused), report) if has_calls else NO_CALLS
     reader = ItemReader(policy, calls, report)
     body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
     if catalog.functions and not reader.compacting:
@@ -108,14 +119,17 @@ def translate(
     body["stream_options"] = {"include_usage": True}
     return ChatRequest(
         body=body,
-        tools=catalog.table,
+        tools=_client_tools(catalog.table) if reader.compacting else catalog.table,
         grammars=catalog.grammars,
         allowed=choice.allowed,
+        allowed_later=choice.offered,
         max_calls=request.max_tool_calls,
         parallel_calls=request.parallel_tool_calls is not False,
         echo=echo(request, policy),
         summary=wants_summary(request),
         logprobs=includes(request, LOGPROBS),
+        container_id=hosted.container_id,
+        approved=approvals.approved,
         compacting=reader.compacting,
         compact_threshold=None if reader.compacting else compact_threshold(request, policy),
         encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
@@ -157,6 +171,11 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice
     if request.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
+
+
+def _client_tools(tools: ToolTable) -> ToolTable:
+    """Return the tools that the client runs: nothing is run for a summary."""
+    return {name: target for name, target in tools.items() if not target.hosted}
 
 
 def _with_strings(choice: ToolChoice, policy: Policy) -> ToolChoice:

@@ -73,9 +73,9 @@ class Lifecycle:
     """Feed deltas to `step`, then call `close`; the events are in `writer.events`."""
 
     __slots__ = (
-        "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item", "_options",
-        "_pending", "_row", "_space_logprobs", "_token", "call", "call_cut", "client_calls", "finish_reason", "hosted_calls",
-        "repairs", "sources", "space", "state", "usage", "visible", "writer",
+        "_allowed", "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item",
+        "_options", "_pending", "_row", "_space_logprobs", "_token", "call", "call_cut", "client_calls", "finish_reason",
+        "hosted_calls", "repairs", "sources", "space", "state", "usage", "visible", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -92,6 +92,7 @@ class Lifecycle:
         self.sources: dict[int, CitedSource] = {}  # what may be cited, by number
         self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
+        self._allowed = options.allowed
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
@@ -172,7 +173,7 @@ class Lifecycle:
         while self.state != "ended":
             self.step(Break())
 
-    def next_turn(self) -> None:
+    def next_turn(self, *, may_call: bool) -> None:
         """Begin another answer of the model within the same response: the model has got the results of its calls."""
         self.state = "idle"
         self._row = TABLE["idle"]
@@ -182,6 +183,7 @@ class Lifecycle:
         self.client_calls = 0
         self.hosted_calls = 0
         self._calls_before = self._calls
+        self._allowed = self._options.allowed_later if may_call else frozenset()
         self._drop_space()
         self._drop_indent()
         self._fresh = True
@@ -335,6 +337,10 @@ class Lifecycle:
             text = self._item.text
             self._item.annotate(self.writer, source.annotation(sentence_start(text), len(text)))
 
+    def _drop_citation(self, _delta: Citation) -> None:
+        """Count a mark that stands behind no text of the answer."""
+        self._repair("citation_of_nothing")
+
     def _forbid(self, delta: ToolCall) -> None:
         self._forbidden.add(delta.index)
         self._repair("call_suppressed")
@@ -390,7 +396,7 @@ class Lifecycle:
 
     def _permits(self, call: ToolCall) -> bool:
         options = self._options
-        if options.allowed is not None and call.name not in options.allowed:
+        if self._allowed is not None and call.name not in self._allowed:
             return False
         held = self._pending.calls if self._pending is not None else 0
         calls = self._calls + held
@@ -490,7 +496,7 @@ def _without_call(state: State) -> Row:
         Blank: T((L._hold_space,), state),
         ToolArguments: T((L._stray_arguments,), state),
         ToolCallCut: T((), state),  # of a call that is forbidden
-        Citation: T((), state),  # of nothing that a user reads
+        Citation: T((L._drop_citation,), state),
         **_always(state),
         Break: T((L._abandon,), "ended"),
     }
@@ -501,7 +507,7 @@ def _in_text(state: State) -> Row:
     return {
         ToolCall: T((L._close_item, L._open_call), "call"),
         **_without_call(state),
-        Citation: T((L._cite,) if state == "text" else (), state),
+        Citation: T((L._cite if state == "text" else L._drop_citation,), state),
         Stop: T((L._keep_space, L._close_item), "ended"),
         Cut: T((L._keep_space, L._cut_item), "ended"),
     }
@@ -544,7 +550,7 @@ TABLE: dict[State, Row] = {
         ToolCall: _once_complete(T((L._close_call, L._open_call), "call")),
         ToolArguments: T((L._write_arguments,), "call"),
         ToolCallCut: T((L._note_cut,), "call"),
-        Citation: T((), "call"),
+        Citation: T((L._drop_citation,), "call"),
         **_always("call"),
         # What was held may follow.
         Break: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),

@@ -52,6 +52,7 @@ class StreamOptions:
     echo: Mapping[str, Any] = field(default_factory=dict)  # response fields that repeat the request
     tools: ToolTable = field(default_factory=dict)
     allowed: frozenset[str] | None = None  # chat names that may be called; None: any
+    allowed_later: frozenset[str] | None = None  # the same from the model's second turn on
     max_calls: int | None = None
     parallel_calls: bool = True  # else one call in each answer of the model
     grammars: Mapping[str, Grammar] = field(default_factory=dict)  # of custom tools, by chat name

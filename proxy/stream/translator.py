@@ -464,8 +464,9 @@ class Translator:
             self._finish_call(outcome)
         return self._noted("finish_call", msgspec.json.encode(outcome), self._take())
 
-    def next_turn(self, markup: Markup | ThoughtWatch | None) -> bytes:
-        """Begin the next answer of the model, which has got the results: `feed` takes the body of another request."""
+    def next_turn(self, markup: Markup | ThoughtWatch | None, *, may_call: bool = True, start: bytes = b"{}") -> bytes:
+        """Begin the next answer of the model, which has got the results: `feed` takes the body of another request. Unless it
+        `may_call`, its calls are suppressed. `start` is how the answer is read, as JSON, for the record of the exchange."""
         if self.wants_turn and not self.ended:
             self.wants_turn = False
             self.turns += 1
@@ -475,9 +476,10 @@ class Translator:
             for kind, count in self._turn_repairs().items():
                 self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
             self._received = False
-            self.lifecycle.next_turn()
+            self.lifecycle.next_turn(may_call=may_call)
             self._begin_turn(markup)
-        return self._noted("next_turn", None, b"")
+        said = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
+        return self._noted("next_turn", said, b"")
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}"

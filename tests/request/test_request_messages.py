@@ -305,7 +305,6 @@ def test_an_agent_message_that_cannot_be_read_is_left_out() -> None:
         "image_generation_call",
         "mcp_list_tools",
         "mcp_approval_request",
-        "mcp_approval_response",
         "compaction",
     ],
 )

@@ -131,11 +131,12 @@ def test_required_without_tools_is_on_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "most", "expected"), [(None, None, None), (True, 3, 3), (None, 3, 3), (False, None, 1), (False, 3, 1)]
+    ("parallel", "most", "expected"),
+    [(None, None, (None, True)), (True, 3, (3, True)), (False, None, (None, False)), (False, 3, (3, False))],
 )
 def test_the_number_of_calls(parallel: Any, most: Any, expected: Any) -> None:
     result = chat_request(tools=TOOLS, parallel_tool_calls=parallel, max_tool_calls=most)
-    assert result.max_calls == expected
+    assert (result.max_calls, result.parallel_calls) == expected
     assert result.body.get("parallel_tool_calls") is parallel
     assert "max_tool_calls" not in result.body
 

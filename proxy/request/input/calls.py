@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.request.fields import Object, filled_text, objects, optional_text, required_object, text, wrong_type
+from proxy.request.fields import (
+    Object,
+    filled_text,
+    objects,
+    optional_object,
+    optional_text,
+    required_object,
+    text,
+    wrong_type,
+)
 from proxy.request.input.content import Output, screenshot, tool_output
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
+from proxy.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 
 
@@ -33,6 +43,7 @@ class CallItemReader:
 
     _catalog: Catalog
     _report: LossReport
+    _refused: Mapping[str, str] = field(default_factory=dict)  # calls that the client did not approve, with the reasons
 
     def call(self, entry: Entry) -> InputCall | None:
         """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""
@@ -84,14 +95,40 @@ class CallItemReader:
         error = item.get("error")
         output = optional_text(item, "output", path) or (f"Error: {_as_text(error)}" if error is not None else "")
         arguments = self._arguments(item, path)
-        chat_name = self._catalog.name_of_call("function", name, server)
+        chat_name = self._catalog.name_of_call("mcp", name, server)
         return InputCall(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
+
+    def _approval_request(self, item: Object, path: str) -> InputCall | None:
+        request_id = filled_text(item, "id", path)
+        reason = self._refused.get(request_id)
+        if reason is None:  # a call that was approved is an item of its own
+            self._report.ignored("item", "mcp_approval_request", "the call was not refused", path, matters=False)
+            return None
+        self._report.adapted("item", "mcp_approval_request", "a refused call is shown as a function call with the refusal")
+        chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
+        refusal = f"The user did not approve this call. {reason}".rstrip()
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(refusal, []))
+
+    def _web_search_call(self, item: Object, path: str) -> InputCall | None:
+        action = optional_object(item, "action", path)
+        if action is None or optional_text(item, "id", path) is None:
+            self._report.ignored("item", "web_search_call", "it has no action", path, matters=False)
+            return None
+        self._report.adapted("item", "web_search_call", "shown as a function call, without the results it does not have")
+        operation = _SEARCHES.get(str(action.get("type")), SEARCH)
+        name = self._catalog.name_of_call(operation.kind, operation.name, None)
+        queries = action.get("queries") or [action.get("query") or ""]
+        arguments = {"queries": queries} if operation is SEARCH else _chosen(action, "url", "pattern")
+        sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
+        output = "\n".join(["The results were shown at that time. They are not kept.", *sources])
+        return InputCall(filled_text(item, "id", path), name, _json(arguments), Output(output, []))
 
     def _code_interpreter_call(self, item: Object, path: str) -> InputCall:
         self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
         arguments = _json({"code": optional_text(item, "code", path) or ""})
         logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-        return InputCall(filled_text(item, "id", path), "code_interpreter", arguments, Output("\n".join(logs), []))
+        name = self._catalog.find("code_interpreter", PYTHON.name, None) or "code_interpreter"
+        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(logs), []))
 
     def _file_search_call(self, item: Object, path: str) -> InputCall | None:
         results = objects(item, "results", path)
@@ -203,6 +240,8 @@ def _parsed(arguments: str) -> Object | None:
         return None
 
 
+# The type of an action of `web_search_call` -> the tool.
+_SEARCHES = {"search": SEARCH, "open_page": OPEN_PAGE, "find_in_page": FIND_IN_PAGE}
 # Calls of tools known by their type -> the tool, and the member of the item that has the arguments.
 _ACTIONS: dict[str, tuple[ToolKind, str]] = {
     "local_shell_call": ("local_shell", "action"),
@@ -216,6 +255,8 @@ _CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
     "tool_search_call": CallItemReader._tool_search_call,
     "computer_call": CallItemReader._computer_call,
     "mcp_call": CallItemReader._mcp_call,
+    "mcp_approval_request": CallItemReader._approval_request,
+    "web_search_call": CallItemReader._web_search_call,
     "code_interpreter_call": CallItemReader._code_interpreter_call,
     "file_search_call": CallItemReader._file_search_call,
     "program": CallItemReader._program,

@@ -24,11 +24,9 @@ from proxy.wire.errors import invalid_request
 
 # Items of hosted tools and of other servers that contain nothing a chat model could read.
 SILENT_ITEMS = {
-    "web_search_call": "the results are not part of the item",
     "image_generation_call": "a chat history cannot hold generated images",
-    "mcp_list_tools": "hosted tools are not run here",
-    "mcp_approval_request": "hosted tools are not run here",
-    "mcp_approval_response": "hosted tools are not run here",
+    "mcp_list_tools": "the tools are asked for again",
+    "mcp_approval_response": "the answer of the client is not a part of the conversation",
     "compaction": "its content was encrypted by another server",
     "compaction_summary": "its content was encrypted by another server",
     "context_compaction": "its content was encrypted by another server",
@@ -59,6 +57,11 @@ class ItemReader:
         if not messages:
             raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
         return messages
+
+    def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
+        """Return the messages for items behind those of a request. Raises `ApiError` 400."""
+        self.read(entries)
+        return self._builder.finish()
 
     def read(self, entries: Iterable[Entry]) -> None:
         """Read items. Raises `ApiError` 400."""

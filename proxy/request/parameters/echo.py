@@ -12,6 +12,9 @@ from proxy.request.parameters.parameters import effort_in_effect, format_name
 from proxy.request.policy import Policy
 from proxy.wire.requests import ResponsesRequest
 
+# Members of an `mcp` tool that are never repeated.
+_SECRETS = frozenset({"authorization", "headers"})
+
 
 def echo(request: ResponsesRequest, policy: Policy) -> Object:
     """Return every field of the response that repeats a request, given a request that has been translated without error."""
@@ -55,7 +58,10 @@ def _given(value: Any, default: Any) -> Any:
 
 
 def _tool(tool: Object) -> Object:
-    """Return a function with all keys of the specification's type, and any other tool unchanged."""
+    """Return a function with all keys of the specification's type, and any other tool unchanged but for the secrets of an MCP
+    server."""
+    if tool["type"] == "mcp":
+        return {key: value for key, value in tool.items() if key not in _SECRETS}
     if tool["type"] != "function":
         return tool
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None} | tool

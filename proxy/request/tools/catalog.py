@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from proxy.request.fields import Object
 from proxy.request.tools.declarations import Declaration, DeclaredTools
+from proxy.request.tools.hosted_tools import MODEL_NAMES
 from proxy.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget
 
 MAX_LENGTH = 64
@@ -39,10 +40,15 @@ class Catalog:
         for target, declaration in declared.first.items():
             name = self._names[target]
             self._by_name.setdefault((target.name, target.namespace), name)
-            self.table[name] = target._replace(expects_ciphertext=declaration.expects_ciphertext)
+            self.table[name] = target._replace(
+                expects_ciphertext=declaration.expects_ciphertext, needs_approval=declaration.needs_approval
+            )
             self.functions[name] = _function(name, declaration)
             if declaration.grammar is not None:
                 self.grammars[name] = declaration.grammar
+        for name, target in MODEL_NAMES.items():
+            if target in self._names:
+                self.table.setdefault(name, target)
 
     def name_of_call(self, kind: ToolKind, name: str, namespace: str | None) -> str:
         """Return the chat name for a call in the input; its tool need not be declared (any more)."""
@@ -61,6 +67,13 @@ class Catalog:
     def names_in(self, namespace: str) -> frozenset[str]:
         """Return the chat names of the tools in a namespace."""
         return frozenset(chat for target, chat in self._names.items() if target.namespace == namespace)
+
+    def names_of(self, kind: str, namespace: str | None = None, name: str | None = None) -> frozenset[str]:
+        """Return the chat names of all tools of a kind; of one namespace, and of one name there, if they are given."""
+        return frozenset(
+            chat for target, chat in self._names.items()
+            if target.kind == kind and namespace in (None, target.namespace) and name in (None, target.name)
+        )  # fmt: skip
 
     def names_declared_at(self, path: str) -> list[str]:
         """Return the chat names of the tools in the list at `path`."""

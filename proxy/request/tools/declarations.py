@@ -14,6 +14,7 @@ from proxy.request.input.items import Entry, too_long
 from proxy.request.loss_report import LossReport
 from proxy.request.policy import Policy
 from proxy.request.tools.builtin_tools import BUILTIN_TOOLS
+from proxy.request.tools.hosted_tools import FUNCTIONS, HOSTED_SETTINGS, NO_HOSTED_TOOLS, HostedTools
 from proxy.wire.errors import invalid_request
 from proxy.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
 
@@ -45,6 +46,7 @@ class Declaration(NamedTuple):
     strict: bool = False
     grammar: Grammar | None = None
     expects_ciphertext: bool = False
+    needs_approval: bool = False
 
 
 def check_tool_count(tools: Any, items: Sequence[Entry], limit: int) -> None:
@@ -74,9 +76,12 @@ class DeclaredTools(NamedTuple):
     hosted: set[str]
 
 
-def read_tools(tools: object, items: Iterable[Entry], policy: Policy, report: LossReport) -> DeclaredTools:
-    """Read the `tools` of a request, then those that items declare. Raises `ApiError` 400."""
-    reader = _ToolReader(policy, report)
+def read_tools(
+    tools: object, items: Iterable[Entry], policy: Policy, report: LossReport, hosted: HostedTools = NO_HOSTED_TOOLS
+) -> DeclaredTools:
+    """Read the `tools` of a request, then those that items declare; `hosted` are those that the gateway can run. Raises
+    `ApiError` 400."""
+    reader = _ToolReader(policy, report, hosted)
     reader.read(tools, "tools")
     for entry in items:
         if entry.kind in TOOL_LISTS:
@@ -90,6 +95,7 @@ class _ToolReader:
 
     _policy: Policy
     _report: LossReport
+    _hosted: HostedTools
     _patterns_left: int = _PATTERN_BUDGET
     declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set()))
 
@@ -100,8 +106,28 @@ class _ToolReader:
             kind = text(tool, "type", path)
             if kind == "namespace":
                 self._namespace(tool, path, found)
+            elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
+                self._run_here(known, tool, path, found)
             else:
                 self._tool(kind, tool, path, None, "", found)
+
+    def _run_here(self, kind: str, tool: Object, path: str, found: list[ToolTarget]) -> None:
+        """Declare a hosted tool that the gateway can run."""
+        self._report.preserved("tool", kind)
+        if kind == "mcp":
+            label = filled_text(tool, "server_label", path)
+            about = optional_text(tool, "server_description", path) or ""
+            for listed in self._hosted.mcp[path]:
+                target = ToolTarget("mcp", listed.name, label)
+                description = "\n\n".join(filter(None, [listed.description, about]))
+                self._declare(Declaration(target, description, listed.parameters, needs_approval=listed.needs_approval), found)
+            return
+        for target, (description, parameters) in FUNCTIONS[kind].items():
+            self._declare(Declaration(target, description, parameters), found)
+
+    def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:
+        self.declared.first.setdefault(declaration.target, declaration)
+        found.append(declaration.target)
 
     def _namespace(self, tool: Object, path: str, found: list[ToolTarget]) -> None:
         namespace = filled_text(tool, "name", path)
@@ -228,7 +254,7 @@ class _ToolReader:
         hosted = hosted_name(kind)
         if hosted is not None:
             self.declared.hosted.add(kind)
-            self._report.ignored("tool", hosted, "hosted tools are not run here", path)
+            self._report.ignored("tool", hosted, hosted_reason(hosted), path)
         elif kind in _BUILTIN:
             self.declared.hosted.add(kind)
             self._report.ignored("tool", kind, "it would have to be run by the server", path)
@@ -255,6 +281,12 @@ def _without_encryption(parameters: Object) -> Object:
 def hosted_name(kind: str) -> str | None:
     """Return the loss report's name of a hosted tool type, or None: `web_search_preview_2025_03_11` is `web_search`."""
     return next((name for name in HOSTED_TOOLS if kind.startswith(name)), None)
+
+
+def hosted_reason(name: str) -> str:
+    """Say why a hosted tool cannot be run, and what would turn it on."""
+    setting = HOSTED_SETTINGS.get(name)
+    return f"run by the gateway only with the setting {setting}" if setting else "hosted tools of this kind are not run here"
 
 
 def _explained(grammar: Grammar) -> str:

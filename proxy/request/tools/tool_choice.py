@@ -9,6 +9,7 @@ from proxy.request.loss_report import LossReport
 from proxy.request.tools.builtin_tools import BUILTIN_TOOLS
 from proxy.request.tools.catalog import Catalog
 from proxy.request.tools.declarations import hosted_name
+from proxy.request.tools.hosted_tools import SEARCH
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.tools import ToolKind
 
@@ -47,7 +48,10 @@ class ToolChoiceReader:
             return self._mode(choice, "tool_choice", None)
         if text(choice, "type", "tool_choice") == "allowed_tools":
             return self._allowed_tools(choice)
-        name = self._tool(choice, "tool_choice")
+        hosted = self._hosted_tools(choice, "tool_choice")
+        if len(hosted) > 1:
+            return ToolChoice("required", hosted, hosted)
+        name = next(iter(hosted), None) or self._tool(choice, "tool_choice")
         if name is None:
             return ANY_TOOL
         return ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
@@ -83,8 +87,24 @@ class ToolChoiceReader:
             if not names:
                 raise _undeclared(namespace, f"{param}.name")
             return names
+        hosted = self._hosted_tools(reference, param)
+        if hosted:
+            return hosted
         name = self._tool(reference, param)
         return frozenset() if name is None else frozenset((name,))
+
+    def _hosted_tools(self, reference: Object, param: str) -> frozenset[str]:
+        """Return the chat names of the hosted tools that are referred to; none if it is no hosted tool that can be run. A
+        search is meant where a choice says `web_search`: the model opens pages that it has found."""
+        kind = hosted_name(text(reference, "type", param))
+        if kind == "mcp":
+            label = optional_text(reference, "server_label", param)
+            return self._catalog.names_of("mcp", label, optional_text(reference, "name", param))
+        if kind == "web_search" and param == "tool_choice":
+            return self._catalog.names_of("web_search", name=SEARCH.name)
+        if kind in ("web_search", "file_search", "code_interpreter"):
+            return self._catalog.names_of(kind)
+        return frozenset()
 
     def _tool(self, reference: Object, param: str) -> str | None:
         """Return the chat name of the tool that is referred to, or None for a hosted tool, which is reported."""

@@ -14,12 +14,14 @@ from proxy.backend.pool import Pool
 from proxy.backend.served_models import Route
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, save
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
+from proxy.server.generation.hosted_turns import HostedTurns, Toolbox
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
@@ -80,6 +82,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     tokenizer: ModelTokenizer | None
+    toolbox: Toolbox | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
@@ -128,10 +131,11 @@ class Responses:
         in_force: InForce,
         tenant: str,
         recording: Recording = NO_RECORDING,
+        hosted: HostedTools = NO_HOSTED_TOOLS,
     ) -> ChatRequest:
         """Return the chat request for a request and what it builds on. Raise `ApiError` 400."""
         served_as = self.pool.members.own_name(request.model)
-        chat_request = translated(request, context, policy, self.encryption, tenant, recording, served_as)
+        chat_request = translated(request, context, policy, self.encryption, tenant, recording, served_as, hosted)
         if self.asks_for_token_ids(request.model, in_force):
             chat_request.body["return_token_ids"] = True
         return chat_request
@@ -157,6 +161,7 @@ class Creation:
         "_detached",
         "_drop_client",
         "_generation",
+        "_hosted",
         "_is_summary",
         "_options",
         "_question",
@@ -238,7 +243,11 @@ class Creation:
             context = Context(request, previous.items)
         elif context is None:
             context = await find_context(store, caller.tenant, request)
-        chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording)
+        opened = None
+        if request.tools and responses.toolbox is not None and not self._is_summary:
+            opened = await responses.toolbox.open(request, caller.tenant)
+        hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
+        chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._start = await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
@@ -255,6 +264,16 @@ class Creation:
         )
         self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
+        self._hosted = None
+        if opened is not None and self._options.hosted is not None:
+            self._hosted = HostedTurns(
+                opened.run,
+                in_force.parsers,
+                policy,
+                opened.new_listings(context),
+                chat_request.approved,
+                chat_request.max_calls,
+            )
         self.losses = chat_request.losses
         if not self._is_summary:
             self.log.losses(chat_request.losses)
@@ -262,7 +281,7 @@ class Creation:
         if threshold is not None and await is_due(
             threshold, request, context, chat_request, responses.encryption, responses.tokenizer
         ):
-            self._compaction = self._automatic_compaction(request, context, policy)
+            self._compaction = self._automatic_compaction(request, context, policy, hosted)
         self.record = None
         if store is not None and request.store is not False:
             self.record = new_record(self.translator, request, context, caller.tenant)
@@ -279,7 +298,9 @@ class Creation:
         continuable = self.record is not None or self._caller.over_websocket or self._is_summary
         return Route(request.model, affinity_key(request, context, continuable=continuable))
 
-    def _automatic_compaction(self, request: ResponsesRequest, context: Context, policy: Policy) -> AutomaticCompaction:
+    def _automatic_compaction(
+        self, request: ResponsesRequest, context: Context, policy: Policy, hosted: HostedTools
+    ) -> AutomaticCompaction:
         responses = self._responses
         caller = self._caller
         in_force = self.in_force
@@ -289,7 +310,7 @@ class Creation:
             return await responses.summarise(question, own, said)
 
         def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
-            return responses.chat_request(answer, shortened, policy, in_force, caller.tenant)
+            return responses.chat_request(answer, shortened, policy, in_force, caller.tenant, hosted=hosted)
 
         said = [*context.history, *context.input]
         return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
@@ -317,6 +338,7 @@ class Creation:
             sink,
             tokenizer=responses.tokenizer,
             compaction=self._compaction,
+            hosted=self._hosted,
             drop_client=self._drop_client,
         )
         self._generation.count_input(self._chat_request.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.compaction import AutomaticCompaction
+from proxy.server.generation.hosted_turns import HostedTurns
 from proxy.server.generation.request_log import Phase as LogPhase
 from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
@@ -70,6 +72,7 @@ class Phase(Enum):
     WAITING = "waiting"  # for the backend to begin its answer
     STREAMING = "streaming"  # events of the backend are translated as they come
     READING = "reading"  # the backend answers with one JSON object
+    RUNNING_TOOLS = "running tools"  # the model waits for the results of hosted calls
     DECIDING = "deciding"  # the answer is complete, but the input of a custom tool may have to be corrected
     ENDED = "ended"
 
@@ -92,10 +95,10 @@ class Generation:
     can be stored first."""
 
     __slots__ = (
-        "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_last_comment",
-        "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_question", "_recording", "_repair", "_settings",
-        "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting", "_watching", "_write", "last_event", "phase", "sink",
-        "translator",
+        "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_hosted",
+        "_last_comment", "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_prelude", "_question",
+        "_recording", "_repair", "_settings", "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting", "_watching",
+        "_write", "last_event", "phase", "sink", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -112,10 +115,12 @@ class Generation:
         *,
         tokenizer: ModelTokenizer | None,
         compaction: AutomaticCompaction | None,
+        hosted: HostedTurns | None,
         drop_client: Callable[[], None],
     ) -> None:
         """`options` are those of the translator. `tokenizer` counts the request for backends that may report no usage.
-        `compaction` comes before the answer, and gives another chat request. `drop_client` is called for a client that does not
+        `compaction` comes before the answer, and gives another chat request. `hosted` runs the tools
+        that the gateway runs itself. `drop_client` is called for a client that does not
         read."""
         self.phase = Phase.PREPARED
         self.translator = translator
@@ -131,6 +136,11 @@ class Generation:
         self._drop_client = drop_client
         self._compaction = compaction  # until it is done
         self._compaction_item: str | None = None  # until it is sent
+        self._hosted = hosted
+        # Makes the events of hosted tools before the first turn.
+        self._prelude: list[Callable[[], bytes]] = []
+        if hosted is not None:
+            self._prelude += [partial(translator.list_tools, listing) for listing in hosted.listings]
         self._chat: ChatStream | None = None  # the backend's answer, once it has begun
         self._opening: asyncio.Task[None] | None = None  # waits for it, where nobody else does
         self._waiting: asyncio.Timeout | None = None  # ends the wait for it
@@ -192,6 +202,8 @@ class Generation:
     async def _ask(self) -> None:
         if self._compaction is not None:
             await self._compact(self._compaction)
+        if self._hosted is not None and self._hosted.approved:
+            await self._run_approved(self._hosted)
         body, headers, route = self._question
 
         def headers_for(backend: str, url: URL) -> Mapping[str, str]:
@@ -231,6 +243,7 @@ class Generation:
         if self.translator.status == "queued":
             self.emit(self.translator.start())
         self._send_compaction_item()
+        self._send_prelude()
         chat = self._chat
         if chat is not None and chat.is_event_stream and self.phase is Phase.WAITING and self._failure is None:
             self._enter(Phase.STREAMING)
@@ -245,6 +258,8 @@ class Generation:
                 await self.open()
                 self.begin()
             await self._take()
+            while not translator.ended:  # another turn of the model
+                await self._take()
         except ApiError as error:
             self.fail(error)
         except Exception as defect:  # whatever went wrong, there is a terminal event; the log reports the defect
@@ -263,8 +278,33 @@ class Generation:
         translator = self.translator
         self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
         self.phase = Phase.DECIDING
-        if translator.awaiting is not None:
-            await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
+        while translator.awaiting is not None or translator.calls_to_run():
+            if translator.awaiting is not None:
+                await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
+            elif self._hosted is not None:
+                await self._run_calls(self._hosted)
+        if translator.wants_turn and self._hosted is not None:
+            await self._begin_turn(self._hosted)
+
+    async def _run_calls(self, hosted: HostedTurns) -> None:
+        self._leave_backend()
+        self._chat = None  # nothing is expected of it
+        self._enter(Phase.RUNNING_TOOLS)
+        await hosted.run_calls(self.translator, self.emit)
+
+    async def _begin_turn(self, hosted: HostedTurns) -> None:
+        """Ask the backend again, which now has the results of the calls."""
+        body = await hosted.next_turn(msgspec.json.decode(self._question.body), self.translator)
+        chat = msgspec.json.encode(body)
+        self._question = self._question._replace(body=chat)
+        self._recording.asked_again(chat)
+        self._chat = None
+        self._opening = None
+        self._silence = None
+        self._last_read = self._clock()
+        self.count_input(body)
+        await self.open()
+        self.begin()
 
     async def _read_to_end(self) -> bytes | None:
         """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
@@ -333,6 +373,20 @@ class Generation:
             self.last_event = self._clock()
             self._write(events)
 
+    async def _run_approved(self, hosted: HostedTurns) -> None:
+        calls, body = await hosted.run_approved(msgspec.json.decode(self._question.body), self._options.tools)
+        self._question = self._question._replace(body=msgspec.json.encode(body))
+        self._prelude += [partial(self.translator.approved_call, call) for call in calls]
+        hosted.approved = ()
+        self._last_read = self._clock()
+
+    def _send_prelude(self) -> None:
+        if self.translator.status != "queued":
+            prelude = self._prelude
+            self._prelude = []
+            for events in prelude:
+                self.emit(events())
+
     def _send_compaction_item(self) -> None:
         item = self._compaction_item
         if item is not None and self.translator.status != "queued":
@@ -351,6 +405,8 @@ class Generation:
             self._waiting = None
         if self._chat is not None:
             self._chat.close()
+        if self._hosted is not None:
+            self._hosted.close()
 
     def cancel(self) -> None:
         """End the response because its client asked for that."""
@@ -366,6 +422,8 @@ class Generation:
             self._opening.exception()  # fetched, since nobody may be waiting for it any more
         if self._counting is not None:
             self._counting.cancel()
+        if self._hosted is not None:
+            self._hosted.close()
         if self._chat is not None:
             self._chat.close()
         if self.translator.lifecycle.usage is not None:
@@ -451,7 +509,8 @@ def shutting_down() -> ApiError:
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, Any]) -> None:
     try:
-        translator.tokens.input_tokens = await asyncio.to_thread(tokenizer.count_input, body)
+        counted = await asyncio.to_thread(tokenizer.count_input, body)
+        translator.tokens.input_tokens = (translator.tokens.input_tokens or 0) + counted
     except ApiError as error:  # pictures, or no template: the usage stays unknown
         fields = logs.fields(response_id=translator.response_id, reason=error.message)
         logs.logger().debug("input not counted", extra=fields)

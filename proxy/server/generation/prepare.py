@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from proxy.request import ChatRequest, Policy, translate
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.generation.context import Context
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import InForce
 from proxy.server.generation.parser_choice import AnswerStart
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
+from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.options import Client, StreamOptions, recognise
 from proxy.telemetry.tracing import trace_headers
 from proxy.wire.requests import ResponsesRequest
@@ -29,9 +31,10 @@ def translated(
     tenant: str,
     recording: Recording,
     served_as: str,
+    hosted: HostedTools = NO_HOSTED_TOOLS,
 ) -> ChatRequest:
     """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. `served_as` is the
-    backend's name of the model. Raise `ApiError` 400."""
+    backend's name of the model, `hosted` the tools that the gateway runs itself. Raise `ApiError` 400."""
     given = request.input
     replaced: frozenset[int] = frozenset()
     history = list(context.history)
@@ -41,8 +44,11 @@ def translated(
         request = request.model_copy(update={"input": encryption.decrypt_items(given, tenant, request.model, "input")})
         if request.context_management:  # clients need not leave out what was compacted
             replaced = encryption.replaced(given)
-    recording.found(request, policy, served_as, given=given, history=history, references=context.references, replaced=replaced)
-    return translate(request, policy, context.references.get, history, replaced)
+    references = context.references
+    recording.found(
+        request, policy, served_as, given=given, history=history, references=references, replaced=replaced, hosted=hosted
+    )
+    return translate(request, policy, references.get, history, replaced, hosted)
 
 
 def stream_options(
@@ -65,6 +71,7 @@ def stream_options(
         grammars=chat_request.grammars,
         judged=settings.repair_custom_tools == "once",
         allowed=chat_request.allowed,
+        allowed_later=chat_request.allowed_later,
         max_calls=chat_request.max_calls,
         parallel_calls=chat_request.parallel_calls,
         call_ids=chat_request.call_ids,
@@ -72,9 +79,17 @@ def stream_options(
         logprobs=chat_request.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client,
+        hosted=hosted_options(request, chat_request),
         markup=in_force.parsers.markup(chat_request.body, start),
         **more,
     )
+
+
+def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on; None for a request without such tools."""
+    if not any(target.hosted for target in chat_request.tools.values()):
+        return None
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id)
 
 
 def encryption_options(

@@ -6,6 +6,7 @@ A record is a file of JSON lines:
     {"request": …}                                                the client's body, secrets redacted
     {"footing": {"history", "references", "input", …}}            what else the translation was made of
     {"chat": …, "response_id", "created", "start", "sealed"}      its translation; when and how its answer began to be read
+    {"asked_again": …}                                            the chat request of each further turn of the model
     {"compacted": …}                                              what was sent instead, if the context was summarised first
     {"backend": {"status", "body", "retry_after"}}                only if the backend refused
     {"call", "at", "data", "sent"}                                one call of the translator, seconds after `created`
@@ -171,6 +172,7 @@ class FileRecorder(Recorder):
             lines.append({"chat": redaction.value(recording.chat), **ids, **began_with})
         if recording.compacted_chat is not None:
             lines.append({"compacted": redaction.value(recording.compacted_chat)})
+        lines.extend({"asked_again": redaction.value(chat)} for chat in recording.later_chats)
         if recording.refusal is not None:
             lines.append({"backend": recording.refusal})
         lines.extend(_call_line(*call) for call in recording.calls)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from proxy.request import Policy
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
 from proxy.wire.errors import ApiError
@@ -56,9 +57,11 @@ class Recording:
         history: Sequence[Any],
         references: Mapping[str, Any],
         replaced: frozenset[int],
+        hosted: HostedTools,
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
-        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model."""
+        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
+        tools that the gateway runs itself."""
 
     def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
         """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
@@ -73,6 +76,9 @@ class Recording:
 
     def compacted(self, chat: bytes) -> None:
         """Take the chat request that is sent instead, after the context was summarised."""
+
+    def asked_again(self, chat: bytes) -> None:
+        """Take the chat request for the next turn of the model."""
 
     def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
         """Take the backend's refusal. `gateway_key`: of the gateway's own key."""
@@ -119,6 +125,7 @@ class FileRecording(Recording):
     start: Any = None
     sealed: list[str] = field(default_factory=list)
     compacted_chat: bytes | None = None
+    later_chats: list[bytes] = field(default_factory=list)
     refusal: dict[str, Any] | None = None
     calls: list[tuple[str, float, bytes | ApiError | None, bytes]] = field(default_factory=list)
     outcome: str = "failed"
@@ -146,12 +153,14 @@ class FileRecording(Recording):
         history: Sequence[Any],
         references: Mapping[str, Any],
         replaced: frozenset[int],
+        hosted: HostedTools,
     ) -> None:
         values: dict[str, Any] = {
             "input": request.input if request.input != given else None,
             "history": history,
             "references": dict(references),
             "replaced": sorted(replaced),
+            "hosted": msgspec.to_builtins(hosted) if hosted is not NO_HOSTED_TOOLS else None,
         }
         context = {name: value for name, value in values.items() if value}
         context |= {"store": request.store, "stores_responses": policy.stores_responses, "served_as": served_as}
@@ -191,6 +200,10 @@ class FileRecording(Recording):
     def compacted(self, chat: bytes) -> None:
         if self._fits(len(chat)):
             self.compacted_chat = chat
+
+    def asked_again(self, chat: bytes) -> None:
+        if self._fits(len(chat)):
+            self.later_chats.append(chat)
 
     def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
         if self._fits(len(body)):

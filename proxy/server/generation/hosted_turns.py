@@ -1,0 +1,155 @@
+"""The turns of one response in which the gateway runs tools: run what the model called, and ask it again with the results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from proxy.hosted.calls import HostedResult, Source
+from proxy.hosted.run import HostedRun
+from proxy.request import Policy
+from proxy.request.input.approvals import Approval
+from proxy.request.tools.hosted_tools import HostedTools
+from proxy.request.turns import call_with_result, with_turn
+from proxy.server.generation.context import Context
+from proxy.server.generation.parser_choice import ParserChoice
+from proxy.stream.citations import CitedSource
+from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome
+from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
+from proxy.wire.requests import ResponsesRequest
+from proxy.wire.tools import ToolTable, ToolTarget
+
+Item = dict[str, Any]
+Emit = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTools:
+    """The hosted tools that were opened for one request. `listings` are the tools of its MCP servers, as items show them."""
+
+    tools: HostedTools
+    run: HostedRun
+    listings: Sequence[ToolListing] = ()
+
+    def new_listings(self, context: Context) -> list[ToolListing]:
+        """Return those that the conversation does not show yet."""
+        if not self.listings:
+            return []
+        items = (*context.history, *context.input)
+        shown = {item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"}
+        return [listing for listing in self.listings if listing.label not in shown]
+
+
+class Toolbox(Protocol):
+    """Opens the hosted tools of requests, as far as the settings turn them on."""
+
+    async def open(self, request: ResponsesRequest, tenant: str) -> OpenedTools | None:
+        """Return those of a request; None if it declares none that can be run. Raise `ApiError` 400."""
+
+
+class HostedTurns:
+    """The hosted tools of one response, and what the backend has to know of their calls.
+
+    `listings` are the tools of MCP servers, to be shown before the first turn; `approved` the calls that the client has
+    approved, to be run before it."""
+
+    def __init__(
+        self,
+        run: HostedRun,
+        parsers: ParserChoice,
+        policy: Policy,
+        listings: Sequence[ToolListing],
+        approved: Sequence[Approval],
+        most_calls: int | None,
+    ) -> None:
+        """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
+        self.listings = listings
+        self.approved = approved
+        self._run = run
+        self._parsers = parsers
+        self._policy = policy
+        self._most_calls = most_calls
+        self._calls = 0
+        self._results: list[tuple[CallToRun, HostedResult]] = []  # of this turn, in order
+        self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
+        self._running: set[asyncio.Task[HostedResult]] = set()
+
+    @property
+    def losses(self) -> Sequence[str]:
+        """What could not be honoured so far, in words."""
+        return self._run.losses
+
+    def close(self) -> None:
+        """Stop what runs."""
+        for task in self._running:
+            task.cancel()
+
+    async def run_approved(self, body: Item, tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
+        """Run the calls that the client has approved. Return them with their outcomes, and the chat request with their
+        results."""
+        names = {target._replace(needs_approval=False): name for name, target in tools.items()}
+        tasks = [self._start(ToolTarget("mcp", call.name, call.server_label), call.arguments) for call in self.approved]
+        done: list[ApprovedCall] = []
+        items: list[Item] = []
+        for call, task in zip(self.approved, tasks, strict=True):
+            result = await task
+            done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
+            name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
+            items += call_with_result(call.request_id, name, call.arguments or "{}", result.text)
+        return done, with_turn(body, items, self._policy) if items else body
+
+    async def run_calls(self, translator: Translator, emit: Emit) -> None:
+        """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
+        while calls := translator.calls_to_run():
+            for call in calls[len(self._started) :]:
+                self._started.append(self._start(call.target, call.arguments))
+            task = self._started.popleft()
+            await asyncio.wait({task})
+            if translator.ended:  # a time limit, a cancel or the end of the gateway
+                return
+            result = task.result()
+            self._results.append((calls[0], result))
+            emit(translator.finish_call(self._outcome(result)))
+
+    async def next_turn(self, body: Item, translator: Translator) -> Item:
+        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
+        results = iter(self._results)
+        items: list[Item] = []
+        for text in translator.writer.done[translator.turn_began :]:
+            item: Item = msgspec.json.decode(text)
+            if item["type"] in HOSTED_ITEMS:
+                call, result = next(results)
+                items += call_with_result(item["id"], self._chat_name(call, translator), call.arguments or "{}", result.text)
+            else:
+                items.append(item)
+        self._calls += len(self._results)
+        self._results = []
+        out_of_calls = self._most_calls is not None and self._calls >= self._most_calls
+        may_call = not out_of_calls and translator.turns + 1 < self._run.limits.turns
+        following = with_turn(body, items, self._policy, may_call=may_call)
+        start = await self._parsers.start(following)
+        markup = self._parsers.markup(following, start)
+        translator.next_turn(markup, may_call=may_call, start=msgspec.json.encode(start))
+        return following
+
+    def _chat_name(self, call: CallToRun, translator: Translator) -> str:
+        """Return the name under which the tool was offered: the model may have used one of its own."""
+        return next(name for name, target in translator.options.tools.items() if target == call.target)
+
+    def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
+        task = asyncio.create_task(self._run.run(target, arguments))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def _outcome(self, result: HostedResult) -> CallOutcome:
+        sources = tuple(self._cited(source) for source in result.sources)
+        return CallOutcome(dict(result.item), result.failed, sources)
+
+    def _cited(self, source: Source) -> CitedSource:
+        return CitedSource(self._run.numbers.number(source), source.title, source.url, source.file_id)
