@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -38,7 +38,7 @@ class BackendDetails(BaseModel):
     # its share of the requests, relative to other backends
     weight: float = Field(default=1, gt=0, le=1000, allow_inf_nan=False)
     # replaces the general setting
-    continue_answers: Literal[0, 1, 2] | None = None
+    continue_answers: int | None = Field(default=None, ge=0, le=2)
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
 
@@ -79,8 +79,10 @@ class BackendSettings(Section):
         ge=0,
         description="How often a request is sent to another backend if it fails before the client has received any output.",
     )
-    continue_answers: Literal[0, 1, 2] = Field(
+    continue_answers: int = Field(
         default=0,
+        ge=0,
+        le=2,
         description="How often an answer that breaks off in the middle goes on at another backend, as if nothing had happened. "
         "Needs several vLLM servers of the same model. See [docs/resilience.md](resilience.md).",
     )

@@ -22,6 +22,8 @@ from proxy.simulator.validation import parsed_body
 
 # What vLLM generates where a request does not say how much.
 _DEFAULT_TOKENS = 16
+# Special tokens without text, unless asked for. Those of thoughts and calls are no special ones, as with Qwen3.
+_HIDDEN = frozenset((tokenizer.SPECIAL["<|im_start|>"], tokenizer.SPECIAL["<|im_end|>"]))
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
@@ -78,14 +80,14 @@ def _max_tokens(body: dict[str, Any]) -> int:
 def _frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
     """Build the frames of a continuation, with all of its ids where they are wanted."""
     shows_ids = bool(body.get("return_token_ids"))
-    shows_special = body.get("skip_special_tokens") is False
+    hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN
     primed = tokenizer.decode(prompt.ids)
     waits = primed.endswith("\ufffd")  # then the first text is the whole prompt, as a real server has it
     payloads: list[dict[str, Any]] = []
     for token in tokens:
-        text = token.raw if shows_special or token.raw not in tokenizer.SPECIAL else ""
+        text = token.raw
         if waits and text:
-            text = _whole(prompt, token, shows_special=shows_special)
+            text = tokenizer.decode([*(number for number in prompt.ids if number not in hidden), token.id])
             waits = False
         payloads.append({"text": text, "finish_reason": None, "ids": [token.id or tokenizer.token_id(token.raw)]})
     if cut and payloads:
@@ -113,12 +115,6 @@ def _frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, c
         frames.append(f'"choices":[],"usage":{dumps(usage)}}}\n\n'.encode())
         counts.append(counts[-1])
     return Frames(f"data: {dumps(head)[:-1]},".encode(), [*frames, DONE], [*counts, counts[-1]])
-
-
-def _whole(prompt: TokenPrompt, token: Token, *, shows_special: bool) -> str:
-    """Return the text behind a prompt that ends in the middle of a character: all of the prompt, and the character."""
-    ids = [number for number in prompt.ids if shows_special or number not in tokenizer.SPECIAL.values()]
-    return tokenizer.decode([*ids, token.id])
 
 
 def _chunk(payload: dict[str, Any], prompt_ids: list[int] | None, shows_ids: bool) -> bytes:

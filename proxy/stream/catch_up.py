@@ -26,10 +26,10 @@ class Diverged(Exception):
 class CatchUp:
     """Takes the deltas of the second reading, and returns those that are news."""
 
-    def __init__(self, options: StreamOptions, lifecycle: Lifecycle) -> None:
-        """`lifecycle` has said what is to be said again; `options` are its own."""
+    def __init__(self, options: StreamOptions, lifecycle: Lifecycle, begin: int = 0) -> None:
+        """`lifecycle` has said what is to be said again, behind the first items; `options` are its own."""
         self._lifecycle = lifecycle
-        self._wanted = said_by(lifecycle)
+        self._wanted = said_by(lifecycle, begin)
         self._again = Lifecycle(replace(options, seal=None), EventWriter())
         self._compared = 0  # items that are done in both
         self._call: int | None = None  # the number that the open call has in the second reading

@@ -60,9 +60,9 @@ class TokenLedger:
             return
         choice = choices[0]
         if not self._prompt:
-            given = chunk.prompt_token_ids or choice.prompt_token_ids
-            if given[:1] == b"[":
-                self._prompt = bytes(given)
+            given = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
+            if given[:1] == b"[":  # not null
+                self._prompt = given
         text = self._text(choice)
         ids = choice.token_ids
         if ids is None:

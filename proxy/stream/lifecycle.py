@@ -194,6 +194,12 @@ class Lifecycle:
         self.finish_reason = None
         self.usage = None
 
+    def restart(self) -> None:
+        """Forget an answer of which no item was begun."""
+        self.resume()
+        self.forget_space()
+        self._fresh = True
+
     def forget_space(self) -> None:
         """Forget the white space that is held."""
         self._drop_space()

@@ -48,7 +48,7 @@ class Rejoining:
             return
         choice = choices[0]
         if self._asked is not None:
-            given = chunk.prompt_token_ids or choice.prompt_token_ids
+            given = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
             if given[:1] != b"[" or msgspec.json.decode(given, type=list[int]) != self._asked:
                 raise Diverged("other_prompt")
             self._asked = None

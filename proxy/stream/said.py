@@ -21,9 +21,9 @@ class Said(NamedTuple):
     text: str
 
 
-def said_by(lifecycle: Lifecycle) -> Said:
-    """Return what a lifecycle has said."""
-    done = [comparable(item) for item in lifecycle.writer.done]
+def said_by(lifecycle: Lifecycle, begin: int = 0) -> Said:
+    """Return what a lifecycle has said, without the first items."""
+    done = [comparable(item) for item in lifecycle.writer.done[begin:]]
     if lifecycle.call is not None:
         return Said(done, "call", lifecycle.call.name, lifecycle.call.arguments.text)
     item = lifecycle.open_item

@@ -49,7 +49,7 @@ from proxy.stream.tokens import TokenCounter, markup_of
 from proxy.stream.unseen import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
-from proxy.wire.deltas import Text, Usage
+from proxy.wire.deltas import Delta, Text, Usage
 from proxy.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk, server_error
 from proxy.wire.sse import SSEDecoder, SSETooLong
 from proxy.wire.tools import ToolTarget
@@ -100,9 +100,9 @@ class Translator:
     __slots__ = (
         "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usage", "_fast_path", "_first_status",
         "_ledger", "_markup", "_note", "_outcome", "_reader", "_received", "_rejoining", "_response", "_runs_calls", "_sse",
-        "_terminal_noted", "_terminal_number", "awaiting", "broken_off", "defect", "diverged", "ended", "error",
-        "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "turn_began", "turns", "wants_turn",
-        "writer",
+        "_terminal_noted", "_terminal_number", "answer_began", "awaiting", "broken_off", "defect", "diverged", "ended",
+        "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "turn_began",
+        "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
@@ -117,7 +117,9 @@ class Translator:
         self._ledger: TokenLedger | None = None
         self._rejoining: Rejoining | None = None  # the last continuation, if there was one
         self.broken_off: BrokenOff | None = None
-        self.diverged = False  # a continuation said something else than the answer that broke off
+        self.answer_began = 0  # how many items were done before this answer of the model
+        self.engine_error: ApiError | None = None  # with which it broke off
+        self.diverged = ""  # why a continuation does not fit the answer that broke off
         self._begin_turn(options.markup)
         self._begin_ledger()
         self._earlier_chunks = 0
@@ -153,6 +155,7 @@ class Translator:
         self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=learns)
 
     def _begin_ledger(self) -> None:
+        self._rejoining = None
         if self.options.continuable:
             self._ledger = TokenLedger(holds_text=self.options.holds_text)
 
@@ -318,6 +321,9 @@ class Translator:
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
         Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
+        ledger = self._ledger
+        if ledger is not None and ledger.complete and self.lifecycle.usage is None and self.turns == 1:
+            self.tokens.input_tokens = len(ledger.prompt)  # then the usage is known all the same
         self._ledger = None
         if self._runs_calls or self.wants_turn or not self._joined:
             self._fail(error)
@@ -367,7 +373,7 @@ class Translator:
     @property
     def said_nothing(self) -> bool:
         """Whether no item was begun by this answer of the model."""
-        return self.lifecycle.state == "idle" and len(self.writer.done) == self.turn_began
+        return self.lifecycle.state == "idle" and len(self.lifecycle.writer.done) == self.answer_began
 
     def restart(self, markup: Markup | ThoughtWatch | None) -> bytes:
         """Forget an answer that has `said_nothing` yet: another backend answers in its place."""
@@ -375,7 +381,7 @@ class Translator:
         self._received = False
         self._earlier_chunks += self._fast_path.chunks
         self.tokens = TokenCounter(self.options.encode)
-        self.lifecycle.next_turn()
+        self.lifecycle.restart()
         self._begin_turn(markup)
         self._begin_ledger()
         return self._noted("restart", None, b"")
@@ -409,12 +415,15 @@ class Translator:
     def _keep(self, chunk: Chunk) -> bool:
         """Keep the ids of a chunk. Return False for the error of a server that died, which is not the end of the answer."""
         assert self._ledger is not None
+        if not self._ledger.ids:
+            self.answer_began = len(self.lifecycle.writer.done)
         if self._rejoining is not None:
             self._rejoining.see(chunk)
         self._ledger.see(chunk)
         if chunk.failure is not None and is_dead_engine(chunk.failure) and self.continuable:
             self._fast_path.flush()
             self.broken_off = "engine"
+            self.engine_error = in_client_terms(read_error_chunk(chunk.failure))
             return False
         return True
 
@@ -478,6 +487,7 @@ class Translator:
             self._received = False
             self.lifecycle.next_turn(may_call=may_call)
             self._begin_turn(markup)
+            self._begin_ledger()
         said = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
         return self._noted("next_turn", said, b"")
 
@@ -530,6 +540,12 @@ class Translator:
         if chunk.failure is not None:
             self._fail(in_client_terms(read_error_chunk(chunk.failure)))
             return
+        for delta in self._deltas_of(chunk):
+            self.lifecycle.step(delta)
+        if not self.lifecycle.sources and self._joined:  # else every text has to be looked at
+            fast_path.look_ahead(self._reader.waiting)
+
+    def _deltas_of(self, chunk: Chunk) -> list[Delta]:
         deltas = self._reader.read(chunk)
         token_ids = chunk.token_ids
         if deltas or token_ids or self._reader.waiting:
@@ -545,12 +561,7 @@ class Translator:
             deltas = rejoining.only_news(deltas)
         if token_ids is not None or self.tokens.exact:
             self.tokens.count(deltas, token_ids)
-        if self._citations is not None:
-            deltas = self._citations.read(deltas)
-        for delta in deltas:
-            self.lifecycle.step(delta)
-        if not self.lifecycle.sources and self._joined:  # else every text has to be looked at
-            fast_path.look_ahead(self._reader.waiting)
+        return deltas if self._citations is None else self._citations.read(deltas)
 
     @property
     def _joined(self) -> bool:
@@ -674,7 +685,7 @@ class Translator:
 
     def _break(self, error: Exception) -> None:
         if isinstance(error, Diverged):
-            self.diverged = True
+            self.diverged = str(error) or "text_differs"
             self._fail(server_error("The connection to the backend broke in the middle of the answer."))
         elif isinstance(error, MalformedChunk | SSETooLong):
             self.malformed += 1

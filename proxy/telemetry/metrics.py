@@ -126,6 +126,12 @@ class Metrics(Registry):
             "backend",
             "reason",
         )
+        self.continuations = counter(
+            "continuations_total",
+            "Answers that broke off at a backend: `continued` by another one, by what had happened; or not, by the reason.",
+            "outcome",
+            "reason",
+        )
         self.queued = gauge("queued_requests", "Requests that wait for a free backend.")
         self.queue_wait = histogram(
             "queue_wait_seconds", "How long requests waited that got a backend in the end.", _DURATION_BUCKETS

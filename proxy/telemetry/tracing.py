@@ -143,6 +143,10 @@ class Trace:
         self._propagator.inject(carried, set_span_in_context(self._call))
         return carried
 
+    def event(self, name: str, fields: Mapping[str, str | int], now: float) -> None:
+        """Add an event to the span of the request."""
+        self._span.add_event(name, {field: _text(value) for field, value in fields.items()}, self._at(now))
+
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
         """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
         first token, and of the first that a user sees."""

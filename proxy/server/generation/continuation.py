@@ -28,6 +28,7 @@ from proxy.stream.ledger import Beginning
 from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
 from proxy.stream.rejoining import Rejoining
+from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.translator import BrokenOff, Translator
 from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
@@ -50,22 +51,34 @@ class Cut(NamedTuple):
     overlap: str = ""
 
 
+class Continued(NamedTuple):
+    """The stream that goes on with an answer, the route to its backend, how many tokens of the answer that has got, and the
+    first events."""
+
+    chat: ChatStream
+    route: Route
+    kept: int
+    events: bytes
+
+
 @dataclass(eq=False, slots=True)
 class Continuation:
-    """How an answer goes on elsewhere, at most `attempts` times. `obstacle` tells why it cannot. `second_readings` makes parsers
-    that may read the answer of a backend that parses by itself, the likely ones first."""
+    """How an answer goes on elsewhere, at most `attempts` times.
+
+    `obstacle` tells why it cannot. `second_readings` makes parsers that may read the answer of a backend that parses by itself,
+    the likely ones first; `new_markup` makes what reads an answer from its beginning."""
 
     pool: Pool
     options: StreamOptions
     attempts: int
     obstacle: Obstacle | None
     second_readings: Callable[[], list[Markup]]
+    new_markup: Callable[[], Markup | ThoughtWatch | None]
 
     async def open(
         self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
-    ) -> tuple[ChatStream, Route, bytes]:
-        """Have another backend go on with the answer of one that failed. Return its stream, the route to it, and the first
-        events. Raise `CannotContinue`."""
+    ) -> Continued:
+        """Have another backend go on with the answer of one that failed. Raise `CannotContinue`."""
         if self.obstacle is not None:
             raise CannotContinue(self.obstacle)
         if not translator.continuable:
@@ -83,10 +96,10 @@ class Continuation:
                 cause = "broke"
         raise CannotContinue("attempts")
 
-    async def _ask(
-        self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor
-    ) -> tuple[ChatStream, Route, bytes]:
+    async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
         beginning = translator.beginning()
+        if translator.said_nothing and not beginning.raw:
+            return await self._ask_again(translator, msgspec.json.encode(body), route, headers)
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
@@ -118,21 +131,26 @@ class Continuation:
             chat = await self.pool.open_continuation(body_for, noted_headers, route)
         except ApiError:
             raise _Unanswered(asked) from None
-        if chat.status != 200 or not chat.is_event_stream:
-            status = chat.status
-            backend = chat.backend
-            chat.close()
-            if status >= 500:
-                raise _Unanswered(backend)
-            raise CannotContinue("refused")
-        return chat, route, translator.resume(rejoining, markup)
+        _require_stream(chat)
+        return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
+
+    async def _ask_again(self, translator: Translator, body: bytes, route: Route, headers: HeadersFor) -> Continued:
+        """Ask the same from the beginning: the client has seen nothing of the answer."""
+        try:
+            chat = await self.pool.open_chat(body, headers, route)
+        except ApiError:
+            raise CannotContinue("no_answer") from None
+        _require_stream(chat)
+        return Continued(chat, route, 0, translator.restart(self.new_markup()))
 
     def _read_again(self, translator: Translator, beginning: Beginning, count: int, text: str) -> tuple[Markup, Rejoining]:
         """Return the parser that says what the backend's own has said, having read the text of the first ids."""
+        if translator.lifecycle.holds_deltas:
+            raise CannotContinue("calls_held")
         behind: tuple[Markup, Rejoining] | None = None
         ids = beginning.ids[:count]
         for markup in self.second_readings():
-            catch_up = CatchUp(self.options, translator.lifecycle)
+            catch_up = CatchUp(self.options, translator.lifecycle, translator.answer_began)
             try:
                 news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
             except Diverged:
@@ -158,6 +176,16 @@ class Continuation:
         if not isinstance(text, str):
             raise CannotContinue("no_text")
         return text
+
+
+def _require_stream(chat: ChatStream) -> None:
+    """Raise unless the backend streams its answer."""
+    if chat.status == 200 and chat.is_event_stream:
+        return
+    chat.close()
+    if chat.status >= 500:
+        raise _Unanswered(chat.backend)
+    raise CannotContinue("refused")
 
 
 class _Unanswered(Exception):

@@ -243,6 +243,19 @@ class ParserChoice:
             rescue=start.reading == "rescued",
         )
 
+    def second_readings(self, body: Mapping[str, Any]) -> list[Markup]:
+        """Return parsers that may read the raw text of a backend that parses by itself as that does, the likely ones first:
+        which one does, and whether the prompt opens a thought, shows by what the backend has said."""
+        reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
+        families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
+        found: list[Markup] = []
+        for names in families:
+            for opened in (True, False):
+                markup = self.markup(body, AnswerStart("raw", *names, opened=opened, decided_by="setting"))
+                assert isinstance(markup, Markup)
+                found.append(markup)
+        return found
+
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
         if start.reading == "rescued":
