@@ -26,8 +26,8 @@ from proxy.commands.codex_config import (
     Unusable,
     configuration,
     is_loopback,
+    offer_of,
     preferred,
-    served_models,
     write,
 )
 from proxy.settings import backend_url
@@ -102,8 +102,9 @@ def run(args: argparse.Namespace) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as found:
             path = home / "config.toml"
-            model = args.model or preferred(served_models(found, args.env_key, os.environ), path)
-            config = configuration(found, model, args.env_key)
+            offer = offer_of(found, args.env_key, os.environ, needs_models=args.model is None)
+            model = args.model or preferred(offer.models, path)
+            config = configuration(found, model, args.env_key, web_search=offer.web_search)
             write(path, config)
             return _run_codex([binary, *_overrides(config), *args.passed_on], _environment(found, home))
     except KeyboardInterrupt:  # while the gateway starts

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -26,7 +27,9 @@ _LISTING_TIMEOUT = 15.0
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
-    "web_search": "a hosted tool that is not available here",
+    "web_search": "live where the gateway has a search provider",
+    "suppress_unstable_features_warning": "of standalone_web_search",
+    "standalone_web_search": "Codex asks the gateway to search",
     "show_raw_agent_reasoning": "the gateway repeats the reasoning as its summary, which is shown",
     "name": 'not "OpenAI" or "Azure": those names turn on remote compaction',
     "model_catalog_url": "context window, base prompt and tools of each model",
@@ -36,6 +39,14 @@ _REASONS = {
 
 class Unusable(Exception):
     """There is no such gateway, or no such file; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a gateway offers: the models that Codex would list, its default first, and whether it searches the web."""
+
+    models: tuple[str, ...] = ()
+    web_search: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +73,9 @@ def run(args: argparse.Namespace) -> int:
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = home / "config.toml"
     try:
-        model = args.model or preferred(served_models(url, args.env_key, os.environ), path)
-        config = configuration(url, model, args.env_key)
+        offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
+        model = args.model or preferred(offer.models, path)
+        config = configuration(url, model, args.env_key, web_search=offer.web_search)
         if args.write:
             print(write(path, config))
         else:
@@ -80,8 +92,22 @@ def is_loopback(url: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
-def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the models that Codex would list, its default first; at least one. Raises `Unusable`."""
+def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:
+    """Return what the gateway offers: at least one model, if they are needed. Raises `Unusable`; where no models are needed, a
+    gateway that cannot be asked offers nothing."""
+    try:
+        listed = _listed(url, env_key, environ)
+        models = _served(url, listed)
+    except Unusable:
+        if needs_models:
+            raise
+        return Offer()
+    hosted = listed.get("hosted_tools")
+    return Offer(models, isinstance(hosted, list) and "web_search" in hosted)
+
+
+def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the gateway's answer about its models. Raises `Unusable`."""
     key = environ.get(env_key) if env_key else None
     if env_key and not key:
         raise Unusable(f"the variable {env_key} is not set: Codex needs it, and so does the list of models")
@@ -95,12 +121,24 @@ def served_models(url: str, env_key: str | None, environ: Mapping[str, str]) -> 
     if answer.status_code in (401, 403):
         raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
     try:
-        catalog = [model for model in answer.json()["models"] if model["visibility"] == "list"]
-    except (ValueError, KeyError, TypeError):
-        raise Unusable(f"{url} lists no models as a gateway does (status {answer.status_code}): is it the right URL?") from None
-    if not catalog:
+        listed = answer.json()
+    except ValueError:
+        listed = None
+    if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
+        raise Unusable(f"{url} lists no models as a gateway does (status {answer.status_code}): is it the right URL?")
+    return listed
+
+
+def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that Codex would list. Raises `Unusable`."""
+    try:
+        catalog = [model for model in listed["models"] if model["visibility"] == "list"]
+        models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
+    except (KeyError, TypeError):
+        raise Unusable(f"{url} lists no models as a gateway does: is it the right URL?") from None
+    if not models:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
-    return [str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"])]
+    return models
 
 
 def preferred(served: Sequence[str], path: Path) -> str:
@@ -112,22 +150,26 @@ def preferred(served: Sequence[str], path: Path) -> str:
     return named if isinstance(named, str) and named in served else served[0]
 
 
-def configuration(url: str, model: str, env_key: str | None) -> dict[str, Any]:
+def configuration(url: str, model: str, env_key: str | None, *, web_search: bool = False) -> dict[str, Any]:
     """Return what Codex must be told, as nested dicts in the order of the file. Context window, prompt and the rest come with
-    the catalog, from the gateway."""
+    the catalog, from the gateway. With `web_search` Codex posts its searches to the gateway; up to 0.169 at least it does so
+    only with a feature that it calls unstable, and warns of at each start unless it is told not to."""
     provider = {
         "name": PROVIDER,
         "base_url": url,
         "wire_api": "responses",
         "model_catalog_url": f"{url}/models",
+        **({"supports_standalone_web_search": True} if web_search else {}),
         **({"env_key": env_key} if env_key else {"experimental_bearer_token": "none"}),
     }
     return {
         "model": model,
         "model_provider": PROVIDER,
-        "web_search": "disabled",
+        "web_search": "live" if web_search else "disabled",
+        **({"suppress_unstable_features_warning": True} if web_search else {}),
         "show_raw_agent_reasoning": False,
         "model_providers": {PROVIDER: provider},
+        **({"features": {"standalone_web_search": True}} if web_search else {}),
     }
 
 
@@ -135,7 +177,7 @@ def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit
     """Return the document with our keys set; everything else, comments too, stays where it is. Raises `Unusable` if there is
     another kind of value where a table is needed."""
     for key, value in config.items():
-        if key != "model_providers":
+        if not isinstance(value, Mapping):
             _put(document, key, value)
     if "model_providers" not in document:
         document["model_providers"] = tomlkit.table(is_super_table=True)
@@ -148,7 +190,21 @@ def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit
                 providers[name] = _new_provider(fields, inline=_inline(document))
         except (AttributeError, TypeError):
             raise Unusable(f"model_providers.{name} is no table") from None
+    if "features" in config:
+        _set_features(document, config["features"])
     return document
+
+
+def _set_features(document: tomlkit.TOMLDocument, features: Mapping[str, Any]) -> None:
+    """Set features, behind all else: the header of a new table would include the keys after it."""
+    if "features" not in document:
+        document["features"] = tomlkit.table()
+    table: Any = document["features"]
+    try:
+        for key, value in features.items():
+            _put(table, key, value)
+    except (AttributeError, TypeError):
+        raise Unusable("features is no table") from None
 
 
 def _inline(document: tomlkit.TOMLDocument) -> bool:

@@ -32,12 +32,13 @@ class _Text:
     pieces: list[str] = field(default_factory=list)
     done: bool = False  # its own done event was seen
     closed: bool = False  # the done event of its part, too
+    annotations: list[object] = field(default_factory=list)
 
 
 class _Item:
     """An item between `output_item.added` and `output_item.done`."""
 
-    __slots__ = ("added", "id", "index", "parts", "type", "whole")
+    __slots__ = ("added", "id", "index", "parts", "steps", "type", "whole")
 
     def __init__(self, index: int, added: dict[str, Any]) -> None:
         self.index = index
@@ -46,6 +47,7 @@ class _Item:
         self.type = str(added.get("type"))
         self.parts: dict[str, dict[int, _Text]] = {"content": {}, "summary": {}}
         self.whole = _Text(self.type) if self.type in rules.WHOLE else None
+        self.steps = 0  # how many events of its progress came
 
 
 class Checker:
@@ -118,6 +120,12 @@ class Checker:
         elif kind in rules.SHAPES or "item_id" in event:
             item = self._find_item(event.get("item_id"), event.get("output_index"))
             if item is None or kind not in rules.SHAPES:
+                return
+            if kind == rules.ANNOTATION:
+                self._annotate(item, event)
+                return
+            if stem.removeprefix("response.") in rules.STEPS:
+                self._step(item, stem.removeprefix("response."), verb)
                 return
             if stem in rules.PARTS:
                 change_part = self._add_part if verb == "added" else self._finish_part
@@ -228,7 +236,7 @@ class Checker:
     def _check_new_call(self, kind: str, call: dict[str, Any]) -> None:
         if kind in rules.WITH_STATUS or "call_id" in call:
             self._check_new(call.get("call_id"), self._call_ids, "call_id")
-        if kind in rules.WHOLE and not call.get("name"):
+        if kind in rules.NAMED and not call.get("name"):
             self._report("call_name", f"{kind} is added without its name")
         if len(self._done) > 1 and self._done[-2].get("type") == "reasoning" and rules.is_blank_message(self._done[-1]):
             self._report("blank_message", "a message without text between reasoning and a call")
@@ -247,6 +255,9 @@ class Checker:
             if item.get(key) != opened.added.get(key):
                 self._report(rule, f"{key} {short(item.get(key))} when done, {short(opened.added.get(key))} when added")
         self._check_final_status(opened.type, item)
+        succeeded = item.get("status", "completed") == "completed" and not item.get("error")
+        if succeeded and opened.steps < len(rules.STEPS.get(opened.type, ())):
+            self._report("hosted_steps", f"{opened.type} {opened.id} is done without all events of its progress")
         self._check_final_texts(opened, item)
 
     def _check_final_status(self, kind: str, item: dict[str, Any]) -> None:
@@ -276,7 +287,27 @@ class Checker:
             for part, last in zip(streamed.values(), final, strict=True):
                 self._compare(part, last.get(_text_field(part.kind)), "output_item.done")
 
+    def _step(self, item: _Item, kind: str, name: str) -> None:
+        """Check an event of a hosted tool's progress."""
+        place = next(place for place, names in enumerate(rules.STEPS[kind], 1) if name in names)
+        if item.type != kind:
+            self._report("part_kind", f"response.{kind}.{name} for a {item.type}")
+        elif place <= item.steps and not place == item.steps == 1:
+            self._report("hosted_steps", f"{name} of {item.id} comes too late")
+        item.steps = max(item.steps, place)
+
     # Parts and their text
+
+    def _annotate(self, item: _Item, event: dict[str, Any]) -> None:
+        text = self._find_part(item, "content", event["content_index"], "output_text")
+        if text is None:
+            return
+        if event["annotation_index"] != len(text.annotations):
+            self._report("annotations", f"annotation_index {event['annotation_index']}, expected {len(text.annotations)}")
+        text.annotations.append(event["annotation"])
+        end = event["annotation"].get("end_index", 0)
+        if type(end) is int and end > sum(map(len, text.pieces)):
+            self._report("annotations", f"end_index {end} is behind the text so far")
 
     def _add_part(self, item: _Item, name: str, index: int, part: dict[str, Any]) -> None:
         parts = item.parts[name]
@@ -297,6 +328,8 @@ class Checker:
             self._report("done_missing", f"{part.kind} is closed without the done event of its text")
         part.done = part.closed = True
         self._compare(part, last.get(_text_field(part.kind)), "part.done")
+        if part.annotations and part.annotations != last.get("annotations"):
+            self._report("annotations", f"{short(last.get('annotations'))} when done, others were added")
 
     def _find_part(self, item: _Item, name: str, index: int, kind: str) -> _Text | None:
         part = item.parts[name].get(index)

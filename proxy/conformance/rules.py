@@ -19,7 +19,9 @@ Rule: TypeAlias = Literal[
     "output_index", "item_id", "item_overlap", "item_not_open", "item_status", "item_changed", "item_unfinished",
     "incomplete_item", "added_empty", "call_id", "call_name", "blank_message",
     # parts and their text
-    "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "done_missing",
+    "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "done_missing", "annotations",
+    # calls of hosted tools
+    "hosted_steps",
 ]  # fmt: skip
 
 # The closed list of rules: metric labels are taken from here.
@@ -55,6 +57,7 @@ CHANNELS = {
     "response.function_call_arguments": Channel("function_call", "arguments", None),
     "response.custom_tool_call_input": Channel("custom_tool_call", "input", None),
     "response.mcp_call_arguments": Channel("mcp_call", "arguments", None),
+    "response.code_interpreter_call_code": Channel("code_interpreter_call", "code", None),
 }
 # event name without `.added` or `.done` -> the index of the part
 PARTS = {"response.content_part": "content_index", "response.reasoning_summary_part": "summary_index"}
@@ -68,7 +71,24 @@ HOMES = {
     "summary_text": ("reasoning", "summary", "text"),
 }
 # item type -> its field that is filled by deltas without a part
-WHOLE = {"function_call": "arguments", "custom_tool_call": "input", "mcp_call": "arguments"}
+WHOLE = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "mcp_call": "arguments",
+    "code_interpreter_call": "code",
+}
+# Calls that have a name from the beginning.
+NAMED = {"function_call", "custom_tool_call", "mcp_call"}
+# item type -> the events of its progress, in order; a set where there is one of several. OpenAI repeats the first one of an
+# approved call.
+STEPS: dict[str, tuple[frozenset[str], ...]] = {
+    "mcp_list_tools": (frozenset({"in_progress"}), frozenset({"completed", "failed"})),
+    "mcp_call": (frozenset({"in_progress"}), frozenset({"completed", "failed"})),
+    "web_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
+    "file_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
+    "code_interpreter_call": (frozenset({"in_progress"}), frozenset({"interpreting"}), frozenset({"completed"})),
+}
+ANNOTATION = "response.output_text.annotation.added"
 # item type -> fields that are there from the beginning, and empty
 WHEN_ADDED: dict[str, dict[str, Any]] = {
     "message": {"content": []},
@@ -102,6 +122,9 @@ def _shapes() -> dict[str, dict[str, type]]:
         shapes[f"response.output_item.{verb}"] = {"output_index": int, "item": dict}
         for stem, index in PARTS.items():
             shapes[f"{stem}.{verb}"] = {**place, index: int, "part": dict}
+    for kind, steps in STEPS.items():
+        shapes |= {f"response.{kind}.{name}": dict(place) for step in steps for name in step}
+    shapes[ANNOTATION] = {**place, "content_index": int, "annotation_index": int, "annotation": dict}
     for stem, channel in CHANNELS.items():
         part: dict[str, type] = {} if channel.place is None else {channel.place: int}
         shapes[f"{stem}.delta"] = {**place, **part, "delta": str}
@@ -122,7 +145,7 @@ def is_tried_again(kind: str, response: dict[str, Any]) -> bool:
 
 def is_call(item_type: object) -> bool:
     """Tell whether an item of this type is a call of a tool, the client's or a hosted one."""
-    return isinstance(item_type, str) and item_type.endswith("_call")
+    return isinstance(item_type, str) and (item_type.endswith("_call") or item_type == "mcp_list_tools")
 
 
 def is_blank_message(item: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from proxy.server.resources.input_tokens import InputTokens
 from proxy.server.resources.models import Models
 from proxy.server.resources.passthrough import Passthrough
 from proxy.server.resources.responses import ResponsesResource
+from proxy.server.resources.search import Search
 from proxy.server.resources.stored_responses import StoredResponses
 from proxy.server.resources.websocket import WebSockets
 
@@ -42,11 +43,13 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, websockets)
-    models = Models(load_model_table(settings.model_table), parts.pool, parts.live)
+    hosted = ["web_search"] if parts.web is not None else []
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, hosted)
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
+    _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live).search)
     router.add_get("/v1/models", models.list_models)
     router.add_get("/v1/models/{id:.+}", models.retrieve_model)
     _add_stored(router, parts)

@@ -13,6 +13,7 @@ from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
+from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
@@ -27,6 +28,7 @@ from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
+from proxy.server.setup.hosted_search import open_web
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
 from proxy.state import FleetCounters, Store
@@ -56,6 +58,7 @@ class Parts:
     known_models: KnownModels
     in_flight: InFlight
     responses: Responses
+    web: Web | None
 
 
 @asynccontextmanager
@@ -103,6 +106,9 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
+        web = open_web(settings)
+        if web is not None:
+            stack.push_async_callback(web.close)
         in_flight = InFlight()
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
         stack.push_async_callback(_cancel, timer)
@@ -121,6 +127,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             known_models=known,
             in_flight=in_flight,
             responses=responses,
+            web=web,
         )
 
 

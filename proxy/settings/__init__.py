@@ -13,7 +13,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from proxy.settings.access import AccessSettings
 from proxy.settings.backend import BackendDetails, BackendSettings, check_backend_name
+from proxy.settings.hosted import Hosted
 from proxy.settings.keys import ApiKey
+from proxy.settings.mcp_servers import McpServerDetails
 from proxy.settings.operation import OperationSettings
 from proxy.settings.section import Section, SettingsError, backend_url, without_password
 from proxy.settings.serving import ListeningSettings, TimingSettings
@@ -22,8 +24,8 @@ from proxy.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSet
 
 __all__ = [
     "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails",
-    "ModelParsers", "Section", "Settings", "SettingsError", "backend_url", "check_backend_name", "describe", "flag",
-    "suggestion", "variable",
+    "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError", "backend_url", "check_backend_name",
+    "describe", "flag", "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_GATEWAY_"
@@ -34,6 +36,7 @@ SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
 
 class Settings(  # pydantic collects the fields from the last base to the first
     OperationSettings,
+    Hosted,
     ResponseSettings,
     RequestSettings,
     TimingSettings,

@@ -17,6 +17,7 @@ from proxy.settings import (
     ENV_PREFIX,
     ApiKey,
     BackendDetails,
+    McpServerDetails,
     ModelParsers,
     Settings,
     SettingsError,
@@ -30,7 +31,12 @@ _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
 # Settings that are mappings, and the type of their entries.
-_ENTRIES: dict[str, type[BaseModel]] = {"models": ModelParsers, "api_keys": ApiKey, "backends": BackendDetails}
+_ENTRIES: dict[str, type[BaseModel]] = {
+    "models": ModelParsers,
+    "api_keys": ApiKey,
+    "backends": BackendDetails,
+    "mcp_servers": McpServerDetails,
+}
 
 
 def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:

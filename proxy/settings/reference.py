@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ByteSize, SecretStr
 
-from proxy.settings import SECTIONS, ApiKey, BackendDetails, ModelParsers
+from proxy.settings import SECTIONS, ApiKey, BackendDetails, McpServerDetails, ModelParsers
 
 
 class SettingInfo(NamedTuple):
@@ -29,6 +29,8 @@ _KINDS: dict[Any, str] = {
     dict[str, ApiKey]: "MAPPING",
     dict[str, int]: "MAPPING",
     dict[str, BackendDetails]: "MAPPING",
+    dict[str, McpServerDetails]: "MAPPING",
+    dict[str, str]: "MAPPING",
     SecretStr | None: "KEY",
     bool: "true|false",
     str: "TEXT",

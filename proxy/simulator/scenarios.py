@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from proxy.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call, wrong_patch
 from proxy.simulator.chat_request import ChatRequest, Tool
+from proxy.simulator.research import research
 from proxy.simulator.schema import example
 from proxy.simulator.script import CallTool, Refuse, Say, Script, Think, call, script
 
@@ -241,6 +242,7 @@ SCENARIOS: dict[str, Scenario] = {
     "long": long,
     "code": code,
     "agent": agent,
+    "research": research,
 }
 
 _KEYWORDS: tuple[tuple[str, str], ...] = (

@@ -58,6 +58,8 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # For malformed HTTP, aiohttp would log a traceback with bytes of the request, which may contain keys.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    # The library for MCP servers would do so for what these send.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def routine(level: int, message: str, values: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from proxy.telemetry.registry import Registry, shared_folder
+from proxy.telemetry.registry import Registry, runtime_folder
 
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -175,7 +175,7 @@ class Metrics(Registry):
         self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
         self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
         # Processor time, memory and open files, under the names that all programs use.
-        if shared_folder() is None:
+        if runtime_folder() is None:
             ProcessCollector(registry=self.registry)
         else:
             self.samplers.append(ProcessMetrics(self.registry).sample)

@@ -88,7 +88,7 @@ class Registry:
         child = self._children.pop((metric, labels), None)
         if child is None:
             return
-        if shared_folder() is None:
+        if runtime_folder() is None:
             metric.remove(*labels)
         elif isinstance(metric, Gauge) and metric not in self._sums:  # a sum is 0 by now
             child.set(nan)  # nothing can be removed from the files of several processes, but NaN is left out
@@ -160,11 +160,11 @@ class Registry:
 
     def text(self) -> bytes:
         """Return the text for Prometheus as of the last `flush`, of this process or of all workers. Any thread may call it."""
-        folder = shared_folder()
+        folder = runtime_folder()
         return generate_latest(self.registry) if folder is None else text_of_all(folder)
 
 
-def shared_folder() -> Path | None:
+def runtime_folder() -> Path | None:
     """Return the folder in which several processes share their metrics, in a process that does."""
     folder = os.environ.get(FOLDER_VARIABLE)
     return Path(folder) if folder else None

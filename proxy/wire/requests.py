@@ -131,7 +131,7 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     try:
         return ResponsesRequest.model_validate(fields)
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise refusal(error) from None
 
 
 def _refuse_many(fields: Any, name: str) -> None:
@@ -190,8 +190,8 @@ def _deeper_than(value: Any, limit: int) -> bool:
 _UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object", "conversation": "a string or an object"}
 
 
-def _refusal(error: ValidationError) -> ApiError:
-    """Return the first error as OpenAI words it: the field, the problem, and a code for programs."""
+def refusal(error: ValidationError) -> ApiError:
+    """Return the first error in the fields of a request as OpenAI words it: the field, the problem, and a code for programs."""
     first = error.errors(include_url=False, include_context=False)[0]
     param = _param(first["loc"])
     if param in _UNIONS:

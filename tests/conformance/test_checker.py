@@ -59,6 +59,26 @@ def hosted_tool() -> list[Event]:
     return made.message("found nothing").end()
 
 
+def searching(*steps: str) -> list[Event]:
+    """Return a search that is completed after these events of its progress."""
+    made = script()
+    item = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}
+    made.say("output_item.added", output_index=0, item={**item, "status": "in_progress"})
+    for step in steps:
+        made.say(f"web_search_call.{step}", item_id="ws_1", output_index=0)
+    made.say("output_item.done", output_index=0, item={**item, "status": "completed"})
+    made.output.append({**item, "status": "completed"})
+    return made.message("found").end()
+
+
+def annotated(index: int = 0, end: int = 2) -> list[Event]:
+    """Return the good stream with an annotation of its text that the closed part does not have, unless it is wrong before."""
+    citation = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": end}
+    place = {key: DELTA[key] for key in ("item_id", "output_index", "content_index")}
+    event = {"type": "response.output_text.annotation.added", **place, "annotation_index": index, "annotation": citation}
+    return insert("output_text.done", 0, event)
+
+
 GOOD: dict[str, Callable[[], list[Event]]] = {
     "one of each": good,
     "text": lambda: script().message("Hel", "lo").end(),
@@ -79,6 +99,8 @@ GOOD: dict[str, Callable[[], list[Event]]] = {
     "queued, created": queued_first,
     "created, queued": created_then_queued,
     "a hosted tool": hosted_tool,
+    "a search": lambda: searching("in_progress", "searching", "completed"),
+    "a step said twice": lambda: searching("in_progress", "in_progress", "searching", "completed"),
     "no usage": lambda: script().message("x").end(usage=None),
 }
 
@@ -253,6 +275,11 @@ def status_when_done(status: str | None) -> list[Event]:
 
 
 BROKEN: list[tuple[str, Callable[[], list[Event]]]] = [
+    ("hosted_steps", lambda: searching("in_progress", "completed", "searching")),
+    ("hosted_steps", lambda: searching("in_progress", "searching")),
+    ("annotations", annotated),
+    ("annotations", lambda: annotated(index=1)),
+    ("annotations", lambda: annotated(end=99)),
     ("malformed", lambda: insert("output_text.delta", 0, DELTA)),
     ("malformed", lambda: insert("output_text.delta", 0, {**DELTA, "delta": "x", "content_index": True})),
     ("malformed", lambda: insert("output_text.delta", 0, {**DELTA, "delta": None})),

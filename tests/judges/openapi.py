@@ -56,7 +56,10 @@ def openapi_errors(event: dict[str, Any]) -> list[str]:
 
 def _within_document(event: dict[str, Any]) -> dict[str, Any]:
     """Return the event without what the document does not know."""
+    event = _known_annotations(event)
     kind = event.get("type")
+    if kind == "response.output_text.annotation.added" and event.get("annotation") is None:
+        return {}
     if kind is None and event.get("object") == "response":
         return _known_response(event)
     if kind in _EVENT_NAMES:
@@ -68,6 +71,17 @@ def _within_document(event: dict[str, Any]) -> dict[str, Any]:
     if kind == "error" and "error" not in event:
         return {}
     return event
+
+
+def _known_annotations(value: Any) -> Any:
+    """Return the value without citations of files, at any depth: the document has those of web pages alone."""
+    if isinstance(value, list):
+        return [_known_annotations(entry) for entry in value if _type_of(entry) != "file_citation"]
+    if isinstance(value, dict):
+        return {
+            name: None if _type_of(entry) == "file_citation" else _known_annotations(entry) for name, entry in value.items()
+        }
+    return value
 
 
 def _known_response(response: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,10 @@ def sdk_errors(event: dict[str, Any]) -> list[str]:
     model = _models().get(kind)
     if model is None:
         return [f"no model for {kind}"]
+    item = event.get("item")
+    if kind == "response.output_item.added" and isinstance(item, dict) and item.get("type") == "web_search_call":
+        # OpenAI adds the item without the action, which the model demands.
+        event = {**event, "item": {"action": {"type": "search", "query": ""}, **item}}
     try:
         model.model_validate({**event, "type": kind} if "type" in event else event, strict=True)
     except ValidationError as error:

@@ -166,7 +166,8 @@ def judged(data: bytes, playing: Translator, client: Client = STANDARD) -> Play:
     """Return the play after checking it; `data` are the events up to the terminal one."""
     data += playing.terminal()
     events = events_of(data)
-    assert complaints(data, client) == []
+    found = complaints(data, client)
+    assert found == []
     response = events[-1]["response"]
     assert json.loads(playing.response()) == response
     return Play(data, events, response, playing)

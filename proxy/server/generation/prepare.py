@@ -89,7 +89,7 @@ def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> Host
     """Return what the items of hosted tools depend on; None for a request without such tools."""
     if not any(target.hosted for target in chat_request.tools.values()):
         return None
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id)
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "")
 
 
 def encryption_options(

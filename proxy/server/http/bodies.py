@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from aiohttp import StreamReader, web
 
-from proxy.server.http.unpacking import DamagedBodyError, Unpacker, is_known
 from proxy.wire.errors import ApiError, invalid_request
+from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 # Bytes that are unpacked in the event loop; what is larger goes on in a thread.
 _FIRST_STEP = 128 * 1024

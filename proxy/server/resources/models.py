@@ -1,4 +1,5 @@
-"""`/v1/models`: the backends' lists in OpenAI's shape (`data`), and Codex's catalog of the same (`models`), in one answer.
+"""`/v1/models`: the backends' lists in OpenAI's shape (`data`), Codex's catalog of the same (`models`), and what tools the
+gateway runs itself (`hosted_tools`), in one answer.
 
 Codex fetches it at each start when its provider has `model_catalog_url`, and takes the whole catalog or nothing. An answer of
 5xx keeps it waiting for seconds, so it never gets one: while the backend is down it gets the last list known, or else an empty
@@ -10,6 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,10 +61,12 @@ class _Kept:
 class Models:
     """Serves the models of the backends, as each key may see them."""
 
-    def __init__(self, table: ModelTable, pool: Pool, live: LiveSettings) -> None:
+    def __init__(self, table: ModelTable, pool: Pool, live: LiveSettings, hosted_tools: Sequence[str] = ()) -> None:
+        """`hosted_tools` are the types of tools that the gateway runs itself; clients are told."""
         self._table = table
         self._pool = pool
         self._live = live
+        self._hosted_tools = list(hosted_tools)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
     async def list_models(self, request: web.Request) -> web.Response:
@@ -76,7 +80,7 @@ class Models:
         if etag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers={"ETag": etag})
         # Ours goes last: llama.cpp has a `models` of another shape, which would make Codex reject the whole catalog.
-        return web.json_response({**listed, "models": catalog}, headers={"ETag": etag})
+        return web.json_response({**listed, "models": catalog, "hosted_tools": self._hosted_tools}, headers={"ETag": etag})
 
     async def retrieve_model(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models/{id}` with one of the list, and what Codex is told about it. The id may have slashes."""

@@ -34,7 +34,7 @@ class HostedOptions(NamedTuple):
     request's code runs in."""
 
     include: frozenset[str] = frozenset()
-    container_id: str | None = None
+    container_id: str = ""
 
 
 class CallOutcome(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.server.http import unpacking
-from proxy.server.http.unpacking import DamagedBodyError, Unpacker
+from proxy.wire import unpacking
+from proxy.wire.unpacking import DamagedBodyError, Unpacker
 from tests.server.running_gateway import QUESTION, RawClient, Served, ask, assert_error, body_of, post, run, simulated, until
 from tests.waiting import PATIENCE
 

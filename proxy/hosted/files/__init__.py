@@ -1,0 +1,1 @@
+"""Searching in files, by the tools of MCP servers."""

@@ -1,0 +1,1 @@
+"""MCP servers: connections, lists of tools, calls."""

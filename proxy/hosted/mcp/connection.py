@@ -1,0 +1,274 @@
+"""One connection to an MCP server.
+
+The library's sessions have to be closed by the task that opened them, so each connection has a task of its own. Requests are
+sent from the tasks of those who ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, TypeVar, cast
+
+import anyio
+from mcp import Client, ClientSession, MCPError
+from mcp.client import Transport
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT, Implementation
+from pydantic import ValidationError
+
+from proxy.hosted.calls import ToolFailure
+from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
+from proxy.hosted.mcp.failures import (
+    ConnectionLost,
+    connect_failure,
+    describe,
+    protocol_failure,
+    refused_answer,
+    server_failure,
+    timed_out,
+)
+from proxy.hosted.mcp.http import GuardedTransport, Resolve
+from proxy.hosted.mcp.stdio import stdio_transport
+
+T = TypeVar("T")
+Log = Callable[[str, str], None]
+"""Takes the label of a server and a line for the log."""
+
+_CLIENT = Implementation(name="responses-gateway", version="1")
+# Seconds in which a connection closes by itself; the program of a server has half of it.
+_CLOSING = 15.0
+# Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
+_UNKNOWN_SESSION = frozenset({400, 404})
+_UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
+
+
+class Connection:
+    """A connection, which begins to open at once and closes when it was not used for a while. `usable`: it takes requests."""
+
+    def __init__(
+        self,
+        label: str,
+        endpoint: Endpoint,
+        limits: McpLimits,
+        log: Log,
+        find: Resolve,
+        crashed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`crashed` is called when the connection ends by itself."""
+        self.usable = True
+        self.calls = 0
+        self._crashed = crashed
+        self._label = label
+        self._endpoint = endpoint
+        self._limits = limits
+        self._log = log
+        self._http: GuardedTransport | None = None
+        if isinstance(endpoint, HttpEndpoint):
+            self._http = GuardedTransport(endpoint, limits.message_bytes, limits.connect_timeout, find)
+        self._loop = asyncio.get_running_loop()
+        self._last_use = self._loop.time()
+        self._session: ClientSession | None = None
+        self._failure: ToolFailure | None = None
+        self._settled = asyncio.Event()
+        self._end = asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    async def request(self, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
+        """Send a request as soon as the connection is open. `seconds` are those after which `send` gives up. Raises
+        `ToolFailure`, and `ConnectionLost` if the connection ended before an answer came."""
+        self.calls += 1
+        try:
+            await self._settled.wait()
+            if self._failure is not None:
+                raise ToolFailure(str(self._failure), self._failure.item)
+            if self._session is None or self._end.is_set():
+                raise ConnectionLost(sent=False)
+            return await self._answer(self._session, send, seconds)
+        finally:
+            self.calls -= 1
+            self._last_use = self._loop.time()
+            if not self.usable and self.calls == 0:
+                self._end.set()
+
+    async def _answer(self, session: ClientSession, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
+        http = self._http
+        if http is not None:
+            http.status = None
+            http.problem = None
+        try:
+            return await send(session)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            self.retire()
+            raise ConnectionLost(sent=True) from error
+        except (ValidationError, RuntimeError) as error:
+            message = f"The answer of the MCP server '{self._label}' does not keep to the protocol."
+            raise protocol_failure(message, INTERNAL_ERROR) from error
+        except MCPError as error:
+            if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
+                self._retire_if_stuck()
+                raise timed_out(self._label, seconds) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: MCPError) -> Exception:
+        http = self._http
+        if http is not None and http.problem is not None:
+            return refused_answer(self._label, http.problem)
+        if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
+            self.retire()
+            return ConnectionLost(sent=False)
+        if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
+            self.retire()
+            return ConnectionLost(sent=http is None or not http.unreachable)
+        return server_failure(self._label, error, http.status if http is not None else None)
+
+    def _retire_if_stuck(self) -> None:
+        """Take no more requests after one without an answer: over HTTP it would go on until the connection closes."""
+        if self._http is not None:
+            self.retire()
+
+    def retire(self) -> None:
+        """Take no more requests, and close when the last one is done."""
+        self.usable = False
+        if self.calls == 0:
+            self._end.set()
+
+    async def close(self) -> None:
+        """Close the connection. What waits for an answer gets none."""
+        self.usable = False
+        self._end.set()
+        await asyncio.wait((self.task,), timeout=_CLOSING)
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._serve()
+        except Exception as error:  # whatever a server brings about ends its connection and nothing else
+            self._ended_by_server()
+            if self._session is None:
+                self._failure = self._connect_failure(error)
+            self._log(self._label, f"connection failed: {describe(error)}")
+        finally:
+            self.usable = False
+            self._end.set()
+            self._settled.set()
+            if self._http is not None:
+                await self._http.aclose()
+
+    async def _serve(self) -> None:
+        """Open a session, and hold it until the end. A server without streamable HTTP is tried with the older transport."""
+        deadline = self._loop.time() + self._limits.connect_timeout
+        endpoint = self._endpoint
+        if isinstance(endpoint, StdioEndpoint):
+            await self._hold(self._program(endpoint), deadline)
+        elif endpoint.transport == "sse":
+            await self._hold(self._older_http(endpoint), deadline)
+        else:
+            try:
+                await self._hold(self._streamable_http(endpoint), deadline)
+            except Exception:
+                if self._session is not None or endpoint.transport == "http" or not self._has_no_streamable_http():
+                    raise
+                await self._hold(self._older_http(endpoint), deadline)
+
+    def _has_no_streamable_http(self) -> bool:
+        status = self._http.status if self._http is not None else None
+        return status is not None and 400 <= status < 500 and status not in (401, 403, 429)
+
+    async def _hold(self, transport: AbstractAsyncContextManager[Any], deadline: float) -> None:
+        client = Client(
+            cast(Transport, self._watched(transport)),
+            read_timeout_seconds=self._limits.connect_timeout,
+            client_info=_CLIENT,
+            cache=None,
+        )
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout_at(deadline):
+                await stack.enter_async_context(client)
+            self._session = client.session
+            self._settled.set()
+            await self._until_the_end()
+
+    async def _until_the_end(self) -> None:
+        """Wait until the connection is closed, has ended, or was not used for some time."""
+        while not self._end.is_set():
+            left = self._limits.idle_timeout
+            if self.calls == 0:
+                left -= self._loop.time() - self._last_use
+            if left <= 0:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), left)
+        self.usable = False
+
+    @asynccontextmanager
+    async def _watched(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """Open a transport, and notice when the server ends it."""
+        async with transport as (messages, requests):
+            yield _Watched(messages, self._ended_by_server), requests
+
+    def _ended_by_server(self) -> None:
+        self.usable = False
+        if not self._end.is_set():
+            self._end.set()
+            self._crashed()
+
+    def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
+        return stdio_transport(endpoint, self._limits.message_bytes, lambda line: self._log(self._label, line))
+
+    def _streamable_http(self, endpoint: HttpEndpoint) -> AbstractAsyncContextManager[Any]:
+        assert self._http is not None
+        client = self._http.client(dict(endpoint.headers))
+        return streamable_http_client(endpoint.url, http_client=client, max_sse_event_size=self._limits.message_bytes)
+
+    def _older_http(self, endpoint: HttpEndpoint) -> AbstractAsyncContextManager[Any]:
+        assert self._http is not None
+        return sse_client(endpoint.url, dict(endpoint.headers), httpx_client_factory=self._http.client)
+
+    def _connect_failure(self, error: Exception) -> ToolFailure:
+        if isinstance(error, TimeoutError):
+            return timed_out(self._label, self._limits.connect_timeout)
+        http = self._http
+        return connect_failure(self._label, error, http.status if http else None, http.problem if http else None)
+
+
+class _Watched:
+    """The stream of a transport's messages; `ended` is called when there are no more."""
+
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the last message, which the library uses where it is given."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            return cast("SessionMessage | Exception", await self._stream.receive())
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._ended()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> bool | None:
+        return cast("bool | None", await self._stream.__aexit__(*raised))

@@ -1,0 +1,97 @@
+"""What can go wrong with an MCP server, in words for the model, and as the error of an `mcp_call`.
+
+Nothing of the operator's network is repeated, only what a server itself says in its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from pydantic import ValidationError
+
+from proxy.hosted.calls import ToolFailure
+from proxy.hosted.mcp.http import PrivateAddress
+
+_LONGEST_MESSAGE = 2000
+# Said by the library in place of an answer that was no message of the protocol.
+_IN_PLACE_OF_AN_ANSWER = frozenset({"Server returned an error response", "Session terminated", "Not Found"})
+_REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the answer came. `sent`: the server may have seen the request."""
+
+    def __init__(self, sent: bool) -> None:
+        super().__init__("the connection was lost")
+        self.sent = sent
+
+
+def protocol_failure(message: str, code: int = CONNECTION_CLOSED) -> ToolFailure:
+    """Return the failure of a server that cannot be reached, or does not keep to the protocol."""
+    return ToolFailure(message, {"error": {"type": "mcp_protocol_error", "code": code, "message": message}})
+
+
+def http_failure(label: str, status: int) -> ToolFailure:
+    """Return the failure of a server that answered with an HTTP status."""
+    message = f"The MCP server '{label}' {_REFUSED.get(status, 'answered with an error')} (HTTP {status})."
+    return ToolFailure(message, {"error": {"type": "http_error", "code": status, "message": message}})
+
+
+def timed_out(label: str, seconds: float) -> ToolFailure:
+    """Return the failure of a server that did not answer in time."""
+    return protocol_failure(f"The MCP server '{label}' did not answer within {seconds:g} seconds.", REQUEST_TIMEOUT)
+
+
+def lost(label: str) -> ToolFailure:
+    """Return the failure of a request whose connection ended."""
+    return protocol_failure(f"The connection to the MCP server '{label}' was lost before it answered.")
+
+
+def refused_answer(label: str, problem: str) -> ToolFailure:
+    """Return the failure of a request whose answer was refused because it is `problem`."""
+    return protocol_failure(f"The answer of the MCP server '{label}' was refused: it is {problem}.", INTERNAL_ERROR)
+
+
+def server_failure(label: str, error: MCPError, status: int | None) -> ToolFailure:
+    """Return the failure of a request that the server answered with an error. `status`: that of the HTTP answer, if it is one
+    of an error."""
+    if status is not None and error.message in _IN_PLACE_OF_AN_ANSWER:
+        return http_failure(label, status)
+    said = error.message[:_LONGEST_MESSAGE] or "no message"
+    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": error.code, "message": said}
+    return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
+
+
+def connect_failure(label: str, error: BaseException, status: int | None, problem: str | None) -> ToolFailure:
+    """Return the failure of connecting."""
+    found = list(_causes(error))
+    if problem is not None:
+        return refused_answer(label, problem)
+    if status is not None:
+        return http_failure(label, status)
+    if any(isinstance(cause, PrivateAddress) for cause in found):
+        return protocol_failure(f"The MCP server '{label}' is not connected to: its host has no public address.")
+    if any(isinstance(cause, FileNotFoundError | PermissionError) for cause in found):
+        return protocol_failure(f"The MCP server '{label}' cannot be started.")
+    for cause in found:
+        if isinstance(cause, MCPError) and cause.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+            return server_failure(label, cause, status)
+    if any(isinstance(cause, ValidationError) for cause in found):
+        return protocol_failure(f"The MCP server '{label}' does not keep to the protocol.", INTERNAL_ERROR)
+    return protocol_failure(f"The MCP server '{label}' cannot be reached.")
+
+
+def describe(error: BaseException) -> str:
+    """Describe an error for the log of the operator."""
+    return "; ".join(f"{type(cause).__name__}: {cause}"[:300] for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in a group, at any depth."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _causes(part)
+    else:
+        yield error

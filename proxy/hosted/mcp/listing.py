@@ -1,0 +1,77 @@
+"""Read the list of a server's tools: page by page, within bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from mcp import ClientSession
+from mcp.types import PaginatedRequestParams, Tool
+
+from proxy.hosted.mcp.endpoints import McpLimits
+from proxy.wire.mcp import ListedTool
+
+_LONGEST_NAME = 128
+_LONGEST_DESCRIPTION = 16 * 1024
+_LONGEST_SCHEMA = 64 * 1024
+_LONGEST_ANNOTATIONS = 4 * 1024
+
+
+class Listing(NamedTuple):
+    """The tools of a server, in its order. `left_out`: how many it lists that are not offered to the model."""
+
+    tools: Sequence[ListedTool]
+    left_out: int
+
+
+async def read_listing(session: ClientSession, limits: McpLimits) -> Listing:
+    """Ask a server for its tools. Pages beyond the limit are not read."""
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(limits.pages):
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        found.extend(page.tools)
+        cursor = page.next_cursor
+        if cursor is None or len(found) > limits.tools:
+            break
+    return bounded(found, limits)
+
+
+def bounded(tools: Iterable[Tool], limits: McpLimits) -> Listing:
+    """Leave out tools that cannot be offered: a name that occurred before, that is empty, too long or not printable; a schema
+    that is too long or not JSON; what exceeds the limits of a list. Long descriptions are cut."""
+    found: dict[str, ListedTool] = {}
+    left_out = 0
+    room = limits.list_bytes
+    for tool in tools:
+        listed = _listed(tool)
+        size = 0 if listed is None else len(listed.description or "") + len(json.dumps(listed.input_schema))
+        if listed is None or listed.name in found or len(found) == limits.tools or size > room:
+            left_out += 1
+            continue
+        room -= size
+        found[listed.name] = listed
+    return Listing(tuple(found.values()), left_out)
+
+
+def _listed(tool: Tool) -> ListedTool | None:
+    if not tool.name or len(tool.name) > _LONGEST_NAME or not tool.name.isprintable():
+        return None
+    if not _is_json(tool.input_schema, _LONGEST_SCHEMA):
+        return None
+    description = tool.description[:_LONGEST_DESCRIPTION] if tool.description else None
+    annotations: dict[str, Any] | None = None
+    if tool.annotations is not None:
+        annotations = tool.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
+    if not annotations or not _is_json(annotations, _LONGEST_ANNOTATIONS):
+        annotations = None
+    return ListedTool(tool.name, description, tool.input_schema, annotations)
+
+
+def _is_json(value: Any, longest: int) -> bool:
+    """Tell whether a value is at most so long as JSON, and JSON at all: parsers let NaN pass."""
+    try:
+        return len(json.dumps(value, allow_nan=False)) <= longest
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,165 @@
+"""Pages of the web as text in lines, and those that were read a moment ago."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proxy.hosted.calls import ToolFailure
+from proxy.hosted.fetch import Fetched, Fetcher
+from proxy.hosted.search.plain_text import clean
+
+# Characters of a page that are kept, and of a line; links that are kept.
+_LONGEST_TEXT = 200_000
+_LONGEST_LINE = 400
+_MOST_LINKS = 300
+# Processes that read pages at the same time: they take CPU time from the streams.
+_AT_ONCE = 2
+# Pages that are kept, how many characters they may have together, and for how many seconds.
+_KEPT = 256
+_KEPT_CHARACTERS = 20_000_000
+_KEPT_FOR = 300.0
+_HTML_PROCESS = Path(__file__).with_name("html_process.py")
+# What a Python process needs of the environment: nothing secret.
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
+_UNKNOWN_TYPE = "application/octet-stream"
+_UNREADABLE = "The page cannot be read: its HTML is too large or too complicated. Try another one."
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as text. `links` are texts and URLs; `cut` tells that the page is longer."""
+
+    url: str
+    title: str
+    lines: tuple[str, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    cut: bool = False
+
+    @property
+    def size(self) -> int:
+        """Characters, roughly."""
+        return sum(map(len, self.lines)) + sum(len(text) + len(url) for text, url in self.links)
+
+
+class Pages:
+    """Opens pages. Each tenant sees its own only: what one has read tells nothing to another."""
+
+    def __init__(self, fetcher: Fetcher, *, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`timeout` in seconds to make text of a page."""
+        self._fetcher = fetcher
+        self._timeout = timeout
+        self._clock = clock
+        self._processes = asyncio.Semaphore(_AT_ONCE)
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Page]] = OrderedDict()
+        self._size = 0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._fetcher.close()
+
+    async def open(self, url: str, tenant: str) -> Page:
+        """Return a page, as it was up to five minutes ago. Raise `ToolFailure`."""
+        self._forget_old()
+        kept = self._kept.get((tenant, url))
+        if kept is not None:
+            return kept[1]
+        fetched = await self._fetcher.fetch(url)
+        page = await self._read(fetched)
+        self._keep((tenant, url), page)
+        return page
+
+    async def _read(self, fetched: Fetched) -> Page:
+        kind = fetched.content_type.lower()
+        if kind in _HTML or (kind == _UNKNOWN_TYPE and fetched.body.lstrip()[:1] == b"<"):
+            return await self._read_html(fetched)
+        if _TEXT.fullmatch(kind):
+            text = _decoded(fetched.body, fetched.charset)
+            cut = fetched.cut or len(text) > _LONGEST_TEXT
+            return Page(fetched.url, "", _lines(text[:_LONGEST_TEXT]), cut=cut)
+        named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
+        raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
+
+    async def _read_html(self, fetched: Fetched) -> Page:
+        try:
+            async with asyncio.timeout(self._timeout), self._processes:
+                answer = await _run_html_process(fetched)
+        except TimeoutError:
+            raise ToolFailure(_UNREADABLE) from None
+        except OSError:
+            raise ToolFailure("The gateway has no room to read a page. Try again later.") from None
+        links = tuple((clean(text), url) for text, url in answer["links"])
+        return Page(fetched.url, clean(answer["title"]), _lines(answer["text"]), links, fetched.cut or answer["cut"])
+
+    def _keep(self, key: tuple[str, str], page: Page) -> None:
+        replaced = self._kept.pop(key, None)
+        self._size += page.size - (replaced[1].size if replaced else 0)
+        self._kept[key] = (self._clock() + _KEPT_FOR, page)
+        while len(self._kept) > _KEPT or self._size > _KEPT_CHARACTERS:
+            self._forget_oldest()
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        while self._kept and next(iter(self._kept.values()))[0] < now:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, (_, page) = self._kept.popitem(last=False)
+        self._size -= page.size
+
+
+async def _run_html_process(fetched: Fetched) -> Any:
+    """Return the answer of the process that reads HTML. Raise `ToolFailure`, `OSError`."""
+    question = {"url": fetched.url, "charset": fetched.charset, "longest": _LONGEST_TEXT, "links": _MOST_LINKS}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        str(_HTML_PROCESS),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    )
+    try:
+        answer, _ = await process.communicate(json.dumps(question).encode() + b"\n" + fetched.body)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.shield(process.wait())
+    try:
+        return json.loads(answer)
+    except ValueError:  # it was killed for want of memory or time, or failed
+        raise ToolFailure(_UNREADABLE) from None
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    try:
+        return data.decode(charset or "utf-8", "replace")
+    except LookupError:
+        return data.decode("utf-8", "replace")
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    """Return lines of a bounded length; those that are empty stay where they separate others."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        rest = clean(line).rstrip()
+        while len(rest) > _LONGEST_LINE:
+            end = rest.rfind(" ", _LONGEST_LINE // 2, _LONGEST_LINE)
+            end = _LONGEST_LINE if end < 0 else end
+            lines.append(rest[:end])
+            rest = rest[end:].lstrip()
+        if rest or (lines and lines[-1]):
+            lines.append(rest)
+    return tuple(lines)

@@ -1,0 +1,100 @@
+"""What search providers are asked, and what they answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+_WEB_URL = re.compile(r"https?://[^\s<>\"]{1,2048}", re.IGNORECASE)
+
+
+class Domains(NamedTuple):
+    """Domains, each with those below it, that results and pages may come from. Without `allowed` all are."""
+
+    allowed: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    def allow(self, url: str) -> bool:
+        """Tell whether a URL may be used."""
+        host = _host(url).removesuffix(".")
+        if any(_is_below(host, domain) for domain in self.blocked):
+            return False
+        return not self.allowed or any(_is_below(host, domain) for domain in self.allowed)
+
+
+class Location(NamedTuple):
+    """Where the user is, as far as is known. `country` has two letters (ISO 3166-1)."""
+
+    country: str = ""
+    region: str = ""
+    city: str = ""
+    timezone: str = ""
+
+
+ANY_DOMAIN = Domains()
+ANYWHERE = Location()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One search. `recency` is in days."""
+
+    text: str
+    results: int
+    domains: Domains = ANY_DOMAIN
+    recency: int | None = None
+    location: Location = ANYWHERE
+
+
+class Found(NamedTuple):
+    """One result."""
+
+    title: str
+    url: str
+    text: str
+    published: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What came of a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
+    cannot do."""
+
+    found: Sequence[Found]
+    text: str = ""
+    losses: Sequence[str] = ()
+
+
+class Provider(Protocol):
+    """Searches the web. It is asked several things at once."""
+
+    async def search(self, query: Query) -> Results:
+        """Return results, the best first. Domains need not be respected: they are checked afterwards. Raise `ToolFailure`."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+def is_web_url(text: str) -> bool:
+    """Tell whether a text is the URL of a web page, and nothing else."""
+    return _WEB_URL.fullmatch(text) is not None
+
+
+def domain_name(text: str) -> str:
+    """Return the domain that a filter names: clients also send URLs, or a wildcard before it."""
+    name = _host(text) if "://" in text else text.partition("/")[0]
+    return name.strip().lower().removeprefix("*.").strip(".")
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_below(host: str, domain: str) -> bool:
+    return host == domain or host.endswith(f".{domain}")

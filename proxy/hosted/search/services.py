@@ -1,0 +1,128 @@
+"""Search services with an HTTP API: how each is asked, and where its results are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Literal
+
+from proxy.hosted.search.providers import Query
+
+# SearXNG and Brave know four spans, in days.
+_SPANS = ((1, "day"), (7, "week"), (31, "month"), (366, "year"))
+_BRAVE_SPANS = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
+# What Brave accepts at most.
+_BRAVE_RESULTS = 20
+_BRAVE_CHARACTERS = 400
+_TAVILY_RESULTS = 20
+# Characters of text that Exa sends with each result.
+_EXA_CHARACTERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """A request to a service, below its base URL."""
+
+    path: str
+    method: Literal["GET", "POST"] = "GET"
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    losses: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service: its base URL, if there is one for all, how it is asked, and the names of what it answers."""
+
+    name: str
+    url: str | None
+    needs_key: bool
+    request: Callable[[Query, str, date], ServiceRequest]
+    results_in: tuple[str, ...]
+    text_in: tuple[str, ...]
+    published_in: tuple[str, ...]
+
+
+def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
+    params = {"q": _with_sites(query), "format": "json"}
+    if query.recency is not None:
+        params["time_range"] = _span(query.recency)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    losses = ["user_location: SearXNG cannot be told where the user is"] if any(query.location) else []
+    return ServiceRequest("/search", params=params, headers=headers, losses=losses)
+
+
+def _brave(query: Query, key: str, today: date) -> ServiceRequest:
+    params = {"q": _with_sites(query)[:_BRAVE_CHARACTERS], "count": str(min(query.results, _BRAVE_RESULTS))}
+    if query.recency is not None:
+        params["freshness"] = _BRAVE_SPANS[_span(query.recency)]
+    headers = {"X-Subscription-Token": key}
+    location = query.location
+    places = {"City": location.city, "State-Name": location.region, "Country": location.country, "Timezone": location.timezone}
+    headers |= {f"X-Loc-{name}": place for name, place in places.items() if place and place.isascii() and place.isprintable()}
+    lost = [place for place in places.values() if place and place not in headers.values()]
+    losses = ["user_location: Brave takes names in ASCII only"] if lost else []
+    return ServiceRequest("/res/v1/web/search", params=params, headers=headers, losses=losses)
+
+
+def _tavily(query: Query, key: str, today: date) -> ServiceRequest:
+    body: dict[str, Any] = {"query": query.text, "max_results": min(query.results, _TAVILY_RESULTS)}
+    if query.domains.allowed:
+        body["include_domains"] = list(query.domains.allowed)
+    if query.domains.blocked:
+        body["exclude_domains"] = list(query.domains.blocked)
+    if query.recency is not None:
+        body["start_date"] = _day_before(today, query.recency)
+    losses = ["user_location: Tavily takes the name of a country only"] if any(query.location) else []
+    return ServiceRequest("/search", "POST", body=body, headers={"Authorization": f"Bearer {key}"}, losses=losses)
+
+
+def _exa(query: Query, key: str, today: date) -> ServiceRequest:
+    body: dict[str, Any] = {
+        "query": query.text,
+        "numResults": query.results,
+        "contents": {"text": {"maxCharacters": _EXA_CHARACTERS}},
+    }
+    if query.domains.allowed:
+        body["includeDomains"] = list(query.domains.allowed)
+    if query.domains.blocked:
+        body["excludeDomains"] = list(query.domains.blocked)
+    if query.recency is not None:
+        body["startPublishedDate"] = f"{_day_before(today, query.recency)}T00:00:00.000Z"
+    location = query.location
+    if location.country:
+        body["userLocation"] = location.country.upper()
+    lost = location.region or location.city or location.timezone
+    losses = ["user_location: Exa takes the country only"] if lost else []
+    return ServiceRequest("/search", "POST", body=body, headers={"x-api-key": key}, losses=losses)
+
+
+SERVICES = {
+    service.name: service
+    for service in (
+        Service("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",)),
+        Service(
+            "brave", "https://api.search.brave.com", True, _brave, ("web", "results"), ("description", "extra_snippets"),
+            ("page_age", "age"),
+        ),
+        Service("tavily", "https://api.tavily.com", True, _tavily, ("results",), ("content",), ("published_date",)),
+        Service("exa", "https://api.exa.ai", True, _exa, ("results",), ("summary", "text"), ("publishedDate",)),
+    )
+}  # fmt: skip
+
+
+def _with_sites(query: Query) -> str:
+    """Return the text with the domains as operators, which most search engines know."""
+    sites = " OR ".join(f"site:{domain}" for domain in query.domains.allowed)
+    others = [f"-site:{domain}" for domain in query.domains.blocked]
+    return " ".join([query.text, *([f"({sites})" if " " in sites else sites] if sites else []), *others])
+
+
+def _span(days: int) -> str:
+    return next((name for most, name in _SPANS if days <= most), "year")
+
+
+def _day_before(today: date, days: int) -> str:
+    return (today - timedelta(days=min(days, 36_500))).isoformat()

@@ -1,0 +1,43 @@
+"""From settings to the access to the web."""
+
+from __future__ import annotations
+
+from proxy.hosted.fetch import Fetcher
+from proxy.hosted.search.mcp_provider import CallTool, McpProvider
+from proxy.hosted.search.pages import Pages
+from proxy.hosted.search.providers import Provider
+from proxy.hosted.search.service_provider import ServiceProvider
+from proxy.hosted.search.services import SERVICES
+from proxy.hosted.search.web import Web
+from proxy.settings import Settings
+
+
+def open_web(settings: Settings, call_tool: CallTool | None = None) -> Web | None:
+    """Return the access to the web; None without a search provider. `call_tool` calls the MCP tool that the settings name. Call
+    it inside the running event loop. Raise `ValueError` for settings that cannot be used."""
+    name = settings.searches_with
+    if name is None:
+        return None
+    provider = _provider(name, settings, call_tool)
+    fetcher = Fetcher(
+        timeout=settings.web_fetch_timeout,
+        max_bytes=settings.web_fetch_max_bytes,
+        private_hosts=settings.web_fetch_private_hosts,
+    )
+    pages = Pages(fetcher, timeout=settings.web_fetch_timeout)
+    return Web(provider, pages, settings.web_search_results)
+
+
+def _provider(name: str, settings: Settings, call_tool: CallTool | None) -> Provider:
+    if name.startswith("mcp:"):
+        if call_tool is None:
+            raise ValueError(f"web_search_provider: there is no MCP server for {name}")
+        return McpProvider(call_tool)
+    service = SERVICES[name]
+    url = settings.web_search_url or service.url
+    key = settings.web_search_api_key
+    if url is None:
+        raise ValueError(f"web_search_provider: {name} needs the setting web_search_url, such as http://searxng:8080")
+    if key is None and service.needs_key:
+        raise ValueError(f"web_search_provider: {name} needs the setting web_search_api_key")
+    return ServiceProvider(service, url=url, key=key.get_secret_value() if key else "", timeout=settings.web_fetch_timeout)

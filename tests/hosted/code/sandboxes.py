@@ -1,0 +1,75 @@
+"""Sandboxes for tests, with the Python that scripts/install-sandbox installs; without it their tests are skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from proxy.hosted.code.container import Limits
+from proxy.hosted.code.runner import ContainerKey, Outcome
+from proxy.hosted.code.sandbox import Sandbox
+from tests.waiting import PATIENCE
+
+PYTHON = Path(__file__).parents[3] / ".cache" / "sandbox" / "bin" / "python"
+KEY = ContainerKey("alice", "cntr_1")
+
+needs_sandbox = pytest.mark.skipif(not PYTHON.exists(), reason="the sandbox is not installed: run scripts/install-sandbox")
+
+
+Loop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: list[Loop] = [uvloop.new_event_loop, asyncio.new_event_loop]
+
+
+def run(test: Coroutine[Any, Any, None], loop: Loop = uvloop.new_event_loop) -> None:
+    """Run a test that awaits, within the patience of tests."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(bounded())
+
+
+@asynccontextmanager
+async def sandbox(*, containers: int = 4, idle: float = 3600, **limits: Any) -> AsyncIterator[Sandbox]:
+    """Open a sandbox with some limits."""
+    opened = Sandbox(str(PYTHON), Limits(**limits), containers=containers, idle=idle)
+    await opened.start()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def execute(sandbox: Sandbox, code: str, key: ContainerKey = KEY, files: Mapping[str, bytes] | None = None) -> Outcome:
+    """Run code in a container."""
+    return await sandbox.run(code, key, files or {})
+
+
+def child_pid(sandbox: Sandbox, key: ContainerKey = KEY) -> int:
+    """Return the id of the process of a container."""
+    pid = sandbox._entries[key].container.pid
+    assert pid is not None
+    return pid
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs (a zombie does not)."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def memory_status(pid: int, field: str) -> int:
+    """Return a figure of `/proc/PID/status`, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))

@@ -1,0 +1,199 @@
+"""Pages as text: what is read of them, what is not, and for how long they are kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from proxy.hosted.calls import ToolFailure
+from proxy.hosted.fetch import Fetcher
+from proxy.hosted.search import pages as module
+from proxy.hosted.search.html_process import read
+from proxy.hosted.search.pages import Page, Pages
+from tests.hosted.websites import ARTICLE, Website, open_site
+from tests.server.running_gateway import run
+from tests.waiting import PATIENCE
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def with_pages(test: Callable[[Website, Pages, Clock], Awaitable[None]], timeout: float = PATIENCE) -> None:
+    async def scene() -> None:
+        site = Website()
+        clock = Clock()
+        async with open_site(site):
+            fetcher = Fetcher(timeout=PATIENCE, max_bytes=3_000_000, private_hosts=[site.host])
+            pages = Pages(fetcher, timeout=timeout, clock=clock)
+            try:
+                await test(site, pages, clock)
+            finally:
+                await pages.close()
+
+    run(scene())
+
+
+async def refusal(pages: Pages, url: str) -> str:
+    with pytest.raises(ToolFailure) as failure:
+        await pages.open(url, "")
+    return str(failure.value)
+
+
+def test_the_text_of_an_html_page_and_its_links() -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/tower", ARTICLE)
+        page = await pages.open(f"{site.url}/tower", "")
+        assert page.title == "The tower of Example"
+        assert any("321 metres high" in line for line in page.lines)
+        assert not any("never shown" in line for line in page.lines)
+        assert page.links == (("Home", f"{site.url}/"), ("Visit", f"{site.url}/visit"))
+        assert not page.cut
+
+    with_pages(test)
+
+
+def test_without_the_extra_all_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    found = read(ARTICLE.encode(), "http://a.example/tower", None, 10_000, 10)
+    assert "The tower of Example is 321 metres high" in str(found["text"])
+    assert "Home Visit" in str(found["text"])
+    assert "never shown" not in str(found["text"])
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "line"),
+    [
+        ("just text\nin lines", "text/plain", "just text"),
+        ('{"answer": 42}', "application/json", '{"answer": 42}'),
+        ("<feed>news</feed>", "application/atom+xml", "<feed>news</feed>"),
+        ("Grüße".encode("latin-1"), "text/plain; charset=iso-8859-1", "Grüße"),
+        (b"x", "text/plain; charset=no-such", "x"),
+        ("<p>a page without a type, which is all of its text</p>", "application/octet-stream", "a page without a type"),
+        ('<meta charset="iso-8859-1"><p>Grüße</p>'.encode("latin-1"), "text/html", "Grüße"),
+        ("<title>never closed <p>text", "text/html", ""),
+    ],
+)
+def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", body, content_type)
+        page = await pages.open(f"{site.url}/", "")
+        assert line in "\n".join(page.lines)
+
+    with_pages(test)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "named"), [("application/pdf", "PDF"), ("image/png", "image/png"), ("application/zip", "application/zip")]
+)
+def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", b"%PDF-1.7", content_type)
+        assert named in await refusal(pages, f"{site.url}/")
+
+    with_pages(test)
+
+
+def test_long_lines_are_split_and_long_pages_are_cut() -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", "word " * 100_000, "text/plain")
+        page = await pages.open(f"{site.url}/", "")
+        assert max(map(len, page.lines)) <= 400
+        assert 150_000 < page.size <= 200_000
+        assert page.cut
+
+    with_pages(test)
+
+
+def test_marks_of_citations_and_control_characters_do_not_reach_the_model() -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", "as 【1】 says\x1b[2J\u202e", "text/plain")
+        assert (await pages.open(f"{site.url}/", "")).lines == ("as [1] says [2J",)
+
+    with_pages(test)
+
+
+def test_a_page_is_kept_for_a_while_and_for_its_tenant() -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", "text", "text/plain")
+        for tenant in ("ada", "ada", "bob", "ada"):
+            await pages.open(f"{site.url}/", tenant)
+        assert len(site.requests) == 2
+        clock.now = 1000.0
+        await pages.open(f"{site.url}/", "ada")
+        assert len(site.requests) == 3
+
+    with_pages(test)
+
+
+def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT", 3)
+    monkeypatch.setattr(module, "_KEPT_CHARACTERS", 1000)
+
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/small", "small", "text/plain")
+        site.page("/large", "word " * 150, "text/plain")
+        for number in range(5):
+            await pages.open(f"{site.url}/small?{number}", "")
+        assert len(site.requests) == 5
+        await pages.open(f"{site.url}/small?4", "")
+        assert len(site.requests) == 5
+        await pages.open(f"{site.url}/small?0", "")
+        assert len(site.requests) == 6
+        await pages.open(f"{site.url}/large?0", "")
+        await pages.open(f"{site.url}/large?1", "")
+        await pages.open(f"{site.url}/large?0", "")
+        assert len(site.requests) == 9
+
+    with_pages(test)
+
+
+def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    script = tmp_path / "forever.py"  # type: ignore[operator]
+    script.write_text("while True: pass")
+    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        assert "too complicated" in await refusal(pages, f"{site.url}/")
+
+    with_pages(test, timeout=1.0)
+
+
+def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    script = tmp_path / "broken.py"  # type: ignore[operator]
+    script.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        assert "cannot be read" in await refusal(pages, f"{site.url}/")
+
+    with_pages(test)
+
+
+@pytest.mark.parametrize(
+    "html",
+    [b"<div>" * 100_000, b"<a href='x'>" * 50_000, b"<" * 1_000_000, b"&#x41;" * 300_000, b"<!--" * 200_000, b"\xff" * 100_000,
+     b"<table><tr><td>" * 30_000, b"<![CDATA[" * 100_000, b"<script>" * 100_000, b""],
+    ids=["deep", "links", "signs", "entities", "comments", "bytes", "tables", "cdata", "scripts", "empty"],
+)  # fmt: skip
+def test_hostile_html_ends_in_a_page_or_in_words(html: bytes) -> None:
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", html)
+        outcome: Page | str
+        try:
+            outcome = await pages.open(f"{site.url}/", "")
+        except ToolFailure as failure:
+            outcome = str(failure)
+        assert "cannot be read" in outcome if isinstance(outcome, str) else len(outcome.links) <= 300
+
+    with_pages(test)

@@ -1,0 +1,401 @@
+"""Calls of hosted tools in the stream: their events, the order of parallel calls, further turns, citations, ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.stream.citations import CitedSource
+from proxy.stream.items.hosted import CODE_OUTPUTS, SEARCH_RESULTS, SEARCH_SOURCES, CallOutcome, HostedOptions
+from proxy.stream.options import CODEX, STANDARD, Client
+from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
+from proxy.wire.errors import ApiError, server_error
+from proxy.wire.tools import ToolTable, ToolTarget
+from tests.stream.stream_player import (
+    DONE,
+    Play,
+    arguments,
+    call,
+    finish,
+    judged,
+    new_translator,
+    text,
+    think,
+    tool,
+    usage,
+)
+from tests.stream.stream_player import chunk as chat_chunk
+
+TOOLS: ToolTable = {
+    "clock": ToolTarget("function", "clock"),
+    "docs__ask": ToolTarget("mcp", "ask", "docs"),
+    "docs__delete": ToolTarget("mcp", "delete", "docs", needs_approval=True),
+    "web_search": ToolTarget("web_search", "web_search"),
+    "open_page": ToolTarget("web_search", "open_page"),
+    "find_in_page": ToolTarget("web_search", "find_in_page"),
+    "file_search": ToolTarget("file_search", "file_search"),
+    "python": ToolTarget("code_interpreter", "python"),
+}
+ALL = frozenset({SEARCH_RESULTS, SEARCH_SOURCES, CODE_OUTPUTS})
+RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers")
+NOTES = CitedSource(2, "notes.md", file_id="file-2")
+
+Outcomes = Callable[[CallToRun], CallOutcome]
+
+
+def outcome_of(made: CallToRun) -> CallOutcome:
+    match made.target.kind:
+        case "mcp":
+            return CallOutcome({"output": f"{made.target.name} of {made.arguments}"})
+        case "web_search":
+            action = {"type": "search", "query": "q", "queries": ["q"], "sources": [{"type": "url", "url": RIVERS.url}]}
+            return CallOutcome({"action": action} if made.name == "web_search" else {}, sources=(RIVERS,))
+        case "file_search":
+            result = {"file_id": "file-2", "filename": "notes.md", "text": "Rivers flow.", "score": 0.5, "attributes": {}}
+            return CallOutcome({"queries": ["q"], "results": [result]}, sources=(NOTES,))
+        case _:
+            return CallOutcome({"outputs": [{"type": "logs", "logs": "3\n"}]})
+
+
+def play_turns(
+    *turns: list[bytes | ApiError],
+    outcomes: Outcomes = outcome_of,
+    include: frozenset[str] = frozenset(),
+    client: Client = STANDARD,
+    before: Callable[[Translator], bytes] = lambda _: b"",
+    may_call: bool = True,
+    **fields: Any,
+) -> Play:
+    """Play the turns of the model one after the other, and run what it calls."""
+    playing = new_translator(**{"tools": TOOLS, "hosted": HostedOptions(include, "cntr_1"), "client": client, **fields})
+    out = [playing.start(), before(playing)]
+    for number, pieces in enumerate(turns):
+        if number:
+            assert playing.wants_turn
+            out.append(playing.next_turn(None, may_call=may_call))
+        for piece in (*pieces, DONE):
+            out.append(playing.fail(piece) if isinstance(piece, ApiError) else playing.feed(piece))
+        out.append(playing.finish())
+        while calls := playing.calls_to_run():
+            out.append(playing.finish_call(outcomes(calls[0])))
+    return judged(b"".join(out), playing, client)
+
+
+def steps(play: Play, kind: str) -> list[str]:
+    """Return the events of the items of a type, without those of other items."""
+    ids = {event["item"]["id"] for event in play.events if event.get("item", {}).get("type") == kind}
+    return [
+        event["type"].removeprefix("response.").removeprefix(f"{kind}.")
+        for event in play.events
+        if event.get("item_id", event.get("item", {}).get("id")) in ids
+    ]
+
+
+def test_a_call_of_an_mcp_tool_has_its_result_and_the_model_goes_on() -> None:
+    played = play_turns(
+        [
+            think("Hm. "),
+            call(0, "c", "docs__ask", '{"q":'),
+            arguments(0, '"x"}'),
+            finish("tool_calls"),
+            usage(prompt_tokens=10, completion_tokens=5, prompt_tokens_details={"cached_tokens": 4}),
+        ],
+        [think("So. "), text("It is x."), finish(), usage(prompt_tokens=20, completion_tokens=3)],
+    )
+    reasoning, made, again, message = played.response["output"]
+    assert (reasoning["type"], again["type"], message["content"][0]["text"]) == ("reasoning", "reasoning", "It is x.")
+    assert made == {
+        "type": "mcp_call", "id": made["id"], "status": "completed", "server_label": "docs", "name": "ask",
+        "arguments": '{"q":"x"}', "approval_request_id": None, "output": 'ask of {"q":"x"}', "error": None,
+    }  # fmt: skip
+    assert made["id"].startswith("mcp_")
+    assert steps(played, "mcp_call") == [
+        "output_item.added", "in_progress", "mcp_call_arguments.delta", "mcp_call_arguments.delta", "mcp_call_arguments.done",
+        "completed", "output_item.done",
+    ]  # fmt: skip
+    assert played.response["status"] == "completed"
+    counted = played.response["usage"]
+    assert (counted["input_tokens"], counted["output_tokens"], counted["input_tokens_details"]["cached_tokens"]) == (30, 8, 4)
+
+
+def test_a_web_search_has_the_events_of_openai() -> None:
+    turns = [call(0, "c", "web_search", '{"queries": ["q"]}'), finish("tool_calls")], [text("Yes."), finish()]
+    played = play_turns(*turns)
+    assert steps(played, "web_search_call") == [
+        "output_item.added", "in_progress", "searching", "completed", "output_item.done",
+    ]  # fmt: skip
+    added = next(event["item"] for event in played.events if event["type"] == "response.output_item.added")
+    assert "action" not in added
+    assert played.response["output"][0]["action"] == {"type": "search", "query": "q", "queries": ["q"]}
+    told = play_turns(*turns, include=ALL).response["output"][0]["action"]
+    assert told["sources"] == [{"type": "url", "url": RIVERS.url}]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "action"),
+    [
+        ("open_page", {"url": "https://a.b"}, {"type": "open_page", "url": "https://a.b"}),
+        ("find_in_page", {"url": "u", "pattern": "p"}, {"type": "find_in_page", "url": "u", "pattern": "p"}),
+        ("open_page", {"url": 5}, {"type": "open_page", "url": ""}),
+        ("open_page", [], {"type": "open_page", "url": ""}),
+    ],
+)
+def test_an_action_is_what_was_asked_for(name: str, asked: Any, action: Any) -> None:
+    played = play_turns([call(0, "c", name, json.dumps(asked)), finish()], [text("Ok."), finish()])
+    assert played.response["output"][0]["action"] == action
+
+
+def test_code_is_shown_while_it_is_written() -> None:
+    turns = (
+        [call(0, "c", "python", '{"code": "pri'), arguments(0, 'nt(1 + 2)\\n"}'), finish()],
+        [text("It is 3."), finish()],
+    )
+    played = play_turns(*turns, include=ALL)
+    assert steps(played, "code_interpreter_call") == [
+        "output_item.added", "in_progress", "code_interpreter_call_code.delta", "code_interpreter_call_code.delta",
+        "code_interpreter_call_code.done", "interpreting", "completed", "output_item.done",
+    ]  # fmt: skip
+    made = played.response["output"][0]
+    assert (made["code"], made["container_id"], made["status"]) == ("print(1 + 2)\n", "cntr_1", "completed")
+    assert made["outputs"] == [{"type": "logs", "logs": "3\n"}]
+    assert play_turns(*turns).response["output"][0]["outputs"] is None
+
+
+def test_code_that_is_no_json_is_the_code() -> None:
+    played = play_turns([call(0, "c", "python", "print(1)"), finish()], [text("1"), finish()])
+    assert played.response["output"][0]["code"] == "print(1)"
+
+
+def test_a_file_search_shows_results_where_they_are_asked_for() -> None:
+    turns = [call(0, "c", "file_search", '{"queries": ["q"]}'), finish()], [text("Yes."), finish()]
+    played = play_turns(*turns, include=ALL)
+    assert steps(played, "file_search_call")[1:4] == ["in_progress", "searching", "completed"]
+    assert played.response["output"][0]["results"][0]["filename"] == "notes.md"
+    assert play_turns(*turns).response["output"][0]["results"] is None
+
+
+def test_a_failed_call_is_an_item_with_an_error_and_no_failed_response() -> None:
+    error = {"type": "mcp_protocol_error", "code": -32000, "message": "Nothing there."}
+    played = play_turns(
+        [call(0, "c", "docs__ask", "{}"), call(1, "d", "web_search", "{}"), finish()],
+        [text("Sorry."), finish()],
+        outcomes=lambda made: CallOutcome({"error": error} if made.target.kind == "mcp" else {}, failed=True),
+    )
+    asked, searched, message = played.response["output"]
+    assert (asked["status"], asked["error"], asked["output"]) == ("failed", error, None)
+    assert (searched["status"], message["status"], played.response["status"]) == ("failed", "completed", "completed")
+    assert "mcp_call.failed" in played.kinds
+
+
+def test_parallel_calls_run_together_and_are_reported_in_order() -> None:
+    seen: list[list[str]] = []
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = playing.start()
+    made = [tool(0, "a", "docs__ask", '{"q": 1}'), tool(1, "b", "web_search", '{"queries": ["q"]}')]
+    out += playing.feed(chat_chunk({"tool_calls": made})) + playing.feed(call(2, "c", "docs__ask", '{"q": 2}'))
+    out += playing.feed(finish("tool_calls")) + playing.feed(DONE) + playing.finish()
+    while calls := playing.calls_to_run():
+        seen.append([found.name for found in calls])
+        out += playing.finish_call(outcome_of(calls[0]))
+    assert seen == [["docs__ask", "web_search", "docs__ask"], ["web_search", "docs__ask"], ["docs__ask"]]
+    playing.next_turn(None)
+    out += playing.feed(text("Done.")) + playing.feed(finish()) + playing.finish()
+    played = judged(out, playing)
+    assert [item["type"] for item in played.response["output"]] == ["mcp_call", "web_search_call", "mcp_call", "message"]
+
+
+def test_a_turn_that_also_calls_a_client_tool_ends_the_response() -> None:
+    played = play_turns([call(0, "a", "docs__ask", "{}"), call(1, "b", "clock", "{}"), finish("tool_calls")])
+    assert [item["type"] for item in played.response["output"]] == ["mcp_call", "function_call"]
+    assert played.response["status"] == "completed"
+    assert not played.translator.wants_turn
+
+
+def test_what_was_said_behind_a_call_waits_for_its_result() -> None:
+    played = play_turns([call(0, "a", "docs__ask", "{}"), text("I asked."), finish()], [text("Good."), finish()])
+    assert [item["type"] for item in played.response["output"]] == ["mcp_call", "message", "message"]
+
+
+def test_a_call_that_needs_approval_is_asked_for_and_not_run() -> None:
+    played = play_turns([call(0, "a", "docs__delete", '{"id": 1}'), finish("tool_calls")])
+    (request,) = played.response["output"]
+    assert request == {
+        "type": "mcp_approval_request", "id": request["id"], "arguments": '{"id": 1}', "name": "delete", "server_label": "docs",
+    }  # fmt: skip
+    assert request["id"].startswith("mcpr_")
+    assert [kind for kind in played.kinds if "mcp" in kind] == []
+
+
+def test_the_tools_of_a_server_and_an_approved_call_come_first() -> None:
+    listed = {"name": "ask", "input_schema": {"type": "object"}, "description": "Asks."}
+
+    def before(playing: Translator) -> bytes:
+        approved = ApprovedCall("mcpr_1", "docs", "delete", '{"id": 1}', CallOutcome({"output": "gone"}))
+        return (
+            playing.list_tools(ToolListing("docs", [listed]))
+            + playing.list_tools(ToolListing("other", error="It cannot be reached."))
+            + playing.approved_call(approved)
+        )
+
+    played = play_turns([text("It is gone."), finish()], before=before)
+    tools, nothing, made, message = played.response["output"]
+    assert (tools["type"], tools["tools"], "error" in tools) == ("mcp_list_tools", [listed], False)
+    assert (nothing["tools"], nothing["error"]) == ([], "It cannot be reached.")
+    assert (made["approval_request_id"], made["output"], message["type"]) == ("mcpr_1", "gone", "message")
+    assert played.kinds[2:6] == [
+        "output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+@pytest.mark.parametrize("name", ["docs__ask", "web_search", "file_search", "python", "docs__delete"])
+@pytest.mark.parametrize("end", [finish("length"), server_error("The backend is gone.")])
+def test_a_call_in_an_answer_that_was_cut_is_not_run(name: str, end: bytes | ApiError, client: Client) -> None:
+    played = play_turns([call(0, "a", name, '{"code": "x'), end], client=client)
+    assert played.response["status"] == ("incomplete" if isinstance(end, bytes) else "failed")
+    assert all(item["status"] in ("incomplete", "failed") for item in played.response["output"])
+    assert len(played.response["output"]) == (0 if name == "docs__delete" else 1)
+
+
+def test_a_stream_that_fails_while_tools_run_ends_truthfully() -> None:
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(call(1, "b", "python", '{"code":"1"}'))
+    out += playing.feed(finish()) + playing.finish()
+    assert playing.calls_to_run()
+    out += playing.fail(server_error("The response was cancelled."))
+    assert playing.calls_to_run() == []
+    assert playing.finish_call(CallOutcome()) == b""
+    played = judged(out, playing)
+    assert [item["status"] for item in played.response["output"]] == ["incomplete", "incomplete"]
+    assert played.response["status"] == "failed"
+
+
+def test_a_stream_that_fails_between_two_turns_ends_truthfully() -> None:
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(finish())
+    out += playing.feed(usage(prompt_tokens=5, completion_tokens=2)) + playing.finish()
+    out += playing.finish_call(CallOutcome({"output": "x"}))
+    assert playing.wants_turn
+    played = judged(out + playing.fail(server_error("No backend is there.")), playing)
+    assert (played.response["output"][0]["output"], played.response["status"]) == ("x", "failed")
+    assert played.response["usage"]["total_tokens"] == 7
+
+
+def test_a_turn_in_which_nothing_may_be_called_ends_the_response() -> None:
+    asked = [call(0, "a", "docs__ask", "{}"), finish()]
+    played = play_turns(asked, asked, may_call=False)
+    assert [item["type"] for item in played.response["output"]] == ["mcp_call"]
+    assert played.translator.repairs == {"call_suppressed": 1}
+
+
+def test_only_one_call_of_a_turn_where_the_client_wants_no_more() -> None:
+    two = [call(0, "a", "docs__ask", "{}"), call(1, "b", "docs__ask", "{}"), finish()]
+    played = play_turns(two, two, [text("Enough."), finish()], parallel_calls=False)
+    assert [item["type"] for item in played.response["output"]] == ["mcp_call", "mcp_call", "message"]
+    limited = play_turns(two, [text("Enough."), finish()], max_calls=1)
+    assert [item["type"] for item in limited.response["output"]] == ["mcp_call", "message"]
+
+
+def test_a_forced_tool_is_not_forced_for_ever() -> None:
+    forced = frozenset({"web_search"})
+    opening = [call(0, "b", "open_page", '{"url": "u"}'), finish()]
+    turns = [call(0, "a", "web_search", "{}"), finish()], opening, [text("Ok."), finish()]
+    played = play_turns(*turns, allowed=forced)
+    assert [item["type"] for item in played.response["output"]] == ["web_search_call", "web_search_call", "message"]
+
+
+# ---- citations ----------------------------------------------------------------------------------------------------------
+
+SEARCHED = [call(0, "a", "web_search", "{}"), call(1, "b", "file_search", "{}"), finish()]
+ANSWER = "Short. Rivers flow to the sea【1】. Some do not 【2†L1-L4】, see notes 【1, 2】here. 【9】 and 【注】stay【"
+SHOWN = "Short. Rivers flow to the sea. Some do not, see notes here. 【9】 and 【注】stay【"
+
+
+def annotations(played: Play) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = played.response["output"][-1]["content"][0]["annotations"]
+    return found
+
+
+def test_the_marks_of_citations_become_annotations() -> None:
+    played = play_turns(SEARCHED, [text(ANSWER), finish()])
+    assert played.response["output"][-1]["content"][0]["text"] == SHOWN
+    first, second, third, fourth = annotations(played)
+    assert first == {"type": "url_citation", "url": RIVERS.url, "title": "Rivers", "start_index": 7, "end_index": 29}
+    assert SHOWN[7:29] == "Rivers flow to the sea"
+    assert second == {"type": "file_citation", "file_id": "file-2", "filename": "notes.md", "index": SHOWN.index(", see")}
+    assert (third["type"], fourth["type"]) == ("url_citation", "file_citation")
+    added = [event for event in played.events if event["type"] == "response.output_text.annotation.added"]
+    assert [event["annotation_index"] for event in added] == [0, 1, 2, 3]
+    behind = played.events.index(added[0]) - 1
+    assert played.events[behind]["delta"].endswith("to the sea")
+
+
+@given(st.lists(st.integers(1, len(ANSWER) - 1), max_size=8))
+@settings(deadline=None, max_examples=60)
+def test_the_marks_may_be_cut_anywhere(places: list[int]) -> None:
+    cuts = sorted({0, *places, len(ANSWER)})
+    pieces: list[bytes | ApiError] = [text(ANSWER[a:b]) for a, b in pairwise(cuts)]
+    played = play_turns([*SEARCHED], [*pieces, finish()])
+    assert played.response["output"][-1]["content"][0]["text"] == SHOWN
+    assert annotations(played) == annotations(play_turns([*SEARCHED], [text(ANSWER), finish()]))
+
+
+def test_a_mark_behind_no_text_is_dropped_and_counted() -> None:
+    played = play_turns(SEARCHED, [think("Hm"), text("【1】"), text("So it is."), finish()])
+    assert played.response["output"][-1]["content"][0]["text"] == "So it is."
+    assert played.translator.repairs == {"citation_of_nothing": 1}
+
+
+def test_brackets_stay_where_nothing_was_searched() -> None:
+    played = play_turns([text("As 【1】 says."), finish()])
+    assert played.response["output"][-1]["content"][0]["text"] == "As 【1】 says."
+
+
+def test_text_before_a_call_is_not_held_back_for_ever() -> None:
+    played = play_turns(SEARCHED, [text("See 【"), call(0, "x", "clock", "{}"), finish()])
+    assert played.response["output"][-2]["content"][0]["text"] == "See 【"
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=120)
+def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.DataObject) -> None:
+    """Every play is judged by the rules, the specification's schema and the SDK's models."""
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions(data.draw(st.sampled_from([ALL, frozenset()])), "cntr_1"))
+    out = playing.start()
+    for _turn in range(data.draw(st.integers(1, 4))):
+        said = data.draw(st.lists(st.sampled_from(["think", "text", *TOOLS]), max_size=5))
+        for number, word in enumerate(said):
+            if word == "think":
+                out += playing.feed(think("Hm. "))
+            elif word == "text":
+                out += playing.feed(text("It is so【1】. "))
+            else:
+                written = json.dumps({"code": "1", "q": number})
+                cut = data.draw(st.integers(0, len(written)))
+                out += playing.feed(call(number, f"c{number}", word, written[:cut]))
+                out += playing.feed(arguments(number, written[cut:]))
+        end = data.draw(st.sampled_from(["stop", "stop", "stop", "tool_calls", "length", "error", "nothing"]))
+        if end != "nothing":
+            out += playing.feed(finish(end))
+        out += playing.finish()
+        while calls := playing.calls_to_run():
+            step = data.draw(st.sampled_from(["ok", "ok", "ok", "failed", "broken", "alive"]))
+            if step == "broken":
+                out += playing.fail(server_error("Gone."))
+            elif step == "alive":
+                out += playing.keep_alive()
+            else:
+                made = outcome_of(calls[0])
+                out += playing.finish_call(CallOutcome(made.item, step == "failed", made.sources))
+        if not playing.wants_turn:
+            break
+        playing.next_turn(None, may_call=data.draw(st.booleans()))
+    if not playing.ended:
+        out += playing.fail(server_error("The response was cancelled."))
+    judged(out, playing)
