@@ -2,86 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import logging
 from typing import Any
 
+import aiohttp
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.simulator.state import FAULT_COUNTS
-from tests.server.running_gateway import Answer, Served, gateway, post, run
+from proxy.simulator import create_app, serving
+from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
+from tests.server.running_gateway import gateway, post, run
 
-WEATHER = {
-    "type": "function",
-    "name": "get_weather",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
-        "required": ["city", "unit"],
-    },
-}
-# Personality of the simulators -> settings of the gateway.
-READINGS: dict[str, dict[str, Any]] = {
-    "vllm": {},
-    "vllm-interval": {},
-    "vllm-raw": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"},
-    "vllm-raw-xml": {"reasoning_parser": "qwen3", "tool_call_parser": "qwen3_coder"},
-    "vllm-raw-opened": {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "opened_thinking": "yes"},
-}
-
-
-@asynccontextmanager
-async def fleet(personality: str, size: int = 2, **settings: Any) -> AsyncIterator[Served]:
-    """Serve the gateway in front of simulators of one model."""
-    options = SimulatorOptions(personality=PERSONALITIES[personality])
-    async with AsyncExitStack() as stack:
-        apps = [create_app(options) for _ in range(size)]
-        for app in apps:
-            app[FAULT_COUNTS] = apps[0][FAULT_COUNTS]  # a fault happens once in all
-        urls = [await stack.enter_async_context(serving(app)) for app in apps]
-        wanted = {
-            "adapt": False,
-            "continue_answers": 1,
-            "breaker_failures": 10_000,
-            **READINGS.get(personality, {}),
-            **settings,
-        }
-        yield await stack.enter_async_context(gateway(*urls, **wanted))
-
-
-def said(answer: Answer) -> dict[str, Any]:
-    """Return what a response says: everything but ids, and the tokens that were in a cache."""
-    final = answer.final
-    items = [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in final["output"]]
-    usage = (
-        {name: final["usage"][name] for name in ("input_tokens", "output_tokens", "total_tokens")} if final["usage"] else None
-    )
-    return {"status": final["status"], "output": items, "usage": usage, "error": final["error"]}
-
-
-async def ask(served: Served, scenario: str, fault: str) -> Answer:
-    question = f"scenario: {scenario} fault: {fault}"
-    return await post(served, input=question, tools=[WEATHER], headers={"X": "y"})
-
-
-async def undisturbed(served: Served, scenario: str) -> dict[str, Any]:
-    return said(await ask(served, scenario, "drop=5,times=0"))
+NEVER = "drop=5,times=0"
 
 
 @pytest.mark.parametrize("personality", list(READINGS))
 @pytest.mark.parametrize("scenario", ["demo", "unicode", "parallel"])
 def test_cut_anywhere_nothing_is_lost_or_said_twice(personality: str, scenario: str) -> None:
+    """Ten places for each, another one in each combination: in thoughts, text, characters and calls, and between them."""
+
     async def test() -> None:
         async with fleet(personality) as served:
-            whole = await undisturbed(served, scenario)
-            usage = whole.pop("usage")
+            whole = said(await ask(served, scenario, NEVER))
             assert whole["status"] == "completed"
-            for position in range(0, 140 if personality != "vllm-interval" else 30):
-                answer = await ask(served, scenario, f"drop={position},times=1")
-                found = said(answer)
-                counted = found.pop("usage")
-                assert found == whole, position
-                assert counted["output_tokens"] == usage["output_tokens"], position
+            step = 2 if personality == "vllm-interval" else 11
+            for position in range(len(personality) % step, 12 * step, step):
+                assert said(await ask(served, scenario, f"drop={position},times=1")) == whole, position
+            assert served.metric("continuations_total", outcome="continued", reason="broke") >= 5
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize(("fault", "cause"), [("eof", "eof"), ("abort", "abort"), ("error", "engine")])
+@pytest.mark.parametrize("place", ["reasoning", "text", "call"])
+def test_whatever_way_it_breaks_off(personality: str, fault: str, cause: str, place: str) -> None:
+    async def test() -> None:
+        async with fleet(personality) as served:
+            whole = said(await ask(served, "demo", NEVER))
+            place_or_half = place if personality == "vllm" else {"reasoning": "12", "text": "70", "call": "110"}[place]
+            assert said(await ask(served, "demo", f"{fault}={place_or_half},times=1")) == whole
+            assert served.metric("continuations_total", outcome="continued", reason=cause) == 1
+
+    run(test())
+
+
+def test_silence_counts_as_an_end() -> None:
+    async def test() -> None:
+        async with fleet("vllm", idle_timeout=1) as served:
+            whole = said(await ask(served, "demo", NEVER))
+            assert said(await ask(served, "demo", "silence=60,times=1")) == whole
+            assert served.metric("continuations_total", outcome="continued", reason="silent") == 1
+
+    run(test())
+
+
+def test_without_the_setting_the_response_fails_as_ever() -> None:
+    async def test() -> None:
+        async with fleet("vllm", continue_answers=0) as served:
+            answer = await ask(served, "demo", "drop=text,times=1")
+            assert answer.final["status"] == "failed"
+            assert answer.final["output"][-1]["status"] == "incomplete"
+
+    run(test())
+
+
+FORMAT = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}
+IMAGE = [{"role": "user", "content": [
+    {"type": "input_text", "text": "fault: drop=3,times=1"},
+    {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+]}]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("grammar", {"text": FORMAT}),
+        ("forced_tool", {"tools": [WEATHER], "tool_choice": "required"}),
+        ("strict_tool", {"tools": [{**WEATHER, "strict": True}]}),
+        ("media", {"input": IMAGE}),
+        ("logprobs", {"include": ["message.output_text.logprobs"]}),
+        ("parameter", {"thinking_token_budget": 100}),
+    ],
+)
+def test_what_is_not_continued_fails_and_says_why(
+    reason: str, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with fleet("vllm", access_log=True) as served:
+            answer = await post(served, **{"input": "fault: drop=3,times=1", **fields})
+            assert answer.final["status"] == "failed"
+            assert served.metric("continuations_total", outcome="impossible", reason=reason) == 1
+
+    with caplog.at_level(logging.INFO, "responses_gateway"):
+        run(test())
+    (line,) = [record.fields for record in caplog.records if record.getMessage() == "response"]  # type: ignore[attr-defined]
+    assert line["not_continued"] == reason
+
+
+def test_no_ids_are_asked_for_where_they_are_of_no_use() -> None:
+    """By a single backend, by a request that cannot be continued, and without the setting."""
+
+    async def received(size: int, **fields: Any) -> dict[str, Any]:
+        app = create_app()
+        async with serving(app) as url:
+            settings = {"adapt": False, "continue_answers": fields.pop("continue_answers", 1)}
+            async with serving(create_app()) as other, gateway(url, *[other][: size - 1], **settings) as served:
+                await post(served, **fields)
+                await post(served, **fields)
+            async with aiohttp.ClientSession() as session, session.get(f"{url}/simulator/requests") as answer:
+                return (await answer.json())[0]
+
+    async def test() -> None:
+        assert (await received(2))["return_token_ids"] is True
+        assert "return_token_ids" not in await received(1)
+        assert "return_token_ids" not in await received(2, text=FORMAT)
+        assert "return_token_ids" not in await received(2, continue_answers=0)
 
     run(test())
