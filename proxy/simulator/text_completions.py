@@ -41,7 +41,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
         raise vllm_error(f"This model's maximum context length is {options.max_model_len} tokens.", param="input_tokens")
     prompt, tokens = completion_plan(body, ids, request.app)
     limit = min(_max_tokens(body), left)
-    frames = _frames(body, prompt, tokens[:limit], cut=len(tokens) >= limit)
+    frames = completion_frames(body, prompt, tokens[:limit], cut=len(tokens) >= limit)
     counters = request.app[COUNTERS]
     counters.requests += 1
     counters.prompt_tokens += len(ids)
@@ -77,7 +77,7 @@ def _max_tokens(body: dict[str, Any]) -> int:
     return limit if isinstance(limit, int) else _DEFAULT_TOKENS
 
 
-def _frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
+def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
     """Build the frames of a continuation, with all of its ids where they are wanted."""
     shows_ids = bool(body.get("return_token_ids"))
     hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN

@@ -40,6 +40,11 @@ class Rejoining:
         """Whether all that was said before has come again."""
         return self._asked is None and not self._overlap and (self._catch_up is None or self._catch_up.caught_up)
 
+    def follow(self, earlier: Rejoining) -> None:
+        """Take over what an earlier continuation, whose parser reads on, still had to do when it broke off itself."""
+        self._overlap += earlier._overlap
+        self._catch_up = earlier._catch_up
+
     def see(self, chunk: Chunk) -> None:
         """Take a chunk before anything else does: text completions become chat chunks. Raise `Diverged` if the backend has
         not gone on with the ids that it was given."""

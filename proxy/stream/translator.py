@@ -398,6 +398,8 @@ class Translator:
             assert isinstance(self._markup, Markup)
             markup = self._markup
             markup.unsee(dropped)
+            if self._rejoining is not None:
+                rejoining.follow(self._rejoining)
             earlier = self._reader.repairs
         else:
             earlier = self._turn_repairs()
