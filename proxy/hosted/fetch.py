@@ -109,18 +109,24 @@ class Fetcher:
             raise ToolFailure(f"This URL cannot be fetched: {reason}. Only public pages can be read.")
 
     async def _read(self, answer: aiohttp.ClientResponse) -> Fetched:
-        encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
-        if encoding != "identity" and not is_known(encoding):
-            raise ToolFailure("The page is compressed in a way that cannot be read here. Try another one.")
         body, cut = await read_bounded(answer, self._max_bytes)
-        if encoding != "identity":
-            body, longer = await asyncio.to_thread(_unpack, body, encoding, self._max_bytes, cut)
-            cut = cut or longer
         return Fetched(str(answer.url), answer.content_type, _charset(answer), body, cut)
 
 
 async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """Return the beginning of a body, at most `limit` bytes, and whether there is more. The rest is not read."""
+    """Return the beginning of a body, at most `limit` bytes, packed or not, and whether there is more. The rest is not read.
+    Raise `ToolFailure`."""
+    encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding != "identity" and not is_known(encoding):
+        raise ToolFailure("The answer is compressed in a way that cannot be read here.")
+    body, cut = await _read_packed(answer, limit)
+    if encoding != "identity":
+        body, longer = await asyncio.to_thread(_unpack, body, encoding, limit, cut)
+        cut = cut or longer
+    return body, cut
+
+
+async def _read_packed(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
     body = bytearray()
     while piece := await answer.content.readany():
         body += piece
@@ -139,7 +145,7 @@ def _unpack(packed: bytes, encoding: str, limit: int, cut: bool) -> tuple[bytes,
             pieces += piece
     except DamagedBodyError:
         if not cut or not pieces:  # the end is missing where only the beginning was read
-            raise ToolFailure("The page is damaged: it cannot be unpacked.") from None
+            raise ToolFailure("The answer is damaged: it cannot be unpacked.") from None
     return bytes(pieces[:limit]), len(pieces) > limit
 
 

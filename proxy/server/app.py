@@ -43,8 +43,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, websockets)
-    hosted = ["web_search"] if parts.web is not None else []
-    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, hosted)
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, parts.toolbox.kinds)
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)

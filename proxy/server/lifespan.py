@@ -24,11 +24,15 @@ from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
 from proxy.server.generation.store_upkeep import StoreUpkeep
+from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
+from proxy.server.setup.code_sandbox import open_sandbox
+from proxy.server.setup.hosted_limits import hosted_limits
 from proxy.server.setup.hosted_search import open_web
+from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
 from proxy.state import FleetCounters, Store
@@ -59,6 +63,7 @@ class Parts:
     in_flight: InFlight
     responses: Responses
     web: Web | None
+    toolbox: Toolbox
 
 
 @asynccontextmanager
@@ -106,13 +111,11 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        web = open_web(settings)
-        if web is not None:
-            stack.push_async_callback(web.close)
+        toolbox = await _open_toolbox(settings, metrics, stack)
         in_flight = InFlight()
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
         stack.push_async_callback(_cancel, timer)
-        responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer)
+        responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, toolbox)
         yield Parts(
             settings=settings,
             metrics=metrics,
@@ -127,8 +130,38 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             known_models=known,
             in_flight=in_flight,
             responses=responses,
-            web=web,
+            web=toolbox.web,
+            toolbox=toolbox,
         )
+
+
+async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Toolbox:
+    """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
+    servers = open_mcp_servers(settings)
+    if servers is not None:
+        stack.push_async_callback(servers.close)
+    search = settings.searches_with or ""
+    by_tool = servers is not None and search.startswith("mcp:")
+    web = open_web(settings, servers.caller("", search.removeprefix("mcp:")) if servers is not None and by_tool else None)
+    if web is not None:
+        stack.push_async_callback(web.close)
+    sandbox = await open_sandbox(settings)
+    if sandbox is not None:
+        stack.push_async_callback(sandbox.close)
+    code = settings.code_interpreter
+    if code.startswith("mcp:") and servers is None:
+        raise ValueError(f"code_interpreter: there is no MCP server for {code}")
+    return Toolbox(
+        hosted_limits(settings),
+        metrics,
+        web=web,
+        servers=servers,
+        access=mcp_access(settings),
+        file_search_tools=settings.file_search_tools,
+        sandbox=sandbox,
+        code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
+        code_output_bytes=settings.code_interpreter_output_bytes,
+    )
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:

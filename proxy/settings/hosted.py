@@ -49,7 +49,9 @@ class Hosted(Section):
         "SearXNG has none: give yours, with the format `json` enabled.",
     )
     web_search_api_key: SecretStr | None = Field(
-        default=None, description="Key for Brave, Tavily or Exa. Prefer the environment to the flag."
+        default=None,
+        description="Key for Brave, Tavily or Exa. SearXNG gets it as a bearer token, for a proxy in front of it. Prefer the "
+        "environment to the flag.",
     )
     web_search_results: int = Field(
         default=8,

@@ -37,18 +37,21 @@ class ToolSelection(BaseModel):
         return self
 
 
+def _selection(value: object) -> object:
+    """Read a list of names as the selection of these tools."""
+    return {"tool_names": value} if isinstance(value, str | list) else value
+
+
+Selection = Annotated[ToolSelection, BeforeValidator(_selection)]
+
+
 class ApprovalRules(BaseModel):
     """The tools whose calls need the approval of the client, and those whose calls never do."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    always: ToolSelection | None = None
-    never: ToolSelection | None = None
-
-
-def _selection(value: object) -> object:
-    """Read a list of names as the selection of these tools."""
-    return {"tool_names": value} if isinstance(value, str | list) else value
+    always: Selection | None = None
+    never: Selection | None = None
 
 
 class McpServerDetails(BaseModel):
@@ -66,7 +69,7 @@ class McpServerDetails(BaseModel):
     headers: dict[str, SecretStr] = {}
     # what clients may do with it
     require_approval: Literal["always", "never"] | ApprovalRules | None = None
-    allowed_tools: Annotated[ToolSelection | None, BeforeValidator(_selection)] = None
+    allowed_tools: Selection | None = None
     description: str | None = None
     # True: the `authorization` of a request is sent to it
     forward_authorization: bool = False

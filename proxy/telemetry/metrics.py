@@ -154,6 +154,12 @@ class Metrics(Registry):
             "Inputs of custom tools that have a grammar: valid, invalid, repaired, unrepaired, or skipped (not checked).",
             "outcome",
         )
+        self.hosted_calls = counter(
+            "hosted_calls_total", "Calls of tools that the gateway runs itself, by kind and outcome.", "tool", "outcome"
+        )
+        self.hosted_duration = histogram(
+            "hosted_call_duration_seconds", "How long calls of hosted tools took.", _DURATION_BUCKETS, "tool"
+        )
         self.disconnects = counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", "phase")
         self.release = histogram(
             "client_disconnect_release_seconds",

@@ -104,10 +104,10 @@ def test_no_gateway_is_needed_when_the_model_is_named(capsys: pytest.CaptureFixt
     assert "experimental_bearer_token" not in provider
 
 
-@pytest.mark.parametrize("url", ["http://gateway:9000", "http://gateway:9000/", "http://gateway:9000/v1/"])
+@pytest.mark.parametrize("url", [NOWHERE, f"{NOWHERE}/", f"{NOWHERE}/v1/"])
 def test_the_url_may_be_given_with_or_without_its_version(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["codex-config", "--model", "m", "--url", url]) == 0
-    assert 'base_url = "http://gateway:9000/v1"' in capsys.readouterr().out
+    assert f'base_url = "{NOWHERE}/v1"' in capsys.readouterr().out
 
 
 def test_the_key_is_used_to_ask_for_the_models(
@@ -276,6 +276,57 @@ def test_providers_may_be_written_in_any_way(text: str, others: set[str], home: 
     assert set(config["model_providers"]) == {*others, "responses-gateway"}
     assert config["model_providers"]["responses-gateway"]["name"] == "responses-gateway"
     assert config["model"] == "m"
+
+
+# Web search
+
+
+@pytest.mark.parametrize("named", [[], ["--model", "qwen3"]])
+def test_web_search_is_on_where_the_gateway_has_a_provider(
+    named: list[str], start_stage: StartStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = start_stage(web_search_url=NOWHERE)
+    assert main(["codex-config", "--url", stage.url, *named]) == 0
+    config = tomllib.loads(capsys.readouterr().out)
+    assert config["web_search"] == "live"
+    assert config["features"] == {"standalone_web_search": True}
+    assert config["suppress_unstable_features_warning"] is True
+    assert config["model_providers"]["responses-gateway"]["supports_standalone_web_search"] is True
+
+
+@pytest.mark.parametrize(
+    ("before", "features"),
+    [
+        ("", {}),
+        ("[features]\napps = false  # not mine\n\n[tui]\ntheme = 'dark'\n", {"apps": False}),
+        ("features = { apps = false }\n[tui]\ntheme = 'dark'\n", {"apps": False}),
+        ("features.apps = false\n[tui]\ntheme = 'dark'\n", {"apps": False}),
+        ("model_providers.other.name = 'other'\nmodel_providers.other.base_url = 'http://x'\n", {}),
+        ("model_providers = { other = { name = 'other', base_url = 'http://x' } }\n", {}),
+    ],
+)
+def test_features_may_be_written_in_any_way(before: str, features: dict[str, Any], start_stage: StartStage, home: Path) -> None:
+    (home / "config.toml").write_text(before, encoding="utf-8")
+    stage = start_stage(web_search_url=NOWHERE)
+    assert main(["codex-config", "--url", stage.url, "--write"]) == 0
+    assert configured(home)["features"] == {**features, "standalone_web_search": True}
+    assert configured(home)["web_search"] == "live"
+    without = start_stage()
+    assert main(["codex-config", "--url", without.url, "--write"]) == 0
+    assert configured(home)["web_search"] == "disabled"
+    for name, value in tomllib.loads(before).items():
+        if isinstance(value, dict):
+            assert configured(home)[name].items() >= value.items()
+
+
+def test_features_that_are_no_table_are_left_alone(
+    start_stage: StartStage, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "config.toml").write_text("features = 5\n", encoding="utf-8")
+    stage = start_stage(web_search_url=NOWHERE)
+    assert main(["codex-config", "--url", stage.url, "--write"]) == 1
+    assert "features is no table" in capsys.readouterr().err
+    assert configured(home) == {"features": 5}
 
 
 # What is said of it

@@ -45,6 +45,7 @@ def test_the_gateway_alone_needs_only_a_backend() -> None:
         ("demo", {"simulator"}),
         ("gpu", {"vllm"}),
         ("observe", {"prometheus", "grafana"}),
+        ("search", {"searxng"}),
         ("scale", {"balancer", "replica", "postgres", "valkey"}),
     ],
 )
@@ -67,7 +68,7 @@ def test_every_variable_of_a_gateway_is_a_setting() -> None:
 
 def test_images_are_of_one_version() -> None:
     images = {service["image"] for service in SERVICES.values() if "build" not in service}
-    assert [image for image in images if not re.search(r":v?\d+\.\d+(\.\d+)?$", image)] == []
+    assert [image for image in images if not re.search(r":v?\d+\.\d+(\.\d+)?(-[0-9a-f]+)?$", image)] == []
 
 
 def test_no_two_services_build_the_same_image() -> None:
@@ -103,6 +104,14 @@ def test_what_is_mounted_exists() -> None:
     mounts = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])]
     assert [mount for mount in mounts if mount.startswith(".") and not (ROOT / mount).exists()] == []
     assert {mount for mount in mounts if not mount.startswith(".")} == set(FILE["volumes"])
+
+
+def test_the_gateway_searches_with_the_searxng_beside_it() -> None:
+    services = resolved("search", WEB_SEARCH_URL="http://searxng:8080")
+    assert services["gateway"]["environment"]["RESPONSES_GATEWAY_WEB_SEARCH_URL"] == "http://searxng:8080"
+    assert "ports" not in services["searxng"]
+    settings = yaml.safe_load((DEPLOY / "searxng/settings.yml").read_text(encoding="utf-8"))
+    assert "json" in settings["search"]["formats"]  # SearXNG refuses other formats with 403
 
 
 def test_the_simulator_of_the_demo_takes_any_model() -> None:

@@ -142,11 +142,13 @@ def text_result(text: str) -> dict[str, Any]:
 
 class Peer:
     """An MCP server over streamable HTTP that a test rules. `answers` replaces the result of a method by what a function
-    returns: a result, or a whole HTTP response. `requests` has what was received, `headers` those of each request."""
+    returns: a result, or a whole HTTP response. `instead` answers everything. `requests` has what was received, `headers` those
+    of each request."""
 
     def __init__(self) -> None:
         self.tools: Tools = [tool("echo")]
         self.answers: dict[str, Callable[[web.Request, dict[str, Any]], Awaitable[Any]]] = {}
+        self.instead: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
         self.requests: list[str] = []
         self.headers: list[Mapping[str, str]] = []
         self.sessions: set[str] = set()
@@ -159,6 +161,10 @@ class Peer:
     def count(self, method: str) -> int:
         """Return how often a method was called."""
         return self.requests.count(method)
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request as the test wants it."""
+        return await (self.instead or self.handle)(request)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request of the protocol."""
@@ -207,7 +213,7 @@ async def peer() -> AsyncIterator[Peer]:
     """Serve a `Peer` on a loopback port."""
     served = Peer()
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_route("*", "/{path:.*}", served.handle)
+    app.router.add_route("*", "/{path:.*}", served.serve)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -90,6 +90,12 @@ def search(query: str, limit: int = 3) -> dict[str, Any]:
     return {"results": found}
 
 
+@server.tool()
+def shout_code(code: str) -> str:
+    """Tell the code that would be run."""
+    return f"ran: {code}"
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         print("this line is no message")  # as some programs greet

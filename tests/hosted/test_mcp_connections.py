@@ -29,7 +29,7 @@ from tests.hosted.mcp_peers import (
 )
 from tests.ports import free_port
 from tests.server.running_gateway import run
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PROGRAM = McpServer("program")
 
@@ -106,6 +106,37 @@ def test_a_list_is_used_until_it_is_old() -> None:
                 served.tools = [tool("b"), tool("a")]
                 assert [found.name for found in await opened.list_tools("alice", PEER)] == ["b", "a"]
                 assert served.count("initialize") == 1
+
+    run(test())
+
+
+def test_a_list_is_asked_for_again_when_the_server_says_that_it_changed() -> None:
+    async def test() -> None:
+        changed = asyncio.Event()
+
+        async with peer() as served:
+
+            async def handle(request: web.Request) -> web.StreamResponse:
+                if request.method != "GET":
+                    return await served.handle(request)
+                response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+                await response.prepare(request)
+                await changed.wait()
+                message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+                await response.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+                await asyncio.Event().wait()
+                return response
+
+            served.instead = handle
+            async with connections({"peer": served.endpoint}) as servers:
+                await servers.list_tools("alice", PEER)
+                served.tools = [tool("new")]
+                changed.set()
+                deadline = asyncio.get_running_loop().time() + PATIENCE
+                while [found.name for found in await servers.list_tools("alice", PEER)] != ["new"]:
+                    assert asyncio.get_running_loop().time() < deadline
+                    await asyncio.sleep(0.01)
+                assert served.count("tools/list") == 2
 
     run(test())
 

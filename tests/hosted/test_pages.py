@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
+from aiohttp import web
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetcher
 from proxy.hosted.search import pages as module
 from proxy.hosted.search.html_process import read
 from proxy.hosted.search.pages import Page, Pages
-from tests.hosted.websites import ARTICLE, Website, open_site
+from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 class Clock:
@@ -154,6 +156,26 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(site.requests) == 9
 
     with_pages(test)
+
+
+def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", 2)
+
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        async def hang(request: web.Request) -> web.StreamResponse:
+            await never()
+            return web.Response()
+
+        site.pages["/"] = hang
+        first = [asyncio.create_task(pages.open(f"{site.url}/?{number}", "")) for number in range(2)]
+        await until(lambda: len(site.requests) == 2, "two pages are fetched")
+        assert "too many pages" in await refusal(pages, f"{site.url}/third")
+        for task in first:
+            task.cancel()
+        await asyncio.wait(first)
+        assert "404" in await refusal(pages, f"{site.url}/third")  # there is room again
+
+    with_pages(test, timeout=0.3)
 
 
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

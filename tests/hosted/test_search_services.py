@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from datetime import date
@@ -61,6 +62,20 @@ def test_searxng_is_asked_as_its_manual_says() -> None:
         assert [loss.partition(":")[0] for loss in results.losses] == ["user_location"]
         sites = "towers (site:example.com OR site:b.example) -site:bad.example"
         assert site.queries == [{"q": sites, "format": "json", "time_range": "week"}]
+
+    with_service("searxng", test, SearchEngine())
+
+
+def test_a_searxng_whose_engines_are_blocked_says_so() -> None:
+    async def test(site: Website, provider: ServiceProvider) -> None:
+        assert isinstance(site, SearchEngine)
+        site.unresponsive = [["brave", "too many requests"]]
+        assert "None of the search engines has answered" in await refusal(provider)
+        site.results = [{"url": "https://a.example/", "title": "A", "content": ""}]
+        assert len((await provider.search(Query("towers", 5))).found) == 1
+        site.unresponsive = []
+        site.results = []
+        assert (await provider.search(Query("towers", 5))).found == []
 
     with_service("searxng", test, SearchEngine())
 
@@ -236,9 +251,14 @@ def test_a_service_that_is_not_there() -> None:
     run(scene())
 
 
-def test_compressed_answers_are_not_unpacked() -> None:
+def test_compressed_answers_are_unpacked_within_the_limit() -> None:
     async def test(site: Website, provider: ServiceProvider) -> None:
-        site.page("/search", b"\x1f\x8b", "application/json", **{"Content-Encoding": "gzip"})
+        answer = json.dumps({"results": [{"url": "https://a.example/", "title": "A"}]}).encode()
+        site.page("/search", gzip.compress(answer), "application/json", **{"Content-Encoding": "gzip"})
+        assert [found.title for found in (await provider.search(Query("towers", 5))).found] == ["A"]
+        site.page("/search", gzip.compress(b" " * 50_000_000), "application/json", **{"Content-Encoding": "gzip"})
+        assert "too large" in await refusal(provider)
+        site.page("/search", b"whatever", "application/json", **{"Content-Encoding": "zstd"})
         assert "compressed" in await refusal(provider)
 
     with_service("searxng", test)

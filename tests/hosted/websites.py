@@ -64,6 +64,7 @@ class SearchEngine(Website):
     def __init__(self) -> None:
         super().__init__()
         self.results: list[dict[str, Any]] = []
+        self.unresponsive: list[list[str]] = []
         self.pages["/search"] = self._search
 
     @property
@@ -82,7 +83,7 @@ class SearchEngine(Website):
             "corrections": [],
             "infoboxes": [],
             "suggestions": [],
-            "unresponsive_engines": [],
+            "unresponsive_engines": self.unresponsive,
         }
         return web.Response(text=json.dumps(answer), content_type="application/json")
 

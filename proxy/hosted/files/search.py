@@ -20,22 +20,6 @@ ALL_STORES = "*"
 _MOST_QUERIES = 8
 _LONGEST_QUERY = 2000
 
-DESCRIPTION = "Search the user's files. Returns the passages that fit the queries best."
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "queries": {
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 1,
-            "maxItems": _MOST_QUERIES,
-            "description": "What to search for, each in other words.",
-        }
-    },
-    "required": ["queries"],
-    "additionalProperties": False,
-}
-
 
 def searchable(stores: Iterable[str], tools: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the stores that can be searched, by the tool that does so (`label/tool`). `tools` are those of the settings."""

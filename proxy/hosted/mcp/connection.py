@@ -16,7 +16,16 @@ from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REQUEST_TIMEOUT, Implementation
+from mcp.types import ToolListChangedNotification
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_TIMEOUT,
+    Implementation,
+)
 from pydantic import ValidationError
 
 from proxy.hosted.calls import ToolFailure
@@ -25,7 +34,7 @@ from proxy.hosted.mcp.failures import (
     ConnectionLost,
     connect_failure,
     describe,
-    protocol_failure,
+    no_message,
     refused_answer,
     server_failure,
     timed_out,
@@ -38,8 +47,10 @@ Log = Callable[[str, str], None]
 """Takes the label of a server and a line for the log."""
 
 _CLIENT = Implementation(name="responses-gateway", version="1")
-# Seconds in which a connection closes by itself; the program of a server has half of it.
-_CLOSING = 15.0
+# Seconds in which a connection closes by itself.
+_CLOSING = 8.0
+# Seconds in which a server has to stop what was cancelled.
+_STOPPING = 5.0
 # Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
 _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
@@ -55,12 +66,14 @@ class Connection:
         limits: McpLimits,
         log: Log,
         find: Resolve,
-        crashed: Callable[[], None] = lambda: None,
+        crashed: Callable[[], None],
+        tools_changed: Callable[[], None],
     ) -> None:
-        """`crashed` is called when the connection ends by itself."""
+        """`crashed` is called when the connection ends by itself, `tools_changed` when the server says so of its tools."""
         self.usable = True
         self.calls = 0
         self._crashed = crashed
+        self._tools_changed = tools_changed
         self._label = label
         self._endpoint = endpoint
         self._limits = limits
@@ -96,19 +109,21 @@ class Connection:
     async def _answer(self, session: ClientSession, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
         http = self._http
         if http is not None:
-            http.status = None
-            http.problem = None
+            http.begin()
         try:
             return await send(session)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self.retire()
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
-            message = f"The answer of the MCP server '{self._label}' does not keep to the protocol."
-            raise protocol_failure(message, INTERNAL_ERROR) from error
+            raise no_message(self._label) from error
+        except asyncio.CancelledError:
+            self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
+            raise
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
-                self._retire_if_stuck()
+                if http is not None:  # it would go on until the connection closes
+                    self.retire()
                 raise timed_out(self._label, seconds) from error
             raise self._failed(error) from error
 
@@ -116,6 +131,8 @@ class Connection:
         http = self._http
         if http is not None and http.problem is not None:
             return refused_answer(self._label, http.problem)
+        if error.code == PARSE_ERROR:
+            return no_message(self._label)
         if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
             return ConnectionLost(sent=False)
@@ -124,9 +141,10 @@ class Connection:
             return ConnectionLost(sent=http is None or not http.unreachable)
         return server_failure(self._label, error, http.status if http is not None else None)
 
-    def _retire_if_stuck(self) -> None:
-        """Take no more requests after one without an answer: over HTTP it would go on until the connection closes."""
-        if self._http is not None:
+    def _retire_if_not_stopped(self) -> None:
+        """Take no more requests if the server still works on one that was cancelled: over HTTP it would go on until the
+        connection closes."""
+        if self._http is not None and self._http.pending > self.calls:
             self.retire()
 
     def retire(self) -> None:
@@ -183,6 +201,7 @@ class Connection:
             cast(Transport, self._watched(transport)),
             read_timeout_seconds=self._limits.connect_timeout,
             client_info=_CLIENT,
+            message_handler=self._notified,
             cache=None,
         )
         async with AsyncExitStack() as stack:
@@ -215,6 +234,10 @@ class Connection:
         if not self._end.is_set():
             self._end.set()
             self._crashed()
+
+    async def _notified(self, message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._tools_changed()
 
     def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
         return stdio_transport(endpoint, self._limits.message_bytes, lambda line: self._log(self._label, line))

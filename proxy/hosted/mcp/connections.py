@@ -29,7 +29,7 @@ from proxy.wire.mcp import ListedTool, McpServer
 T = TypeVar("T")
 
 # So many servers of tenants are remembered at most.
-_MOST_ENTRIES = 2000
+_MOST_ENTRIES = 200
 # Seconds that a program may not be started again after its second crash; they double with each further one.
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -168,7 +168,7 @@ class McpConnections:
             endpoint = self._endpoint(key.server)
             self._wait_after_crashes(key.server.label, endpoint)
             self._make_room(key)
-            entry.connection = self._opened(key.server.label, endpoint)
+            entry.connection = self._opened(key, endpoint)
         return entry.connection
 
     def _entry(self, key: _Key) -> _Entry:
@@ -196,14 +196,18 @@ class McpConnections:
             return HttpEndpoint(endpoint.url, headers, endpoint.transport, endpoint.public_only)
         return endpoint
 
-    def _opened(self, label: str, endpoint: Endpoint) -> Connection:
+    def _opened(self, key: _Key, endpoint: Endpoint) -> Connection:
+        label = key.server.label
         started = self._clock()
 
         def crashed() -> None:
             if isinstance(endpoint, StdioEndpoint):
                 self._count_crash(label, self._clock() - started)
 
-        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed)
+        def tools_changed() -> None:
+            self._entry(key).listing = None
+
+        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
         self._open.add(connection)
         connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection

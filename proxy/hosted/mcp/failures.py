@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
 from proxy.hosted.calls import ToolFailure
@@ -18,6 +19,9 @@ _LONGEST_MESSAGE = 2000
 # Said by the library in place of an answer that was no message of the protocol.
 _IN_PLACE_OF_AN_ANSWER = frozenset({"Server returned an error response", "Session terminated", "Not Found"})
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
+
+# Their messages tell nothing of what was sent or received.
+_PLAIN = (OSError, httpx2.ConnectError, httpx2.StreamError)
 
 
 class ConnectionLost(Exception):
@@ -47,6 +51,11 @@ def timed_out(label: str, seconds: float) -> ToolFailure:
 def lost(label: str) -> ToolFailure:
     """Return the failure of a request whose connection ended."""
     return protocol_failure(f"The connection to the MCP server '{label}' was lost before it answered.")
+
+
+def no_message(label: str) -> ToolFailure:
+    """Return the failure of a request whose answer cannot be read."""
+    return protocol_failure(f"The answer of the MCP server '{label}' does not keep to the protocol.", PARSE_ERROR)
 
 
 def refused_answer(label: str, problem: str) -> ToolFailure:
@@ -84,8 +93,8 @@ def connect_failure(label: str, error: BaseException, status: int | None, proble
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error for the log of the operator."""
-    return "; ".join(f"{type(cause).__name__}: {cause}"[:300] for cause in _causes(error))
+    """Describe an error for the log of the operator. What may repeat a URL with a key, or an answer, is named by its type."""
+    return "; ".join(map(_described, _causes(error)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -95,3 +104,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             yield from _causes(part)
     else:
         yield error
+
+
+def _described(cause: BaseException) -> str:
+    name = type(cause).__name__
+    return f"{name}: {cause}" if isinstance(cause, _PLAIN) else name

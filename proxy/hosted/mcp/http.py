@@ -17,6 +17,10 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 _TIMEOUT = 30.0
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
+# For ending a session, which the server may have forgotten.
+_FAREWELL = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+# How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
+_MOST_STREAMS = 1000
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
 
 
@@ -40,11 +44,13 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     Redirects to other servers are refused.
 
     `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
-    `unreachable`: the last attempt to connect failed, so nothing was sent."""
+    `pending`: messages of ours that were not answered yet. `unreachable`: the last attempt to connect failed, so nothing was
+    sent."""
 
     def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
+        self.pending = 0
         self.unreachable = False
         self._public_only = endpoint.public_only
         self._most_bytes = most_bytes
@@ -52,6 +58,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(limits=_LIMITS)
         self._addresses: dict[tuple[str, int], list[str]] = {}
         self._requests = 0
+        self._streams = 0
         self._timeout = httpx2.Timeout(_TIMEOUT, connect=connect_timeout, read=_READ_TIMEOUT)
 
     def client(
@@ -64,10 +71,32 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         plain = {**(headers or {}), "accept-encoding": "identity"}
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
+    def begin(self) -> None:
+        """Begin a request of ours. What a server asks of us does not count: it could go on for ever."""
+        self._requests += 1
+        self._streams = 0
+        self.status = None
+        self.problem = None
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, and return the answer with its bounds."""
-        if request.method == "POST":
-            self._requests += 1
+        if request.method == "GET":
+            self._streams += 1
+            if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
+                return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
+        if request.method == "DELETE":
+            request.extensions["timeout"] = _FAREWELL
+        if request.method != "POST":
+            return await self._sent(request, lambda: None)
+        self.pending += 1
+        try:
+            return await self._sent(request, self._answered)
+        except BaseException:
+            self.pending -= 1
+            raise
+
+    async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
+        """Send a request; `closed` is called when its answer is closed."""
         try:
             response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
         except httpx2.ConnectError:
@@ -77,16 +106,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if _leads_elsewhere(request, response):
             await response.aclose()
             self.problem = "a redirect to another server"
-            response = httpx2.Response(httpx2.codes.BAD_GATEWAY)
+            response = httpx2.Response(httpx2.codes.BAD_GATEWAY, stream=httpx2.ByteStream(b""))
         if response.status_code >= httpx2.codes.BAD_REQUEST:
             self.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        stream = _Bounded(response.stream, self._limit(request, response))
+        stream = _Bounded(response.stream, self._limit(request, response), closed)
         headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+    def _answered(self) -> None:
+        self.pending -= 1
 
     def _limit(self, request: httpx2.Request, response: httpx2.Response) -> Callable[[int], None]:
         """Return what counts the bytes of an answer, and raises `StreamError` for too many of them."""
@@ -149,11 +181,12 @@ def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of an answer, each part of which is counted before it is passed on."""
+    """The bytes of an answer, each part of which is counted before it is passed on. `closed` is called at its end, once."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None]) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None], closed: Callable[[], None]) -> None:
         self._stream = stream
         self._count = count
+        self._closed: Callable[[], None] | None = closed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for part in self._stream:
@@ -161,4 +194,8 @@ class _Bounded(httpx2.AsyncByteStream):
             yield part
 
     async def aclose(self) -> None:
+        closed = self._closed
+        self._closed = None
+        if closed is not None:
+            closed()
         await self._stream.aclose()

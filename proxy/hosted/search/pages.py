@@ -22,8 +22,10 @@ from proxy.hosted.search.plain_text import clean
 _LONGEST_TEXT = 200_000
 _LONGEST_LINE = 400
 _MOST_LINKS = 300
+# Pages that are fetched and read at the same time: each may be in memory twice. Others wait.
+_AT_ONCE = 32
 # Processes that read pages at the same time: they take CPU time from the streams.
-_AT_ONCE = 2
+_PROCESSES = 2
 # Pages that are kept, how many characters they may have together, and for how many seconds.
 _KEPT = 256
 _KEPT_CHARACTERS = 20_000_000
@@ -57,11 +59,12 @@ class Pages:
     """Opens pages. Each tenant sees its own only: what one has read tells nothing to another."""
 
     def __init__(self, fetcher: Fetcher, *, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`timeout` in seconds to make text of a page."""
+        """`timeout` in seconds to wait for a turn, and to make text of a page."""
         self._fetcher = fetcher
         self._timeout = timeout
         self._clock = clock
-        self._processes = asyncio.Semaphore(_AT_ONCE)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._processes = asyncio.Semaphore(_PROCESSES)
         self._kept: OrderedDict[tuple[str, str], tuple[float, Page]] = OrderedDict()
         self._size = 0
 
@@ -75,10 +78,21 @@ class Pages:
         kept = self._kept.get((tenant, url))
         if kept is not None:
             return kept[1]
-        fetched = await self._fetcher.fetch(url)
-        page = await self._read(fetched)
+        await self._take_place()
+        try:
+            fetched = await self._fetcher.fetch(url)
+            page = await self._read(fetched)
+        finally:
+            self._places.release()
         self._keep((tenant, url), page)
         return page
+
+    async def _take_place(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError:
+            raise ToolFailure("The gateway reads too many pages at the moment. Try again later.") from None
 
     async def _read(self, fetched: Fetched) -> Page:
         kind = fetched.content_type.lower()

@@ -19,7 +19,7 @@ _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
 _MOST_RESULTS = 100
 _LONGEST_FIELD = 4000
-_HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "responses-gateway"}
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "responses-gateway"}
 
 
 def _today() -> date:
@@ -67,8 +67,6 @@ class ServiceProvider:
         ) as answer:
             if answer.status != 200:
                 raise ToolFailure(_refusal(answer.status))
-            if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise ToolFailure("The answer of the search service cannot be read: it is compressed.")
             data, cut = await read_bounded(answer, _MOST_BYTES)
             if cut:
                 raise ToolFailure("The answer of the search service is too large. Ask for something else.")
@@ -92,8 +90,11 @@ def _read(data: bytes, service: Service) -> list[Found]:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ToolFailure("The answer of the search service cannot be read: it is not JSON.") from None
+    failed = content.get(service.failed_in) if isinstance(content, dict) else None
     for name in service.results_in:
         content = content.get(name) if isinstance(content, dict) else None
+    if not content and isinstance(failed, list) and failed:
+        raise ToolFailure("None of the search engines has answered. Try again later, or go on without them.")
     if not isinstance(content, list):
         return []
     return list(_each(content[:_MOST_RESULTS], service))

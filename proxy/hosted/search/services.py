@@ -34,7 +34,8 @@ class ServiceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service: its base URL, if there is one for all, how it is asked, and the names of what it answers."""
+    """One service: its base URL, if there is one for all, how it is asked, and the names of what it answers. `failed_in` is the
+    list of engines behind it that did not answer."""
 
     name: str
     url: str | None
@@ -43,6 +44,7 @@ class Service:
     results_in: tuple[str, ...]
     text_in: tuple[str, ...]
     published_in: tuple[str, ...]
+    failed_in: str = ""
 
 
 def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
@@ -102,7 +104,7 @@ def _exa(query: Query, key: str, today: date) -> ServiceRequest:
 SERVICES = {
     service.name: service
     for service in (
-        Service("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",)),
+        Service("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",), "unresponsive_engines"),
         Service(
             "brave", "https://api.search.brave.com", True, _brave, ("web", "results"), ("description", "extra_snippets"),
             ("page_age", "age"),

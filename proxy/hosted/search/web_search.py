@@ -1,6 +1,8 @@
 """The tool `web_search` of one response: searches, opens pages, finds text in them, and tells the model how to cite.
 
-Which of the three is meant follows from the arguments: `query` or `queries`, `url` (and `line`), `url` and `pattern`."""
+Which of the three is meant follows from the arguments: `query` or `queries`, `url` (and `line`), `url` and `pattern`. The words
+of gpt-oss, which was trained with a browser of its own, are understood too: `id` for `url`, `loc` for `line`, and a `pattern`
+alone for the page that was opened last."""
 
 from __future__ import annotations
 
@@ -37,17 +39,18 @@ class WebSearch:
         self._number = number
         self._tenant = tenant
         self._urls: dict[int, str] = {}
+        self._last = ""  # the page that was opened last
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Search, open a page, or find text in one, whichever the arguments ask for. Raise `ToolFailure`."""
         pattern = _text(arguments, "pattern")
-        url = self._url_of(_text(arguments, "url"))
+        url = self._url_of(_text(arguments, "url") or _id(arguments)) or (self._last if pattern else "")
         if url and pattern:
             action = {"type": "find_in_page", "url": url, "pattern": pattern[:_LONGEST_PATTERN]}
             return await self._within(action, self._find(url, pattern[:_LONGEST_PATTERN], action))
         if url:
             action = {"type": "open_page", "url": url}
-            return await self._within(action, self._open(url, arguments.get("line"), action))
+            return await self._within(action, self._open(url, arguments.get("line", arguments.get("loc")), action))
         queries = _queries(arguments)
         if not queries:
             raise ToolFailure("Nothing was asked: give `query`, or `url`, or `url` and `pattern`.")
@@ -102,6 +105,7 @@ class WebSearch:
 
     async def _open(self, url: str, line: object, action: dict[str, Any]) -> HostedResult:
         page = await self._web.open(url, self._options, self._tenant)
+        self._last = url
         start = line if isinstance(line, int) and not isinstance(line, bool) else 0
         text = excerpt(page, start, AMOUNTS[self._options.context_size].page, "line")
         return self._page_result(page, text, action)
@@ -137,6 +141,12 @@ class WebSearch:
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name)
     return value.strip() if isinstance(value, str) else ""
+
+
+def _id(arguments: Mapping[str, Any]) -> str:
+    """Return the `id` of a page: its URL, or the number of a result."""
+    value = arguments.get("id")
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else _text(arguments, "id")
 
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:

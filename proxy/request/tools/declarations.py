@@ -116,11 +116,10 @@ class _ToolReader:
         self._report.preserved("tool", kind)
         if kind == "mcp":
             label = filled_text(tool, "server_label", path)
-            about = optional_text(tool, "server_description", path) or ""
             for listed in self._hosted.mcp[path]:
                 target = ToolTarget("mcp", listed.name, label)
-                description = "\n\n".join(filter(None, [listed.description, about]))
-                self._declare(Declaration(target, description, listed.parameters, needs_approval=listed.needs_approval), found)
+                declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)
+                self._declare(declaration, found)
             return
         for target, (description, parameters) in FUNCTIONS[kind].items():
             self._declare(Declaration(target, description, parameters), found)

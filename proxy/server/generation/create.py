@@ -24,7 +24,7 @@ from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.hosted_turns import HostedTurns, Toolbox
+from proxy.server.generation.hosted_turns import HostedTurns, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
@@ -85,7 +85,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     tokenizer: ModelTokenizer | None
-    toolbox: Toolbox | None = None
+    toolbox: OpensTools | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
@@ -252,7 +252,7 @@ class Creation:
             context = await find_context(store, caller.tenant, request)
         opened = None
         if request.tools and responses.toolbox is not None and not self._is_summary:
-            opened = await responses.toolbox.open(request, caller.tenant)
+            opened = await responses.toolbox.open(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._continuation_for(request, chat_request)
@@ -275,7 +275,7 @@ class Creation:
         self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
         self._hosted = None
-        if opened is not None and self._options.hosted is not None:
+        if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
                 in_force.parsers,

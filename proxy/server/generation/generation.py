@@ -85,7 +85,12 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-_LOG_PHASES: dict[Phase, LogPhase] = {Phase.WAITING: "backend", Phase.STREAMING: "stream", Phase.READING: "stream"}
+_LOG_PHASES: dict[Phase, LogPhase] = {
+    Phase.WAITING: "backend",
+    Phase.STREAMING: "stream",
+    Phase.READING: "stream",
+    Phase.RUNNING_TOOLS: "tools",
+}
 
 
 class Question(NamedTuple):

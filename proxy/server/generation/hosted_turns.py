@@ -45,10 +45,10 @@ class OpenedTools:
         return [listing for listing in self.listings if listing.label not in shown]
 
 
-class Toolbox(Protocol):
+class OpensTools(Protocol):
     """Opens the hosted tools of requests, as far as the settings turn them on."""
 
-    async def open(self, request: ResponsesRequest, tenant: str) -> OpenedTools | None:
+    async def open(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
         """Return those of a request; None if it declares none that can be run. Raise `ApiError` 400."""
 
 

@@ -22,7 +22,7 @@ from proxy.telemetry.tracing import Trace
 from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError
 
-Phase = Literal["request", "backend", "stream"]
+Phase = Literal["request", "backend", "stream", "tools"]
 
 # A sampled stream longer than this is not checked, in bytes.
 _SAMPLE_LIMIT = 4 * 1024 * 1024

@@ -22,9 +22,9 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _INHERITED = ("PATH", "HOME")
 
 
-def open_mcp_servers(settings: Settings, call_timeout: float, environ: Mapping[str, str] = os.environ) -> McpServers | None:
-    """Return the MCP servers that the settings allow; None if there are none. Nothing is connected to before it is used.
-    `call_timeout`: the seconds that one call may take. Raises `ValueError` for settings that cannot be used."""
+def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ) -> McpServers | None:
+    """Return the MCP servers that the settings allow; None if there are none. Nothing is connected to before it is used. Raises
+    `ValueError` for settings that cannot be used."""
     if not settings.mcp_servers and not settings.mcp_allowed_hosts:
         if settings.file_search_tools:
             raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
@@ -33,7 +33,11 @@ def open_mcp_servers(settings: Settings, call_timeout: float, environ: Mapping[s
         from proxy.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
     except ImportError as error:
         raise ValueError("MCP servers need an extra: pip install 'responses-gateway[mcp]'") from error
-    limits = McpLimits(connect_timeout=settings.mcp_connect_timeout, call_timeout=call_timeout, list_age=settings.mcp_list_age)
+    limits = McpLimits(
+        connect_timeout=settings.mcp_connect_timeout,
+        call_timeout=settings.hosted_call_timeout,
+        list_age=settings.mcp_list_age,
+    )
     endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
     servers = McpConnections(endpoints, _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():
@@ -104,4 +108,4 @@ def _approval(rules: ApprovalRules | str | None) -> Approval | None:
 
 
 def _log(label: str, message: str) -> None:
-    logs.logger().info("MCP server", extra=logs.fields(server=label, message=message))
+    logs.logger().info("MCP server", extra=logs.fields(server=label, said=message))

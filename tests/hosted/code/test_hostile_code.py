@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.hosted.code.container import PROGRAM
-from tests.hosted.code.sandboxes import KEY, PYTHON, child_pid, execute, memory_status, needs_sandbox, run, sandbox
+from tests.hosted.code.sandboxes import KEY, PYTHON, child_pid, execute, memory_status, needs_sandbox, run, sandbox, still_runs
 from tests.waiting import until
 
 pytestmark = needs_sandbox
@@ -38,7 +38,7 @@ def test_no_process_can_be_started_or_reached(code: str) -> None:
         async with sandbox() as box:
             outcome = await execute(box, code)
             assert outcome.logs.startswith("Traceback")
-            assert (await execute(box, "'on'")).logs == "'on'\n"
+            await still_runs(box)
 
     run(test())
 
@@ -49,7 +49,7 @@ def test_an_endless_loop_is_stopped() -> None:
             for code in ("while True: pass", "import time; time.sleep(3600)", "10 ** 10 ** 10", "'a' * 30 in 'a' * 10**10"):
                 outcome = await execute(box, code)
                 assert outcome.error or "Error" in outcome.logs, code
-            assert (await execute(box, "'on'")).logs == "'on'\n"
+            await still_runs(box)
 
     run(test())
 
@@ -101,7 +101,7 @@ def test_the_disk_is_never_written_to() -> None:
                 outcome = await execute(box, code)
                 assert outcome.error or "Error" in outcome.logs, code
             assert _size(box._folder.path) == before
-            assert (await execute(box, "'on'")).logs == "'on'\n"
+            await still_runs(box)
 
     run(test())
 
@@ -198,7 +198,7 @@ def test_code_that_breaks_the_interpreter_harms_only_itself(code: str) -> None:
             outcome = await execute(box, code)
             assert outcome.error or "Error" in outcome.logs
             assert "wasm" not in outcome.logs
-            assert (await execute(box, "'on'")).logs == "'on'\n"
+            await still_runs(box)
 
     run(test())
 

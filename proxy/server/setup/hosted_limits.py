@@ -1,0 +1,16 @@
+"""What the calls of hosted tools may take, from the settings."""
+
+from __future__ import annotations
+
+from proxy.hosted.run import Limits
+from proxy.settings import Settings
+
+
+def hosted_limits(settings: Settings) -> Limits:
+    """Return the limits of one response."""
+    return Limits(
+        turns=settings.hosted_turns,
+        call_seconds=settings.hosted_call_timeout,
+        total_seconds=settings.hosted_total_timeout,
+        result_bytes=settings.hosted_result_bytes,
+    )

@@ -1,0 +1,87 @@
+"""A backend whose model says what a test wants, turn by turn, and a gateway with hosted tools in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from tests.hosted.mcp_peers import SDK_SERVER
+from tests.server.running_gateway import Served, gateway
+from tests.server.scripted_backend import chunk
+
+# One turn of the model: pieces of a stream, or what makes them of the request.
+Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]]
+
+DOCS: dict[str, Any] = {"docs": {"command": sys.executable, "args": [str(SDK_SERVER), "stdio"], "require_approval": "never"}}
+MCP: dict[str, Any] = {"type": "mcp", "server_label": "docs", "require_approval": "never"}
+
+
+class Model:
+    """Answers chat requests with the next turn; `requests` are their bodies. The last turn is given again and again."""
+
+    def __init__(self, turns: tuple[Turn, ...]) -> None:
+        self._turns = turns
+        self.requests: list[dict[str, Any]] = []
+        self.hold: asyncio.Event | None = None  # an answer is not ended before this is set
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST /v1/chat/completions`."""
+        body = await request.json()
+        turn = self._turns[min(len(self.requests), len(self._turns) - 1)]
+        self.requests.append(body)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        for piece in turn(body) if callable(turn) else turn:
+            await stream.write(piece)
+        return stream
+
+
+@asynccontextmanager
+async def model(*turns: Turn, **settings: Any) -> AsyncIterator[tuple[Served, Model]]:
+    """Serve a gateway with these settings in front of a model with these turns."""
+    talking = Model(turns)
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", talking.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        async with gateway(url, adapt=False, **settings) as served:
+            yield served, talking
+    finally:
+        await runner.cleanup()
+
+
+def says(text: str, thought: str = "") -> list[bytes]:
+    """Return a turn that is a text."""
+    thinking = [chunk({"reasoning": thought})] if thought else []
+    return [*thinking, *(chunk({"content": word}) for word in _pieces(text)), *_end("stop")]
+
+
+def calls(*made: tuple[str, dict[str, Any]], thought: str = "") -> list[bytes]:
+    """Return a turn that calls tools, each by name and arguments."""
+    out = [chunk({"reasoning": thought})] if thought else []
+    for index, (name, arguments) in enumerate(made):
+        text = json.dumps(arguments)
+        call = {"index": index, "id": f"call-{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+        out.append(chunk({"tool_calls": [call]}))
+        for piece in _pieces(text):
+            out.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}))
+    return [*out, *_end("tool_calls")]
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 5] for at in range(0, len(text), 5)]
+
+
+def _end(reason: str) -> list[bytes]:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    return [chunk({}, reason), chunk(None, usage=usage), b"data: [DONE]\n\n"]

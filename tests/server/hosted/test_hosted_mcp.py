@@ -1,0 +1,257 @@
+"""MCP tools through the front door: the model calls them, the gateway runs them, the client sees one response."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.server.generation.create import Creation
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Served, ask, assert_error, post, run, until
+
+
+def runs_tools(served: Served) -> bool:
+    """Tell whether a response of the gateway waits for a tool."""
+    creations = served.parts.in_flight.activities
+    return any(isinstance(made, Creation) and made.log.phase == "tools" for made in creations)
+
+
+def kinds(response: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_model_calls_a_tool_and_answers_with_its_result(stream: bool) -> None:
+    async def test() -> None:
+        turns = calls(("docs__add", {"a": 1, "b": 2}), thought="Let me add."), says("It is 3.", thought="Good.")
+        async with model(*turns, mcp_servers=DOCS) as (served, talking):
+            answer = await post(served, tools=[MCP], stream=stream)
+            response = answer.final if stream else answer.json
+            assert kinds(response) == ["mcp_list_tools", "reasoning", "mcp_call", "reasoning", "message"]
+            listed, _, made, _, message = response["output"]
+            assert "add" in {tool["name"] for tool in listed["tools"]}
+            assert (made["name"], made["server_label"], made["output"], made["status"]) == ("add", "docs", "3", "completed")
+            assert message["content"][0]["text"] == "It is 3."
+            assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (20, 10)
+            first, second = talking.requests
+            assert "docs__add" in {tool["function"]["name"] for tool in first["tools"]}
+            assert second["messages"][: len(first["messages"])] == first["messages"]
+            said, result = second["messages"][len(first["messages"]) :]
+            assert said["reasoning"] == "Let me add."
+            assert said["tool_calls"][0]["function"] == {"name": "docs__add", "arguments": '{"a": 1, "b": 2}'}
+            assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "3", said["tool_calls"][0]["id"])
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 1
+
+    run(test())
+
+
+def test_the_next_request_has_the_same_beginning_as_the_last_turn() -> None:
+    async def test() -> None:
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("It is 3."), says("You are welcome.")
+        async with model(*turns, mcp_servers=DOCS, store="memory") as (served, talking):
+            first = (await post(served, tools=[MCP])).final
+            second = (await post(served, tools=[MCP], input="Thanks", previous_response_id=first["id"])).final
+            assert kinds(second) == ["message"]  # the tools are shown once in a conversation
+            before = talking.requests[1]["messages"]
+            assert talking.requests[2]["messages"][: len(before)] == before
+
+    run(test())
+
+
+def test_parallel_calls_and_a_call_of_the_client() -> None:
+    async def test() -> None:
+        clock = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
+        made = ("docs__add", {"a": 1, "b": 2}), ("clock", {}), ("docs__add", {"a": 3, "b": 4})
+        async with model(calls(*made), says("Done."), mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[MCP, clock])).final
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", "function_call", "mcp_call"]
+            assert [item["output"] for item in answer["output"] if item["type"] == "mcp_call"] == ["3", "7"]
+            assert len(talking.requests) == 1
+            output = {"type": "function_call_output", "call_id": answer["output"][2]["call_id"], "output": "noon"}
+            question = {"type": "message", "role": "user", "content": "Hi"}
+            again = (await post(served, tools=[MCP, clock], input=[question, *answer["output"], output])).final
+            assert kinds(again) == ["message"]
+            contents = [message["content"] for message in talking.requests[1]["messages"] if message["role"] == "tool"]
+            assert contents == ["3", "noon", "7"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("approve", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_call_waits_for_the_approval_of_the_client(approve: bool, stored: bool) -> None:
+    async def test() -> None:
+        always = {**MCP, "require_approval": "always"}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("Well.")
+        async with model(*turns, mcp_servers={"docs": {**DOCS["docs"], "require_approval": None}}, store="memory") as (
+            served,
+            talking,
+        ):
+            first = (await post(served, tools=[always])).final
+            assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
+            request = first["output"][1]
+            decision = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": approve}
+            asked: dict[str, Any] = {"input": [decision], "previous_response_id": first["id"]}
+            question = {"type": "message", "role": "user", "content": "Hi"}
+            if not stored:
+                asked = {"input": [question, *first["output"], decision], "store": False}
+            second = (await post(served, tools=[always], **asked)).final
+            result = talking.requests[-1]["messages"][-1]
+            if approve:
+                assert kinds(second) == ["mcp_call", "message"]
+                made = second["output"][0]
+                assert (made["approval_request_id"], made["output"]) == (request["id"], "3")
+                assert (result["role"], result["content"]) == ("tool", "3")
+            else:
+                assert kinds(second) == ["message"]
+                assert "did not approve" in result["content"]
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == (1 if approve else 0)
+            # An answered approval that comes again runs nothing a second time.
+            everything = [question, *first["output"], decision, *second["output"], question]
+            third = (await post(served, tools=[always], input=everything, store=False)).final
+            assert kinds(third) == ["message"]
+
+    run(test())
+
+
+def test_an_approval_of_nothing_is_refused() -> None:
+    async def test() -> None:
+        async with model(says("Hi."), mcp_servers=DOCS) as (served, _):
+            decision = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
+            message = assert_error(await post(served, tools=[MCP], input=[decision]), 400, "approval_request_not_found")
+            assert "mcpr_x" in message
+
+    run(test())
+
+
+def test_a_server_that_cannot_be_reached_is_an_item_with_an_error() -> None:
+    async def test() -> None:
+        broken = {"docs": {"command": "/nowhere/server", "require_approval": "never"}}
+        async with model(says("No tools today."), mcp_servers=broken) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            assert kinds(answer) == ["mcp_list_tools", "message"]
+            assert answer["output"][0]["error"]
+            assert "/nowhere" not in str(answer)
+            assert "tools" not in talking.requests[0]
+
+    run(test())
+
+
+def test_a_tool_that_crashes_is_an_item_with_an_error() -> None:
+    async def test() -> None:
+        async with model(calls(("docs__crash", {})), says("Sorry."), mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            made = answer["output"][1]
+            assert (made["status"], answer["status"]) == ("failed", "completed")
+            assert made["error"]
+            assert talking.requests[1]["messages"][-1]["content"].startswith("Error: ")
+
+    run(test())
+
+
+def test_only_declared_tools_are_run() -> None:
+    async def test() -> None:
+        allowed = {**MCP, "allowed_tools": ["add"]}
+        turns = calls(("docs__environment", {}), ("environment", {})), says("Hm.")
+        async with model(*turns, mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[allowed])).final
+            assert kinds(answer) == ["mcp_list_tools", "function_call", "function_call"]
+            assert [tool["function"]["name"] for tool in talking.requests[0]["tools"]] == ["docs__add"]
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 0
+
+    run(test())
+
+
+def test_the_number_of_turns_and_of_calls_is_bounded() -> None:
+    async def test() -> None:
+        async with model(calls(("docs__add", {"a": 1, "b": 2})), mcp_servers=DOCS, hosted_turns=3) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", "mcp_call"]
+            assert [request.get("tool_choice") for request in talking.requests] == [None, None, "none"]
+            limited = (await post(served, tools=[MCP], max_tool_calls=1)).final
+            assert kinds(limited) == ["mcp_list_tools", "mcp_call"]
+
+    run(test())
+
+
+def test_a_long_result_is_cut_for_the_model_and_on_record() -> None:
+    async def test() -> None:
+        turns = calls(("docs__environment", {})), says("Long.")
+        async with model(*turns, mcp_servers=DOCS, hosted_result_bytes=1024) as (served, talking):
+            await post(served, tools=[MCP])
+            shown = talking.requests[1]["messages"][-1]["content"]
+            assert len(shown.encode()) < 1200
+
+    run(test())
+
+
+def test_secrets_of_a_server_are_not_repeated() -> None:
+    async def test() -> None:
+        server = {"server_label": "x", "server_url": "http://127.0.0.1:9/mcp", "headers": {"x-key": "another-secret"}}
+        tool = {"type": "mcp", **server, "authorization": "very-secret-token"}
+        async with model(says("Hi."), mcp_allowed_hosts=["127.0.0.1:9"]) as (served, _):
+            answer = await post(served, tools=[tool])
+            assert kinds(answer.final) == ["mcp_list_tools", "message"]
+            assert b"secret" not in answer.body
+
+    run(test())
+
+
+def test_a_client_that_leaves_and_a_time_limit_reach_the_running_tool() -> None:
+    async def test() -> None:
+        waiting = calls(("docs__wait_for_ever", {}))
+        async with model(waiting, calls(("docs__running", {})), says("Ok."), mcp_servers=DOCS, hosted_call_timeout=1) as (
+            served,
+            _talking,
+        ):
+            answer = (await post(served, tools=[MCP])).final
+            stopped, running = (item for item in answer["output"] if item["type"] == "mcp_call")
+            assert (stopped["status"], running["output"]) == ("failed", "0")
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 1
+
+    run(test())
+
+
+def test_a_cancelled_background_response_stops_its_tool(tmp_path: Path) -> None:
+    async def test() -> None:
+        waiting = calls(("docs__wait_for_ever", {}))
+        async with model(waiting, mcp_servers=DOCS, store=str(tmp_path / "s.db")) as (served, _):
+            begun = (await post(served, tools=[MCP], background=True, stream=False)).json
+            path = f"/v1/responses/{begun['id']}"
+
+            await until(lambda: runs_tools(served))
+            cancelled = await ask(served, "POST", f"{path}/cancel")
+            assert cancelled.json["status"] == "cancelled"
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 0
+
+    run(test())
+
+
+def test_hosted_tools_work_over_a_websocket() -> None:
+    async def test() -> None:
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("It is 3.")
+        async with model(*turns, mcp_servers=DOCS) as (served, _), connect(served) as socket:
+            await socket.send("Hi", tools=[MCP])
+            events = await socket.rest()
+            assert "response.mcp_call.completed" in {event["type"] for event in events}
+            assert kinds(events[-1]["response"]) == ["mcp_list_tools", "mcp_call", "message"]
+
+    run(test())
+
+
+def test_what_is_not_turned_on_is_dropped_on_record_or_refused() -> None:
+    async def test() -> None:
+        async with model(says("Hi.")) as (served, talking):
+            tools = [MCP, {"type": "web_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}]
+            answer = await post(served, tools=tools)
+            assert kinds(answer.final) == ["message"]
+            assert "tools" not in talking.requests[0]
+            assert "mcp" in answer.headers["x-responses-gateway-losses"]
+        async with model(says("Hi."), strict=True) as (served, _):
+            message = assert_error(await post(served, tools=[{"type": "web_search"}]), 400)
+            assert "web_search_url" in message
+
+    run(test())

@@ -1,0 +1,92 @@
+"""MCP servers that requests name, through the front door: which are allowed, whose connections they are, and hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from proxy.settings.keys import hash_of
+from tests.hosted.mcp_peers import Peer, peer, tool
+from tests.server.hosted.model import calls, model, says
+from tests.server.running_gateway import assert_error, post, run
+
+KEYS = {"alice": "alice-0123456789abcdef", "bob": "bob-0123456789abcdef"}
+
+
+def named(served: Peer, **members: Any) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": "theirs", "server_url": served.url, "require_approval": "never", **members}
+
+
+def host(served: Peer) -> list[str]:
+    return [served.url.removeprefix("http://").removesuffix("/mcp")]
+
+
+def test_a_server_that_the_request_names_is_used() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            turns = calls(("theirs__echo", {"a": 1})), says("Done.")
+            async with model(*turns, mcp_allowed_hosts=host(served)) as (proxy, _):
+                given = named(served, authorization="their-token", headers={"X-Team": "blue"})
+                answer = (await post(proxy, tools=[given])).final
+                assert answer["output"][1]["output"] == '{"a": 1}'
+                assert served.headers[-1]["Authorization"] == "Bearer their-token"
+                assert served.headers[-1]["X-Team"] == "blue"
+                assert "their-token" not in str(answer)
+
+    run(test())
+
+
+def test_a_server_that_is_not_listed_is_refused() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            async with model(says("Hi."), mcp_allowed_hosts=["mcp.example.com"]) as (proxy, talking):
+                message = assert_error(await post(proxy, tools=[named(served)]), 400, "unsupported_value")
+                assert "tools[0].server_url" in message
+                assert "mcp_allowed_hosts" in message
+                assert talking.requests == []
+            assert served.requests == []
+
+    run(test())
+
+
+def test_two_keys_share_no_connection() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            settings: dict[str, Any] = {"api_keys": {name: {"hash": hash_of(key)} for name, key in KEYS.items()}}
+            async with model(says("Hi."), mcp_allowed_hosts=host(served), **settings) as (proxy, _):
+                for key in (*KEYS.values(), *KEYS.values()):
+                    await post(proxy, tools=[named(served)], headers={"Authorization": f"Bearer {key}"})
+                assert (served.count("initialize"), served.count("tools/list")) == (2, 2)
+
+    run(test())
+
+
+def test_a_server_that_hangs_does_not_hold_the_response() -> None:
+    async def test() -> None:
+        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
+            await asyncio.Event().wait()
+
+        async with peer() as served:
+            served.answers["initialize"] = never
+            settings: dict[str, Any] = {"mcp_connect_timeout": 0.5, "mcp_allowed_hosts": host(served)}
+            async with model(says("No tools today."), **settings) as (proxy, _):
+                listed, message = (await post(proxy, tools=[named(served)])).final["output"]
+                assert listed["error"] == "The MCP server 'theirs' did not answer within 0.5 seconds."
+                assert message["content"][0]["text"] == "No tools today."
+
+    run(test())
+
+
+def test_names_that_models_cannot_write_are_offered_under_others() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            served.tools = [tool("get weather/now"), tool("get weather.now"), tool("x" * 128)]
+            async with model(says("Hi."), mcp_allowed_hosts=host(served)) as (proxy, talking):
+                await post(proxy, tools=[named(served)])
+                offered = [found["function"]["name"] for found in talking.requests[0]["tools"]]
+                assert len(set(offered)) == 3
+                assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in offered)
+
+    run(test())
