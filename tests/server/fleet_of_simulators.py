@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
 from tests.server.running_gateway import Answer, Served, gateway, post
@@ -30,11 +33,21 @@ READINGS: dict[str, dict[str, Any]] = {
 
 
 @asynccontextmanager
-async def fleet(personality: str = "vllm", size: int = 2, **settings: Any) -> AsyncIterator[Served]:
-    """Serve the gateway in front of simulators."""
+async def fleet(
+    personality: str = "vllm", size: int = 2, without: tuple[str, ...] = (), **settings: Any
+) -> AsyncIterator[Served]:
+    """Serve the gateway in front of simulators that do not have the paths `without`."""
+
+    @web.middleware
+    async def missing(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in without:
+            raise web.HTTPNotFound
+        return await handler(request)
+
     options = SimulatorOptions(personality=PERSONALITIES[personality])
     apps = [create_app(options) for _ in range(size)]
     for app in apps:
+        app.middlewares.append(missing)
         app[FAULT_COUNTS] = apps[0][FAULT_COUNTS]
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(serving(app)) for app in apps]

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
 from tests.server.running_gateway import gateway, post, run
@@ -62,6 +63,50 @@ def test_without_the_setting_the_response_fails_as_ever() -> None:
             answer = await ask(served, "demo", "drop=text,times=1")
             assert answer.final["status"] == "failed"
             assert answer.final["output"][-1]["status"] == "incomplete"
+
+    run(test())
+
+
+def test_without_completions_a_raw_answer_goes_on_by_chat() -> None:
+    async def test() -> None:
+        async with fleet("vllm-raw", without=("/v1/completions",)) as served:
+            whole = said(await ask(served, "demo", NEVER))
+            for position in (20, 60, 110):
+                assert said(await ask(served, "demo", f"drop={position},times=1")) == whole
+            assert served.metric("continuations_total", outcome="continued", reason="broke") == 3
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("without", "reason"), [("/v1/completions", "not_honoured"), ("/detokenize", "no_text"), ("/v1/models", None)]
+)
+def test_what_a_parsed_answer_needs(without: str, reason: str | None) -> None:
+    async def test() -> None:
+        async with fleet("vllm", without=(without,)) as served:
+            answer = await ask(served, "demo", "drop=60,times=1")
+            assert answer.final["status"] == "failed"
+            if reason is not None:  # else nobody knows that this is vLLM
+                assert served.metric("continuations_total", outcome="failed", reason=reason) == 1
+
+    run(test())
+
+
+def test_only_answers_of_backends_that_are_gone_need_no_budget() -> None:
+    async def test() -> None:
+        async with fleet("vllm") as served:
+            await post(served)
+            pool = served.parts.pool
+            name = next(iter(pool.members.by_name))
+            route = Route("simulator")
+            found = [pool.continuation_route(route, name, "silent") for _ in range(30)]
+            assert found.count("no_budget") >= 15
+            assert isinstance(found[0], Route)
+            assert isinstance(pool.continuation_route(route, name, "broke"), Route)
+            assert (
+                pool.continuation_route(Route("simulator", avoid=frozenset(pool.members.by_name)), name, "broke")
+                == "no_backend"
+            )
 
     run(test())
 
