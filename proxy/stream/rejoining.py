@@ -36,6 +36,11 @@ class Rejoining:
         self._catch_up = catch_up
 
     @property
+    def reads_again(self) -> bool:
+        """Whether a parser of ours has taken the place of the first backend's own."""
+        return self._catch_up is not None
+
+    @property
     def joined(self) -> bool:
         """Whether all that was said before has come again."""
         return self._asked is None and not self._overlap and (self._catch_up is None or self._catch_up.caught_up)

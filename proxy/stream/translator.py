@@ -566,6 +566,13 @@ class Translator:
         return deltas if self._citations is None else self._citations.read(deltas)
 
     @property
+    def _thought_is_marked(self) -> bool:
+        """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself."""
+        if self._markup is None or (self._rejoining is not None and self._rejoining.reads_again):
+            return False
+        return self._markup.evidence.marked
+
+    @property
     def _joined(self) -> bool:
         """Whether nothing of what was said before is still to come again."""
         return self._rejoining is None or self._rejoining.joined
@@ -632,7 +639,7 @@ class Translator:
             rest = self._citations.read(rest) + self._citations.finish()
         for delta in rest:
             lifecycle.step(delta)
-        if lifecycle.finish_reason == "stop" and not (self._markup is not None and self._markup.evidence.marked):
+        if lifecycle.finish_reason == "stop" and not self._thought_is_marked:
             lifecycle.repeat_reasoning()
         self._conclude()
 

@@ -40,8 +40,9 @@ FAMILIES = {"vllm": "hermes", "vllm-interval": "hermes", "vllm-raw": "hermes", "
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
 
 
-def new_markup(tools: str = "hermes", *, opened: bool = False) -> Markup:
-    return Markup(partial(parsers.parser, "qwen3", tools, schemas={"get_weather": SCHEMA}), thinking_open=opened)
+def new_markup(tools: str = "hermes", *, reopens: bool = True) -> Markup:
+    new_parser = partial(parsers.parser, "qwen3", tools, schemas={"get_weather": SCHEMA}, reopens=reopens)
+    return Markup(new_parser, thinking_open=False)
 
 
 def bytes_of(frames: Frames) -> bytes:
@@ -320,3 +321,30 @@ def test_text_that_was_held_for_a_stop_string_is_generated_again() -> None:
         asyncio.run(cut_of_parsed(Beginning([1], ids, 0, "", raw=False), decoded, 100))
     # Nothing fits: all of it has to come again.
     assert asyncio.run(cut_of_raw(Beginning([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
+
+
+def read_again(translator: Translator, said: str) -> list[int]:
+    """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
+    beginning = translator.beginning()
+    catch_up = CatchUp(translator.options, translator.lifecycle)
+    markup = new_markup(reopens=False)
+    news = catch_up.take(markup.read([Text(said)], beginning.ids))
+    translator.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    return [*beginning.prompt, *beginning.ids]
+
+
+def test_a_thought_behind_text_stays_text_as_for_the_parser_that_began() -> None:
+    translator = begun(chunk({"content": "One."}, token_ids=encode("One.")))
+    asked = read_again(translator, "One.")
+    for piece in (completion(" <think>", asked), completion("two</think>", finish_reason="stop"), DONE):
+        translator.feed(piece)
+    assert "One. <think>two</think>" in translator.response()
+
+
+def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
+    translator = begun(chunk({"reasoning": "So"}, token_ids=encode("<think>So")))
+    asked = read_again(translator, "<think>So")
+    for piece in (completion(" it is", asked, finish_reason="stop"), DONE):
+        translator.feed(piece)
+    assert translator.status == "completed"
+    assert '"output_text","text":"So it is"' in translator.response()
