@@ -14,7 +14,10 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[1]
 
 # Extras, and what only some settings or commands use.
-EXTRAS = {"jinja2", "lark", "openai", "opentelemetry", "psycopg", "re2", "redis", "tokenizers", "transformers", "vllm"}
+EXTRAS = {
+    "httpx2", "jinja2", "lark", "mcp", "openai", "opentelemetry", "psycopg", "re2", "redis", "tokenizers", "transformers",
+    "vllm",
+}  # fmt: skip
 TOOLS = {"httpx", "rich", "tomlkit"}
 
 # Ends the gateway once it listens.

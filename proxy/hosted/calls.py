@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from proxy.wire.tools import ToolTarget
+
 
 class Source(NamedTuple):
     """Something that a result is taken from and that the model may cite: a web page (`url`), or a file (`file_id`). `title` is
@@ -32,6 +34,24 @@ class HostedResult:
     sources: Sequence[Source] = ()
     failed: bool = False
     losses: Sequence[str] = ()
+
+
+class HostedLoss(NamedTuple):
+    """What of a request a hosted tool could not honour: the kind of tool, and why."""
+
+    tool: str
+    reason: str
+
+
+@dataclass(slots=True)
+class MadeCall:
+    """A call that was made, for logs and traces. `began` is on the monotonic clock, in seconds; `seconds` is None while it
+    runs."""
+
+    target: ToolTarget
+    began: float
+    outcome: str = "running"
+    seconds: float | None = None
 
 
 class ToolFailure(Exception):

@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.public_connections import AllowedHosts, PrivateAddressError, PublicResolver, complaint
+from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver, complaint
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -57,7 +57,7 @@ class Fetcher:
         `resolver` asks the DNS, by default aiohttp's does."""
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._allowed = AllowedHosts(private_hosts)
+        self._allowed = PrivateHosts(private_hosts)
         connector = aiohttp.TCPConnector(
             resolver=PublicResolver(self._allowed, resolver),
             use_dns_cache=False,  # so that each connection is to addresses that were judged for it

@@ -22,8 +22,8 @@ class PrivateAddressError(OSError):
     """A name resolves to private addresses only."""
 
 
-class AllowedHosts:
-    """Hosts that may be private: names or addresses, each with a port or for all of its ports."""
+class PrivateHosts:
+    """Private hosts that the operator allows: names or addresses, each with a port or for all of its ports."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(hosts)
@@ -34,7 +34,7 @@ class AllowedHosts:
         return name.lower() in self._hosts or f"{name.lower()}:{port}" in self._hosts
 
 
-def complaint(url: str, allowed: AllowedHosts) -> str | None:
+def complaint(url: str, allowed: PrivateHosts) -> str | None:
     """Say why a URL is not fetched; return None if it is."""
     try:
         parsed = URL(url)
@@ -57,9 +57,9 @@ def complaint(url: str, allowed: AllowedHosts) -> str | None:
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses. Names of allowed hosts may have others."""
+    """Resolves names to public addresses. Those of allowed private hosts may have others."""
 
-    def __init__(self, allowed: AllowedHosts, resolver: AbstractResolver | None = None) -> None:
+    def __init__(self, allowed: PrivateHosts, resolver: AbstractResolver | None = None) -> None:
         """Create it inside the running event loop. `resolver` is the one that asks the DNS, by default aiohttp's."""
         self._allowed = allowed
         self._resolver = aiohttp.DefaultResolver() if resolver is None else resolver

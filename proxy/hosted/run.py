@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.hosted.calls import HostedResult, HostedTool, Source, ToolFailure
+from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
 from proxy.wire.tools import ToolTarget
 
 
 class Limits(NamedTuple):
-    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call; `total_seconds`: all
-    calls together; `result_bytes`: what the model is shown of one result."""
+    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run of
+    code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
 
     turns: int = 16
     call_seconds: float = 60.0
+    code_seconds: float = 60.0
     total_seconds: float = 600.0
     result_bytes: int = 64 * 1024
 
@@ -45,7 +46,7 @@ class SourceNumbers:
 
 @dataclass(slots=True)
 class HostedRun:
-    """The tools of one response. Results are cut to the limit of bytes."""
+    """The tools of one response. Results are cut to the limit of bytes. `calls` are those made so far, in order."""
 
     tools: Mapping[ToolTarget, HostedTool]
     limits: Limits
@@ -53,14 +54,16 @@ class HostedRun:
     observe: Observe
     report_defect: ReportDefect
     spent: float = 0.0  # seconds
-    losses: list[str] = field(default_factory=list)
+    losses: list[HostedLoss] = field(default_factory=list)
+    calls: list[MadeCall] = field(default_factory=list)
 
     async def run(self, target: ToolTarget, arguments: str) -> HostedResult:
         """Run one call; `arguments` is what the model wrote. Whatever goes wrong is a failed result."""
-        began = time.monotonic()
+        made = MadeCall(target, time.monotonic())
+        self.calls.append(made)
         outcome = "failed"
         try:
-            async with asyncio.timeout(min(self.limits.call_seconds, max(0.0, self.limits.total_seconds - self.spent))):
+            async with asyncio.timeout(self._seconds(target)):
                 result = await self._tool(target).run(read_arguments(target, arguments))
             outcome = "failed" if result.failed else "completed"
         except ToolFailure as failure:
@@ -76,11 +79,16 @@ class HostedRun:
             self.report_defect(target, defect)
             result = _failed(target, "The tool failed.")
         finally:
-            seconds = time.monotonic() - began
-            self.spent += seconds
-            self.observe(target.kind, outcome, seconds)
-        self.losses += result.losses
+            made.seconds = time.monotonic() - made.began
+            made.outcome = outcome
+            self.spent += made.seconds
+            self.observe(target.kind, outcome, made.seconds)
+        self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
         return self._cut(target, result)
+
+    def _seconds(self, target: ToolTarget) -> float:
+        most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
+        return min(most, max(0.0, self.limits.total_seconds - self.spent))
 
     def _tool(self, target: ToolTarget) -> HostedTool:
         tool = self.tools.get(target._replace(needs_approval=False, expects_ciphertext=False))
@@ -93,7 +101,7 @@ class HostedRun:
         data = result.text.encode("utf-8", "replace")
         if len(data) <= self.limits.result_bytes:
             return result
-        self.losses.append(f"a result of {target.kind} was cut at {self.limits.result_bytes} bytes")
+        self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
         shown = data[: self.limits.result_bytes].decode("utf-8", "ignore")
         text = f"{shown}\n[cut: the result has {len(data)} bytes]"
         item = {**result.item, "output": text} if result.item.get("output") == result.text else result.item

@@ -112,7 +112,7 @@ def translate(
     if catalog.functions and not reader.compacting:
         fields = _tool_fields(request, catalog, _with_strings(choice, policy))
         body.update(_unforced(fields, report) if policy.raw_tools and fields else fields)
-    body.update(chat_parameters(request, policy, report))
+    body.update(chat_parameters(request, policy, report, hosted.kinds))
     if policy.special_tokens:
         body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
     body["stream"] = True

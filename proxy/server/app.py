@@ -48,7 +48,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
-    _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live).search)
+    _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
     router.add_get("/v1/models", models.list_models)
     router.add_get("/v1/models/{id:.+}", models.retrieve_model)
     _add_stored(router, parts)

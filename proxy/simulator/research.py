@@ -15,6 +15,8 @@ from proxy.simulator.script import CallTool, Say, Script, Think, call, script
 
 _DIRECTIVE = re.compile(r"\bscenario\s?[:=]\s?\w+\s*")
 _URL = re.compile(r"https?://[^\s<>\"\\]+")
+# How the gateway numbers the sources.
+_MARK = re.compile(r"【\d+】")
 # Lines of a page, as the tools number them.
 _LINE = re.compile(r"^L\d+: (?!#)(.{3,})$", re.MULTILINE)
 
@@ -35,7 +37,9 @@ def research(request: ChatRequest) -> Script:
         return script(Think("The first result looks right."), _open(request, tool, found[0]))
     line = _LINE.search(results[-1])
     read = f'The page says: "{line[1]}"' if line else f"The page cannot be read: {results[-1].strip()}"
-    return script(final_text(request, f"{read} ([source]({found[0]}))"))
+    mark = _MARK.search(results[-1])
+    cited = f"{read} {mark[0]}" if mark else f"{read} ([source]({found[0]}))"
+    return script(final_text(request, cited))
 
 
 def _search(tool: Tool, words: str) -> dict[str, Any]:

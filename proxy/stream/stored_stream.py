@@ -11,12 +11,14 @@ from typing import Any
 
 import msgspec
 
+from proxy.stream.stored_hosted import HOSTED_EVENTS, close_hosted_item, write_hosted_item
 from proxy.stream.writer import DONE, EventWriter, json_text
 
 Object = dict[str, Any]
 
 _ADDED = b'data: {"type":"response.output_item.added"'
 _DONE = b'data: {"type":"response.output_item.done"'
+_ANNOTATION = "response.output_text.annotation.added"
 _SUMMARY = "response.reasoning_summary_text"
 
 # Calls whose argument is one text: the item's type, the member that holds it, the events.
@@ -58,6 +60,9 @@ def _write_opening(writer: EventWriter, response_json: str) -> None:
 def _write_item(writer: EventWriter, text: str, reasoning_event: str) -> None:
     item: Object = msgspec.json.decode(text)
     kind = item["type"]
+    if kind in HOSTED_EVENTS:
+        write_hosted_item(writer, item, text)
+        return
     item_id = item.get("id", "")
     added = item | ({"status": "in_progress"} if "status" in item else {})
     match kind:
@@ -92,11 +97,13 @@ def _write_part(writer: EventWriter, place: Object, part: Object, reasoning_even
     empty = part | {member: ""}
     logprobs: Object = {}
     if part["type"] == "output_text":
-        empty["logprobs"] = []
+        empty |= {"annotations": [], "logprobs": []}
         logprobs = {"logprobs": part.get("logprobs") or []}
     write_event(writer, "response.content_part.added", place | {"part": empty})
     if part[member]:
         write_event(writer, f"{event}.delta", place | logprobs | {"delta": part[member]})
+    for number, annotation in enumerate(part.get("annotations") or ()):
+        write_event(writer, _ANNOTATION, place | {"annotation_index": number, "annotation": annotation})
     write_event(writer, f"{event}.done", place | logprobs | {member: part[member]})
     write_event(writer, "response.content_part.done", place | {"part": part})
 
@@ -127,7 +134,10 @@ def close_open_item(sent: bytes, number: int) -> tuple[list[bytes], list[str]]:
     item = added["item"]
     index = added["output_index"]
     own = [event for event in events if event.get("item_id") == item["id"]]
-    item |= {"status": "incomplete", **_close_texts(writer, item, {"item_id": item["id"], "output_index": index}, own)}
+    if item["type"] in HOSTED_EVENTS:
+        item |= close_hosted_item(writer, item, index, own)
+    else:
+        item |= {"status": "incomplete", **_close_texts(writer, item, {"item_id": item["id"], "output_index": index}, own)}
     writer.finish_item(item["type"], index, json_text(item))
     return writer.events, writer.done
 
@@ -154,6 +164,8 @@ def _close_part(writer: EventWriter, place: Object, part: Object, events: list[O
     member = "refusal" if part["type"] == "refusal" else "text"
     logprobs: Object = {}
     part |= {member: _text(events, stem)}
+    if annotations := [event["annotation"] for event in events if event["type"] == _ANNOTATION]:
+        part["annotations"] = annotations
     if "logprobs" in part:
         part["logprobs"] = [token for delta in deltas for token in delta.get("logprobs", ())]
         logprobs = {"logprobs": part["logprobs"]}

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -98,11 +99,11 @@ class Translator:
     """One stream. `status` tells how it stands."""
 
     __slots__ = (
-        "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usage", "_fast_path", "_first_status",
+        "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
         "_ledger", "_markup", "_note", "_outcome", "_reader", "_received", "_rejoining", "_response", "_runs_calls", "_sse",
-        "_terminal_noted", "_terminal_number", "answer_began", "awaiting", "broken_off", "defect", "diverged", "ended",
-        "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens", "turn_began",
-        "turns", "wants_turn", "writer",
+        "_terminal_noted", "_terminal_number", "_usage", "answer_began", "awaiting", "broken_off", "defect", "diverged",
+        "ended", "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens",
+        "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
@@ -124,7 +125,8 @@ class Translator:
         self._begin_ledger()
         self._earlier_chunks = 0
         self._earlier_repairs: dict[str, int] = {}  # of the parsers of earlier turns
-        self._earlier_usage: Usage | None = None
+        self._earlier_usages: list[Usage | None] = []
+        self._usage: Usage | None = None  # of the whole response, once it has ended
         self._runs_calls = False  # the open call waits for its outcome
         self.turns = 1
         self.turn_began = 0  # how many items were done by then
@@ -187,6 +189,19 @@ class Translator:
         for kind, count in self._earlier_repairs.items():
             found[kind] = found.get(kind, 0) + count
         return found
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the backends have reported for all turns so far; behind the end, with the reasoning that was counted here."""
+        return self._usage if self.ended else self._reported_usage()
+
+    @property
+    def usage_by_turn(self) -> list[Usage | None]:
+        """What the backends reported for each turn of the model; None for one that they did not report."""
+        return [*self._earlier_usages, self.lifecycle.usage]
+
+    def _reported_usage(self) -> Usage | None:
+        return reduce(_sum, self.usage_by_turn)
 
     def _turn_repairs(self) -> dict[str, int]:
         return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
@@ -482,7 +497,7 @@ class Translator:
             self.wants_turn = False
             self.turns += 1
             self.turn_began = len(self.writer.done)
-            self._earlier_usage = _sum(self._earlier_usage, self.lifecycle.usage)
+            self._earlier_usages.append(self.lifecycle.usage)
             self._earlier_chunks += self._fast_path.chunks
             for kind, count in self._turn_repairs().items():
                 self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
@@ -740,8 +755,8 @@ class Translator:
         self.wants_turn = False
         self._runs_calls = False
         self._fast_path.item = None
-        reported = _sum(self._earlier_usage, self.lifecycle.usage)
-        usage = self.tokens.complete_usage(reported, self.lifecycle.writer.characters)
+        self._usage = self._reported_usage()
+        usage = self.tokens.complete_usage(self._usage, self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
         self._outcome = Outcome(usage_json(usage), completed_at, self.incomplete_reason, error)
         self._terminal_number = self.writer.next_number

@@ -1,4 +1,4 @@
-"""Traces over OTLP: a span for each response, a child span for each request to a backend.
+"""Traces over OTLP: a span for each response, a child span for each request to a backend and for each call of a hosted tool.
 
 A client's own trace (W3C Trace Context) goes on to the backend whether the gateway traces or not. `Tracing` needs the extra
 `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from proxy.telemetry import logs
@@ -50,6 +50,30 @@ _OUR_ATTRIBUTES = {
     "phase": "responses_gateway.phase",
     "stream": "gen_ai.request.stream",
 }
+
+
+class ToolCall(Protocol):
+    """A call of a hosted tool. `began` is the loop's time; `seconds` is None while it runs."""
+
+    began: float
+    outcome: str
+    seconds: float | None
+
+    @property
+    def target(self) -> ToolName:
+        """The tool."""
+
+
+class ToolName(Protocol):
+    """The kind of a tool, and its name."""
+
+    @property
+    def kind(self) -> str:
+        """One of a bounded list."""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
 
 
 def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -147,25 +171,55 @@ class Trace:
         """Add an event to the span of the request."""
         self._span.add_event(name, {field: _text(value) for field, value in fields.items()}, self._at(now))
 
+    def end_call(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
+        """End the span of the request to a backend; the arguments are those of `end`."""
+        call = self._call
+        if call is None:
+            return
+        if "model" in line:
+            call.update_name(_text(f"chat {line['model']}"))
+        call.set_attributes(_attributes(line, _MODEL_ATTRIBUTES))
+        call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
+        if "finish_reason" in line:
+            call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
+        for name, at in (("first_token", first), ("first_visible_token", visible)):
+            if at is not None and at >= self._called:  # in this call, not in one before
+                call.add_event(name, timestamp=self._at(at))
+        if first is not None:
+            call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
+        call.end(self._at(now))
+        self._call = None
+
+    def tool_called(self, call: ToolCall, now: float) -> None:
+        """Write the span of a call of a hosted tool."""
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
+
+        attributes: dict[str, str] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": _text(call.target.name),
+            "responses_gateway.tool": call.target.kind,
+            "responses_gateway.outcome": call.outcome,
+        }
+        if call.outcome != "completed":
+            attributes["error.type"] = call.outcome
+        span = self._tracer.start_span(
+            _text(f"execute_tool {call.target.name}"),
+            set_span_in_context(self._span),
+            SpanKind.INTERNAL,
+            attributes,
+            start_time=self._at(call.began),
+        )
+        span.end(self._at(now if call.seconds is None else call.began + call.seconds))
+
     def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
         """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
-        first token, and of the first that a user sees."""
+        first token of the last call, and of the first one that a user sees."""
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:
-            if "model" in line:
-                self._call.update_name(_text(f"chat {line['model']}"))
-            self._call.set_attributes(_attributes(line, _MODEL_ATTRIBUTES))
-            self._call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
-            if "finish_reason" in line:
-                self._call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
-            for name, at in (("first_token", first), ("first_visible_token", visible)):
-                if at is not None:
-                    self._call.add_event(name, timestamp=self._at(at))
-            if first is not None:
-                self._call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
             _set_status(self._call, failed, line.get("error"))
-            self._call.end(ended)
+            turns = line.get("usage_by_turn")
+            self.end_call({**line, **turns[-1]} if turns else line, now, first, visible)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
         self._span.set_attribute("http.response.status_code", line.get("status", 200))
         # By convention, a server's span fails when the server does, not when the request is wrong.

@@ -42,9 +42,9 @@ class Output:
         return results
 
 
-def run(program: str, url: str) -> Output:
-    """Run one of the programs of this folder against the gateway at `url`.."""
-    return run_text((_HERE / program).read_text(), Path(program).suffix, url)
+def run(program: str, url: str, *arguments: str) -> Output:
+    """Run one of the programs of this folder against the gateway at `url`, with more arguments."""
+    return run_text((_HERE / program).read_text(), Path(program).suffix, url, *arguments)
 
 
 def run_text(program: str, suffix: str, *arguments: str) -> Output:

@@ -126,3 +126,21 @@ def test_what_every_command_of_codex_gets(tmp_path: Path, start_stage: StartStag
         assert answer.status_code == 200, command
         known = command in examples
         assert (f"Not available here: {command}." in answer.json()["output"]) is not known
+
+
+def test_codex_that_declares_the_hosted_tool_gets_its_searches_within_the_response(
+    tmp_path: Path, start_stage: StartStage, site: Website, engine: SearchEngine
+) -> None:
+    stage = start_stage(web_search_url=engine.url, web_fetch_private_hosts=[site.host])
+    codex = Codex(tmp_path, stage.url)
+    codex.use_catalog()
+    codex.top["web_search"] = "live"
+    run = codex.run("scenario: research How high is the tower?")
+    assert (run.code, run.errors) == (0, [])
+    assert web_tools(stage) == ["web_search"]
+    assert "321 metres high" in run.answers[-1]
+    assert shown(run) == [
+        {"type": "search", "query": "How high is the tower?", "queries": ["How high is the tower?"]},
+        {"type": "open_page", "url": f"{site.url}/tower"},
+    ]
+    assert searches(stage) == []

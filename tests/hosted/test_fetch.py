@@ -14,7 +14,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
-from proxy.hosted.public_connections import AllowedHosts, PrivateAddressError, PublicResolver
+from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
@@ -114,7 +114,7 @@ def test_a_name_that_resolves_to_a_private_address_is_not_connected_to() -> None
 def test_every_connection_resolves_anew_and_takes_public_addresses_only() -> None:
     async def test(site: Website, fetcher: Fetcher) -> None:
         dns = Names(rebind_example=[[PUBLIC], ["10.0.0.1"], [PUBLIC, "169.254.169.254", "::1"]])
-        resolver = PublicResolver(AllowedHosts([]), dns)
+        resolver = PublicResolver(PrivateHosts([]), dns)
         assert [found["host"] for found in await resolver.resolve("rebind.example", 80)] == [PUBLIC]
         with pytest.raises(PrivateAddressError):
             await resolver.resolve("rebind.example", 80)
@@ -141,7 +141,7 @@ def test_names_are_not_remembered_between_pages() -> None:
 
 
 def test_a_private_host_is_allowed_by_name_and_port() -> None:
-    allowed = AllowedHosts(["wiki.lan", "10.1.2.3:8080", "[fd00::1]:81"])
+    allowed = PrivateHosts(["wiki.lan", "10.1.2.3:8080", "[fd00::1]:81"])
     inside = [("wiki.lan", 80), ("WIKI.lan", 9999), ("10.1.2.3", 8080), ("fd00::1", 81)]
     outside = [("10.1.2.3", 80), ("x.wiki.lan", 80), ("wiki.lan.example", 80), ("fd00::1", 80), ("10.1.2.38", 80)]
     assert [place in allowed for place in inside + outside] == [True] * 4 + [False] * 5

@@ -16,6 +16,7 @@ from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.tool import McpTool
 from proxy.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
+    ENVIRONMENT,
     LIMITS,
     PEER,
     connections,
@@ -212,6 +213,38 @@ def test_closing_ends_what_waits_and_every_program() -> None:
             await servers.close()
             assert "was lost" in str(await waiting)
             await until(lambda: gone(process) and gone(child), "the end of the program and its child")
+
+    run(test())
+
+
+def test_closing_ends_what_is_still_connecting() -> None:
+    async def test() -> None:
+        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
+            await asyncio.Event().wait()
+
+        silent = StdioEndpoint("sleep", ("600",), ENVIRONMENT)
+        async with peer() as served, connections({"peer": served.endpoint, "program": silent}) as servers:
+            served.answers["initialize"] = never
+            waiting = [asyncio.create_task(failure_of(servers.list_tools("alice", server))) for server in (PEER, PROGRAM)]
+            await until(lambda: served.count("initialize") == 1)
+            await servers.close()
+            for task in waiting:
+                assert "was lost" in str(await task)
+
+    run(test())
+
+
+def test_an_error_that_another_connection_does_not_mend_is_told() -> None:
+    async def test() -> None:
+        async def unknown(_request: web.Request, message: dict[str, Any]) -> Any:
+            error = {"code": -32601, "message": "There are no tools here"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error}, status=404)
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/list"] = unknown
+            failure = await failure_of(servers.list_tools("alice", PEER))
+            assert str(failure) == "The MCP server 'peer' answered with an error: There are no tools here"
+            assert served.count("tools/list") == 2
 
     run(test())
 

@@ -161,6 +161,7 @@ async def sweep(name: str, folder: Path, stride: int, only: set[str]) -> Counter
                 for scenario, body in questions():
                     if only and scenario not in only:
                         continue
+                    await answered(session, url, body)  # from which the gateway may learn how the model thinks
                     whole = await answered(session, url, body)
                     events = scissors.events
                     for after in range(1, events, stride):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Policy
+from proxy.request import Policy, parse_request, translate
 from proxy.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
+from proxy.request.tools.hosted_tools import HostedTools
 from proxy.wire.requests import ResponsesRequest
 from tests.judges import DOCUMENT, openapi_errors
 from tests.request.builders import chat_request, function, outcomes, refusal, response_with
@@ -155,6 +156,13 @@ def test_log_probabilities() -> None:
     unasked = chat_request(top_logprobs=3)
     assert not {"logprobs", "top_logprobs"} & set(unasked.body)
     assert "parameter top_logprobs ignored" in outcomes(unasked)
+
+
+def test_what_is_included_of_hosted_tools_that_are_run() -> None:
+    body = {"model": "m", "input": "hi", "tools": [{"type": "web_search"}], "include": ["web_search_call.action.sources"]}
+    request = parse_request(body)
+    assert "parameter include preserved" in outcomes(translate(request, hosted=HostedTools(frozenset({"web_search"}))))
+    assert "parameter include ignored" in outcomes(translate(request, hosted=HostedTools(frozenset({"file_search"}))))
 
 
 @pytest.mark.parametrize(

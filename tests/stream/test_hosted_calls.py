@@ -180,6 +180,17 @@ def test_a_file_search_shows_results_where_they_are_asked_for() -> None:
     assert play_turns(*turns).response["output"][0]["results"] is None
 
 
+def test_results_of_files_without_a_score_are_scored_by_their_rank() -> None:
+    results = [{"file_id": name, "filename": name, "text": "t", "attributes": {}} for name in "abc"]
+    results[1]["score"] = 0.9
+    turns = [call(0, "c", "file_search", '{"queries": ["q"]}'), finish()], [text("Yes."), finish()]
+    found = CallOutcome({"queries": ["q"], "results": results})
+    played = play_turns(*turns, include=ALL, outcomes=lambda _: found)
+    assert [result["score"] for result in played.response["output"][0]["results"]] == [1.0, 0.9, 0.3333]
+    nothing = play_turns(*turns, include=ALL, outcomes=lambda _: CallOutcome({"queries": ["q"], "results": []}))
+    assert nothing.response["output"][0]["results"] == []
+
+
 def test_a_failed_call_is_an_item_with_an_error_and_no_failed_response() -> None:
     error = {"type": "mcp_protocol_error", "code": -32000, "message": "Nothing there."}
     played = play_turns(

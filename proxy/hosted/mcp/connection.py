@@ -135,7 +135,7 @@ class Connection:
             return no_message(self._label)
         if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
-            return ConnectionLost(sent=False)
+            return ConnectionLost(sent=False, failure=server_failure(self._label, error, http.status))
         if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
             self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
@@ -157,14 +157,15 @@ class Connection:
         """Close the connection. What waits for an answer gets none."""
         self.usable = False
         self._end.set()
-        await asyncio.wait((self.task,), timeout=_CLOSING)
+        if self._settled.is_set():
+            await asyncio.wait((self.task,), timeout=_CLOSING)
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
     async def _run(self) -> None:
         try:
             await self._serve()
-        except Exception as error:  # whatever a server brings about ends its connection and nothing else
+        except (Exception, BaseExceptionGroup) as error:  # whatever a server brings about ends its connection and nothing else
             self._ended_by_server()
             if self._session is None:
                 self._failure = self._connect_failure(error)
@@ -251,7 +252,7 @@ class Connection:
         assert self._http is not None
         return sse_client(endpoint.url, dict(endpoint.headers), httpx_client_factory=self._http.client)
 
-    def _connect_failure(self, error: Exception) -> ToolFailure:
+    def _connect_failure(self, error: BaseException) -> ToolFailure:
         if isinstance(error, TimeoutError):
             return timed_out(self._label, self._limits.connect_timeout)
         http = self._http

@@ -81,6 +81,7 @@ class McpConnections:
         self._find = find
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._open: set[Connection] = set()
+        self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._crashes: dict[str, _Crashes] = {}
 
@@ -131,6 +132,7 @@ class McpConnections:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         self._entries.clear()
         await asyncio.gather(*(connection.close() for connection in self._open), *self._closing)
 
@@ -160,11 +162,13 @@ class McpConnections:
         try:
             return await self._connection(key).request(send, seconds)
         except ConnectionLost as loss:
-            raise lost(key.server.label) from loss
+            raise (loss.failure or lost(key.server.label)) from loss
 
     def _connection(self, key: _Key) -> Connection:
         entry = self._entry(key)
         if entry.connection is None or not entry.connection.usable:
+            if self._closed:
+                raise lost(key.server.label)
             endpoint = self._endpoint(key.server)
             self._wait_after_crashes(key.server.label, endpoint)
             self._make_room(key)

@@ -25,11 +25,13 @@ _PLAIN = (OSError, httpx2.ConnectError, httpx2.StreamError)
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer came. `sent`: the server may have seen the request."""
+    """The connection ended before the answer came. `sent`: the server may have seen the request. `failure`: what to say if
+    another connection does not help."""
 
-    def __init__(self, sent: bool) -> None:
+    def __init__(self, sent: bool, failure: ToolFailure | None = None) -> None:
         super().__init__("the connection was lost")
         self.sent = sent
+        self.failure = failure
 
 
 def protocol_failure(message: str, code: int = CONNECTION_CLOSED) -> ToolFailure:

@@ -32,6 +32,9 @@ SILENT_ITEMS = {
     "context_compaction": "its content was encrypted by another server",
 }
 
+# Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
+_HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+
 # Base64, far longer than any word.
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
@@ -79,7 +82,7 @@ class ItemReader:
         elif kind in _READERS:
             _READERS[kind](self, entry)
         elif kind in SILENT_ITEMS:
-            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path)
+            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in _HONOURED_ITEMS)
         else:
             self._report.ignored("item", "unknown", "unknown item type", entry.path)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from proxy.request.fields import Object, optional_flag, optional_object, optional_text, quote, required_object, text, wrong_type
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
 from proxy.request.parameters.table import COPIED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
 from proxy.request.policy import Policy
+from proxy.request.tools.hosted_tools import INCLUDED
 from proxy.wire.errors import invalid_request
 from proxy.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
 
@@ -49,8 +50,9 @@ def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> Respons
     return request
 
 
-def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport) -> Object:
-    """Return the fields of the chat request that are neither messages nor tools. Raises `ApiError` 400."""
+def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport, hosted: Container[str] = ()) -> Object:
+    """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
+    can be run. Raises `ApiError` 400."""
     fields = _extras(request, policy, report)
     for parameter in COPIED:
         value = getattr(request, parameter.name)
@@ -65,7 +67,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     if request.text is not None:
         _text(request.text, policy, report, fields)
     if request.include or request.top_logprobs:
-        _logprobs(request, policy, report, fields)
+        _logprobs(request, policy, report, fields, hosted)
     has_priority = request.service_tier in policy.service_tier_priorities
     if has_priority:
         fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
@@ -214,12 +216,12 @@ def _text(text: TextConfig, policy: Policy, report: LossReport, fields: Object) 
         report.ignored("parameter", "text.verbosity", "chat servers do not support it", "text.verbosity")
 
 
-def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
+def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, hosted: Container[str]) -> None:
     for index, wanted in enumerate(request.include or ()):
         if wanted == LOGPROBS:
             fields["logprobs"] = True
             report.preserved("parameter", "include")
-        elif wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning:
+        elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or INCLUDED.get(wanted) in hosted:
             report.preserved("parameter", "include")
         else:
             report.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)

@@ -93,7 +93,7 @@ SPECIAL = (
     *REASONING,
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
-    Parameter("include", "preserved", "message.output_text.logprobs, and reasoning.encrypted_content"),
+    Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),
     Parameter("include", "ignored", "anything else"),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),

@@ -43,6 +43,13 @@ HOSTED_SETTINGS: dict[str, str] = {
     "code_interpreter": "code_interpreter",
 }
 
+# Value of `include` -> the kind of tool whose items it completes.
+INCLUDED: dict[str, str] = {
+    "web_search_call.action.sources": "web_search",
+    "file_search_call.results": "file_search",
+    "code_interpreter_call.outputs": "code_interpreter",
+}
+
 SEARCH = ToolTarget("web_search", "web_search")
 OPEN_PAGE = ToolTarget("web_search", "open_page")
 FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
@@ -69,7 +76,13 @@ FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
         ),
         OPEN_PAGE: (
             "Opens a web page and returns its text.",
-            _object(["url"], {"url": _string("The address of the page, as a search or the user gave it.")}),
+            _object(
+                ["url"],
+                {
+                    "url": _string("The address of the page, as a search or the user gave it."),
+                    "line": {"type": "integer", "description": "The line to begin at, to go on in a long page."},
+                },
+            ),
         ),
         FIND_IN_PAGE: (
             "Finds a text in a web page and returns the passages that contain it.",
@@ -87,8 +100,8 @@ FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
     },
     "code_interpreter": {
         PYTHON: (
-            "Runs Python code in a sandbox without network access and returns what it prints. Variables and files are kept "
-            "between calls.",
+            "Runs Python code in a sandbox and returns what it prints. There is the standard library alone, and no network. "
+            "Variables and the files in /mnt/data are kept between calls; image files written there are shown to the user.",
             _object(["code"], {"code": _string("The code to run.")}),
         ),
     },

@@ -24,7 +24,7 @@ from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.hosted_turns import HostedTurns, OpensTools
+from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
@@ -41,7 +41,7 @@ from proxy.state import Record, Store
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
-from proxy.wire.errors import ApiError
+from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import ResponsesRequest
 
 # Called for a client that does not take what is there for it.
@@ -126,6 +126,12 @@ class Responses:
             raise translator.error.copy()
         return translator
 
+    async def open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
+        """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
+        if not request.tools or self.toolbox is None:
+            return None
+        return await self.toolbox.open(request, context, tenant)
+
     def chat_request(
         self,
         request: ResponsesRequest,
@@ -206,6 +212,7 @@ class Creation:
         self._clock = loop.time
         self._generation: Generation | None = None
         self._compaction: AutomaticCompaction | None = None
+        self._hosted: HostedTurns | None = None
         self._is_summary = is_summary
         self._attempts = 0  # how often another backend may go on with the answer
         self._obstacle: Obstacle | None = None
@@ -250,9 +257,7 @@ class Creation:
             context = Context(request, previous.items)
         elif context is None:
             context = await find_context(store, caller.tenant, request)
-        opened = None
-        if request.tools and responses.toolbox is not None and not self._is_summary:
-            opened = await responses.toolbox.open(request, context, caller.tenant)
+        opened = await responses.open_tools(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._continuation_for(request, chat_request)
@@ -274,7 +279,6 @@ class Creation:
         )
         self.recording.translated(self._options, chat, self._start)
         self.translator = Translator(self._options, self.recording.clock, self.recording.note)
-        self._hosted = None
         if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
@@ -284,9 +288,9 @@ class Creation:
                 chat_request.approved,
                 chat_request.max_calls,
             )
-        self.losses = chat_request.losses
+        self.losses = chat_request.losses if opened is None else [*chat_request.losses, *_losses_of(opened, policy)]
         if not self._is_summary:
-            self.log.losses(chat_request.losses)
+            self.log.losses(self.losses)
         threshold = chat_request.compact_threshold
         if threshold is not None and await is_due(
             threshold, request, context, chat_request, responses.encryption, responses.tokenizer
@@ -461,6 +465,8 @@ class Creation:
             completed = self.translator.status == "completed"
             evidence = self._options.markup.evidence
             self.in_force.parsers.learn(self._chat_request.body, self._start, evidence, completed=completed)
+        if self._hosted is not None:
+            self.log.ran_tools(self._hosted.calls, self._hosted.losses)
         outcome = self.log.close(self.translator if self._answered else None, self._clock())
         self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)
@@ -489,6 +495,14 @@ class Creation:
     def abandon(self) -> None:
         """Drop a client that does not take what is there for it."""
         self._drop_client()
+
+
+def _losses_of(opened: OpenedTools, policy: Policy) -> list[Loss]:
+    """Return what of the declared tools cannot be honoured. Raise `ApiError` 400 where that is to be refused."""
+    for tool, reason in opened.losses:
+        if policy.strict:
+            raise invalid_request(f"'{tool}' cannot be honoured: {reason}.", "tools", "unsupported_value")
+    return [Loss("tool", tool, "ignored", reason) for tool, reason in opened.losses]
 
 
 def _new_response_id() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -307,6 +308,8 @@ class Generation:
     async def _run_calls(self, hosted: HostedTurns) -> None:
         self._leave_backend()
         self._chat = None  # nothing is expected of it
+        if self.phase is not Phase.RUNNING_TOOLS:
+            self._log.turn_ended(self.translator.lifecycle.usage, self._clock())
         self._enter(Phase.RUNNING_TOOLS)
         await hosted.run_calls(self.translator, self.emit)
 
@@ -314,7 +317,8 @@ class Generation:
         """Ask the backend again, which now has the results of the calls."""
         body = await hosted.next_turn(msgspec.json.decode(self._question.body), self.translator)
         chat = msgspec.json.encode(body)
-        self._question = self._question._replace(body=chat)
+        every_backend = replace(self._question.route, avoid=frozenset())  # one that failed may be well again
+        self._question = self._question._replace(body=chat, route=every_backend)
         self._recording.asked_again(chat)
         self._chat = None
         self._opening = None

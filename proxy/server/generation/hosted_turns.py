@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from proxy.hosted.calls import HostedResult, Source
+from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source
 from proxy.hosted.run import HostedRun
 from proxy.request import Policy
 from proxy.request.input.approvals import Approval
@@ -30,11 +30,13 @@ Emit = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class OpenedTools:
-    """The hosted tools that were opened for one request. `listings` are the tools of its MCP servers, as items show them."""
+    """The hosted tools that were opened for one request. `listings` are the tools of its MCP servers, as items show them;
+    `losses` tell what of their declarations cannot be honoured."""
 
     tools: HostedTools
     run: HostedRun
     listings: Sequence[ToolListing] = ()
+    losses: Sequence[HostedLoss] = ()
 
     def new_listings(self, context: Context) -> list[ToolListing]:
         """Return those that the conversation does not show yet."""
@@ -74,15 +76,20 @@ class HostedTurns:
         self._parsers = parsers
         self._policy = policy
         self._most_calls = most_calls
-        self._calls = 0
+        self._finished_calls = 0
         self._results: list[tuple[CallToRun, HostedResult]] = []  # of this turn, in order
         self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
         self._running: set[asyncio.Task[HostedResult]] = set()
 
     @property
-    def losses(self) -> Sequence[str]:
-        """What could not be honoured so far, in words."""
+    def losses(self) -> Sequence[HostedLoss]:
+        """What of the calls so far could not be honoured."""
         return self._run.losses
+
+    @property
+    def calls(self) -> Sequence[MadeCall]:
+        """The calls made so far, in order."""
+        return self._run.calls
 
     def close(self) -> None:
         """Stop what runs."""
@@ -127,9 +134,9 @@ class HostedTurns:
                 items += call_with_result(item["id"], self._chat_name(call, translator), call.arguments or "{}", result.text)
             else:
                 items.append(item)
-        self._calls += len(self._results)
+        self._finished_calls += len(self._results)
         self._results = []
-        out_of_calls = self._most_calls is not None and self._calls >= self._most_calls
+        out_of_calls = self._most_calls is not None and self._finished_calls >= self._most_calls
         may_call = not out_of_calls and translator.turns + 1 < self._run.limits.turns
         following = with_turn(body, items, self._policy, may_call=may_call)
         start = await self._parsers.start(following)

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import random
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from yarl import URL
 
 from proxy.conformance.checker import check_stream
+from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
@@ -49,10 +51,10 @@ class RequestLog:
     """Counts in plain numbers while a request runs, and reports to metrics, log and trace when it ends."""
 
     __slots__ = (
-        "_backend", "_backend_called", "_began", "_client_left", "_continued", "_error", "_first", "_gap_sum", "_gaps",
-        "_last", "_logs_line", "_metrics", "_model", "_not_continued", "_quotes_backends", "_request_id", "_reservation",
-        "_sample", "_sample_size", "_streamed", "_tokens_by_kind", "_trace", "_unseen_tokens", "detached", "phase", "reads",
-        "visible_at",
+        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client_left", "_continued", "_error", "_first",
+        "_gap_sum", "_gaps", "_last", "_logs_line", "_metrics", "_model", "_not_continued", "_quotes_backends", "_request_id",
+        "_reservation", "_sample", "_sample_size", "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens",
+        "detached", "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +94,9 @@ class RequestLog:
         self._tokens_by_kind: dict[str, int] = {}
         self._unseen_tokens = 0
         self._first: float | None = None
+        self._turn_first: float | None = None  # the first read of this turn of the model
+        self._between_turns = False
+        self._calls: Sequence[MadeCall] = ()
         self._last = now
         self._gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
         self._gap_sum = 0.0
@@ -136,6 +141,21 @@ class RequestLog:
                 said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
                 logs.logger().debug("loss", extra=logs.fields(request_id=self._request_id, **said))
 
+    def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
+        """Note the calls that the gateway made itself, some of which may still be ending, and count what they could not
+        honour."""
+        self._calls = calls
+        self.losses(Loss("tool", loss.tool, "adapted", loss.reason) for loss in losses)
+
+    def turn_ended(self, usage: Usage | None, now: float) -> None:
+        """Note that the model waits for the results of calls: the next read begins another answer."""
+        self.count_gaps()
+        if self._trace is not None:
+            turn = {"model": self._model, **_usage_fields(usage)}
+            self._trace.end_call(turn, now, self._turn_first, self.visible_at)
+        self._between_turns = True
+        self._turn_first = None
+
     def charge(self, translator: Translator) -> None:
         """Charge the client for another answer that this one needed, such as a summary of the context."""
         if self._reservation is not None:
@@ -153,7 +173,12 @@ class RequestLog:
             return
         if self._first is None:
             self._first = reads.pop(0)
+            self._turn_first = self._first
             self._last = self._first
+        elif self._between_turns:
+            self._turn_first = reads.pop(0)
+            self._last = self._turn_first
+            self._between_turns = False
         last = self._last
         for now in reads:
             self._gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
@@ -212,7 +237,9 @@ class RequestLog:
             if self._logs_line:
                 logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
             if self._trace is not None:
-                self._trace.end(line, now, self._first, self.visible_at)
+                for call in self._calls:
+                    self._trace.tool_called(call, now)
+                self._trace.end(line, now, self._turn_first, self.visible_at)
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -223,7 +250,6 @@ class RequestLog:
 
     def _count_stream(self, translator: Translator, model: str) -> None:
         metrics = self._metrics
-        lifecycle = translator.lifecycle
         if self._first is not None:
             metrics.observe(metrics.first_token, self._first - self._began, model)
             metrics.observe_many(metrics.inter_token, self._gaps, self._gap_sum, model)
@@ -232,9 +258,10 @@ class RequestLog:
         if translator.ended:
             reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
             metrics.count(metrics.terminals, translator.status, reason)
-        if lifecycle.usage is not None:
+        usage = translator.usage
+        if usage is not None:
             for kind in ("input", "cached", "output"):
-                metrics.count(metrics.tokens, model, kind, amount=getattr(lifecycle.usage, kind) or 0)
+                metrics.count(metrics.tokens, model, kind, amount=getattr(usage, kind) or 0)
         self._tokens_by_kind = translator.tokens.by_kind()
         for kind, tokens in self._tokens_by_kind.items():
             metrics.count(metrics.tokens, model, kind, amount=tokens)
@@ -285,7 +312,7 @@ class RequestLog:
     def _line(self, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
         """Return the fields of the log line, None for absent ones; docs/observability.md explains each of them."""
         lifecycle = translator.lifecycle if translator is not None else None
-        usage = lifecycle.usage if lifecycle is not None else None
+        usage = translator.usage if translator is not None else None
         return {
             "request_id": self._request_id,
             "response_id": translator.response_id if translator is not None else None,
@@ -300,12 +327,11 @@ class RequestLog:
             "backend_called": self._moment(self._backend_called),
             "first_token": self._moment(self._first),
             "first_visible": self._moment(self.visible_at),
-            "input_tokens": usage.input if usage is not None else None,
-            "cached_tokens": usage.cached if usage is not None else None,
-            "output_tokens": usage.output if usage is not None else None,
+            **_usage_fields(usage),
             "reasoning_tokens": self._reasoning_tokens(usage),
             "tokens_from": translator.tokens.reasoning_from if translator is not None else None,
             "unseen_tokens": self._unseen_tokens or None,
+            **(self._hosted_fields(translator) if self._calls and translator is not None else {}),
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
             "continued": self._continued or None,
             "not_continued": self._not_continued,
@@ -315,6 +341,15 @@ class RequestLog:
             "code": error.code or error.type if error is not None else None,
             "error": self._words(error) if error is not None and error.status >= 500 else None,
             "param": error.param if error is not None and not error.quoted else None,
+        }
+
+    def _hosted_fields(self, translator: Translator) -> dict[str, Any]:
+        """Return what only responses with hosted calls have in their lines."""
+        return {
+            "turns": translator.turns,
+            "usage_by_turn": [logs.present(_usage_fields(usage)) for usage in translator.usage_by_turn],
+            "hosted_calls": Counter(call.target.kind for call in self._calls),
+            "hosted_failures": sum(call.outcome != "completed" for call in self._calls) or None,
         }
 
     def _reasoning_tokens(self, usage: Usage | None) -> int | None:
@@ -345,7 +380,20 @@ def _tokens_of(translator: Translator | None) -> int:
     """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
     if translator is None:
         return 0
-    usage = translator.lifecycle.usage
+    usage = translator.usage
     if usage is None or usage.output is None:
-        return max(translator.chunks, sum(translator.tokens.by_kind().values()))
-    return usage.output + (usage.input or 0)
+        return _seen_tokens(translator)
+    unreported = _seen_tokens(translator) if None in translator.usage_by_turn else 0
+    return max(usage.output, unreported) + (usage.input or 0)
+
+
+def _seen_tokens(translator: Translator) -> int:
+    """Return about how many tokens the backends generated, by what was seen of them."""
+    return max(translator.chunks, sum(translator.tokens.by_kind().values()))
+
+
+def _usage_fields(usage: Usage | None) -> dict[str, int | None]:
+    """Return the fields of a log line for the usage that a backend reported."""
+    if usage is None:
+        return {}
+    return {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from proxy.hosted.calls import HostedTool, ToolFailure
+from proxy.hosted.calls import HostedLoss, HostedTool, ToolFailure
 from proxy.hosted.code.declaration import read_container
 from proxy.hosted.code.mcp_runner import McpRunner
 from proxy.hosted.code.runner import CodeRunner
@@ -100,15 +100,15 @@ class _Opening:
         self._mcp: dict[str, Sequence[McpTool]] = {}
         self._listings: list[ToolListing] = []
         self._container_id: str | None = None
-        self._losses: list[str] = []
+        self._losses: list[HostedLoss] = []
 
     def opened(self) -> OpenedTools | None:
         if not self._kinds and not self._mcp:
             return None
         metrics = self._box.metrics
         run = HostedRun(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
-        run.losses += self._losses
-        return OpenedTools(HostedTools(frozenset(self._kinds), self._mcp, self._container_id), run, self._listings)
+        tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id)
+        return OpenedTools(tools, run, self._listings, self._losses)
 
     def web_search(self, tool: dict[str, Any]) -> None:
         assert self._box.web is not None
@@ -122,7 +122,8 @@ class _Opening:
         asked = read_file_search(tool, path)
         found = searchable(asked.stores, box.file_search_tools)
         unknown = set(asked.stores).difference(*found.values())
-        self._losses += [f"the vector store {store} is not mapped by file_search_tools" for store in sorted(unknown)]
+        reason = "the vector store {} is not mapped by file_search_tools"
+        self._losses += [HostedLoss("file_search", reason.format(store)) for store in sorted(unknown)]
         if found:
             numbers = self._numbers.number
             search = FileSearch(asked, box.file_search_tools, box.servers, self._tenant, numbers, box.limits.result_bytes)
@@ -134,7 +135,8 @@ class _Opening:
         if runner is None:
             return
         container = read_container(tool, self._tenant, runner, path, earlier)
-        self._losses += [f"{param}: {reason}" for param, reason in container.losses.items()]
+        losses = container.losses.items()
+        self._losses += [HostedLoss("code_interpreter", f"{param}: {reason}") for param, reason in losses]
         self._container_id = container.key.id
         self._tools[PYTHON] = CodeInterpreter(runner, container.key)
         self._kinds.add("code_interpreter")
@@ -149,7 +151,7 @@ class _Opening:
         try:
             listed = await box.servers.list_tools(self._tenant, McpServer(label))
         except ToolFailure as failure:
-            self._losses.append(f"code_interpreter: {failure}")
+            self._losses.append(HostedLoss("code_interpreter", str(failure)))
             return None
         schema = next((tool.input_schema for tool in listed if tool.name == name), {})
         return McpRunner(box.servers.caller(self._tenant, box.code_tool), schema, box.code_output_bytes)

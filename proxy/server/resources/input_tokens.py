@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.served_models import Route
+from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS
 from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.generation.context import find_context
 from proxy.server.generation.create import Responses
@@ -58,7 +59,10 @@ class InputTokens:
         tenant = tenant_of(request)
         asked = await request.app[BODIES].in_thread(parse_request, await read_body(request))
         context = await find_context(responses.store, tenant, asked)
-        chat_request = responses.chat_request(asked, context, in_force.parsers.policy(asked.model), in_force, tenant)
+        opened = await responses.open_tools(asked, context, tenant)
+        hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
+        policy = in_force.parsers.policy(asked.model)
+        chat_request = responses.chat_request(asked, context, policy, in_force, tenant, hosted=hosted)
         tokens = await self._ask_backend(
             chat_request.body, _headers(request, in_force.settings), in_force.settings.idle_timeout
         )

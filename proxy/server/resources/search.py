@@ -11,6 +11,7 @@ from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.telemetry import logs
+from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 from proxy.wire.search import parse_search
 
@@ -23,10 +24,11 @@ _NOT_CONFIGURED = (
 class Search:
     """Serves the path."""
 
-    def __init__(self, access: Web | None, live: LiveSettings) -> None:
+    def __init__(self, access: Web | None, live: LiveSettings, metrics: Metrics) -> None:
         """Without `access` to the web every request is refused."""
         self._access = access
         self._live = live
+        self._metrics = metrics
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def search(self, request: web.Request) -> web.Response:
@@ -36,6 +38,9 @@ class Search:
         body = await read_body(request)
         asked = await request.app[BODIES].in_thread(parse_search, body)
         answer = await CodexCommands(self._access, asked, tenant_of(request)).run()
+        for outcome, number in (("completed", answer.commands - answer.failures), ("failed", answer.failures)):
+            if number:
+                self._metrics.count(self._metrics.hosted_calls, "web_search", outcome, amount=number)
         if self._live.current.settings.access_log:
             fields = {"request_id": request[REQUEST_ID], "commands": answer.commands, "failures": answer.failures}
             losses = {"losses": list(answer.losses)} if answer.losses else {}

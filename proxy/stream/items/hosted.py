@@ -191,6 +191,8 @@ class FileSearchItem(HostedItem):
         members = {"queries": asked_queries(arguments), "results": None, **outcome.item}
         if SEARCH_RESULTS not in self._options.include:
             members["results"] = None
+        elif members["results"]:
+            members["results"] = scored(members["results"])
         return members
 
 
@@ -288,6 +290,11 @@ def write_tool_list(writer: EventWriter, item_id: str, label: str, tools: list[d
     writer.write(f"response.mcp_list_tools.{'completed' if error is None else 'failed'}", place)
     item = {**head, "tools": tools} if error is None else {**head, "tools": [], "error": error}
     writer.finish_item("mcp_list_tools", index, json_text(item))
+
+
+def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return results that all have a score, since a client requires it: the reciprocal of its rank for one without."""
+    return [{"score": round(1 / rank, 4), **result} for rank, result in enumerate(results, 1)]
 
 
 def asked_action(operation: str, arguments: str) -> dict[str, Any]:

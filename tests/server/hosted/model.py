@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ from tests.server.scripted_backend import chunk
 
 # One turn of the model: pieces of a stream, or what makes them of the request.
 Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DOCS: dict[str, Any] = {"docs": {"command": sys.executable, "args": [str(SDK_SERVER), "stdio"], "require_approval": "never"}}
 MCP: dict[str, Any] = {"type": "mcp", "server_label": "docs", "require_approval": "never"}
@@ -43,11 +45,14 @@ class Model:
 
 
 @asynccontextmanager
-async def model(*turns: Turn, **settings: Any) -> AsyncIterator[tuple[Served, Model]]:
-    """Serve a gateway with these settings in front of a model with these turns."""
+async def model(
+    *turns: Turn, paths: Mapping[str, Handler] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Served, Model]]:
+    """Serve a gateway with these settings in front of a model with these turns; `paths` are more of its server."""
     talking = Model(turns)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", talking.answer)
+    app.add_routes([web.post(path, handler) for path, handler in (paths or {}).items()])
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

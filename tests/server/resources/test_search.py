@@ -119,6 +119,10 @@ def test_many_commands_are_answered_in_order_and_what_fails_says_so() -> None:
             assert -1 not in places, said[places.index(-1)]
             assert places == sorted(places)
             assert "image_query" not in output
+            counted = [
+                here.served.metric("hosted_calls_total", tool="web_search", outcome=each) for each in ("completed", "failed")
+            ]
+            assert counted == [3, 7]
             assert "No command" in await here.output({})
             assert "first 16 commands" in await here.output(
                 {"time": [{"utc_offset": "+01:00"}] * 9, "search_query": [{"q": "x"}] * 9}

@@ -1,0 +1,1 @@
+"""Programs of users whose tools the gateway runs."""

@@ -1,0 +1,78 @@
+"""`web_search` of a request, from end to end: a model that searches, opens what it found, and cites what it read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.server.running_gateway import Served, post, run, simulated
+
+QUESTION = {"input": "scenario: research How high is the tower?", "tools": [{"type": "web_search"}]}
+
+
+@asynccontextmanager
+async def scene(**settings: Any) -> AsyncIterator[tuple[Served, SearchEngine, Website]]:
+    site = Website()
+    engine = SearchEngine()
+    async with open_site(site), open_site(engine):
+        site.page("/tower", ARTICLE)
+        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+        async with simulated(web_search_url=engine.url, web_fetch_private_hosts=[site.host], **settings) as served:
+            yield served, engine, site
+
+
+def test_the_model_searches_opens_a_page_and_cites_it() -> None:
+    async def test() -> None:
+        async with scene() as (served, engine, site):
+            page = f"{site.url}/tower"
+            final = (await post(served, QUESTION)).final
+            calls = [item for item in final["output"] if item["type"] == "web_search_call"]
+            assert [call["status"] for call in calls] == ["completed", "completed"]
+            assert [call["action"]["type"] for call in calls] == ["search", "open_page"]
+            assert (calls[0]["action"]["query"], calls[1]["action"]["url"]) == ("How high is the tower?", page)
+            [part] = final["output"][-1]["content"]
+            assert part["text"].startswith('The page says: "The tower of Example is 321 metres high')
+            assert "【" not in part["text"]
+            [citation] = part["annotations"]
+            assert (citation["type"], citation["url"]) == ("url_citation", page)
+            assert "321 metres" in part["text"][citation["start_index"] : citation["end_index"]]
+            assert [query["q"] for query in engine.queries] == ["How high is the tower?"]
+            assert [request.path for request in site.requests] == ["/tower"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ({"filters": {"allowed_domains": ["other.example"]}}, "found nothing"),
+        ({"external_web_access": False}, "only search results may be used"),
+    ],
+)
+def test_what_the_request_restricts_is_not_read(tool: dict[str, Any], said: str) -> None:
+    async def test() -> None:
+        async with scene() as (served, _, site):
+            final = (await post(served, QUESTION, tools=[{"type": "web_search", **tool}])).final
+            assert final["status"] == "completed"
+            assert said in final["output"][-1]["content"][0]["text"]
+            assert site.requests == []
+
+    run(test())
+
+
+def test_a_failing_search_is_an_item_and_no_failed_response() -> None:
+    async def test() -> None:
+        async with scene() as (served, engine, _):
+            engine.page("/search", "<html>", status=500)
+            final = (await post(served, QUESTION)).final
+            assert final["status"] == "completed"
+            [call] = [item for item in final["output"] if item["type"] == "web_search_call"]
+            assert call["status"] == "failed"
+            assert call["action"]["query"] == "How high is the tower?"
+            assert "status 500" in final["output"][-1]["content"][0]["text"]
+
+    run(test())
