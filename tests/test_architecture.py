@@ -111,8 +111,9 @@ SERVER: list[dict[str, set[str]]] = [
     {
         "lifespan": {"generation", "recording", "custom_tools", "setup"},
         "resources": {"generation", "access", "http", "setup"},
+        "window": {"generation", "access", "http", "recording"},
     },
-    {"app": {"lifespan", "generation", "resources", "access", "http"}},
+    {"app": {"lifespan", "generation", "resources", "window", "access", "http"}},
     {
         "process": {"app", "lifespan", "generation", "resources", "access", "http", "setup"},
         "__init__": {"app", "lifespan", "process"},

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.commands.check import printable
-from proxy.commands.diagnosis import Finding, findings, rows, server_name
 from proxy.commands.gateway_tour import Step, tour
 from proxy.commands.numbers import positive
+from proxy.probing.diagnosis import Finding, findings, rows, server_name
 from proxy.probing.prober import probe
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import recommended_settings

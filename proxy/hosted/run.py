@@ -15,8 +15,8 @@ from proxy.wire.tools import ToolTarget
 
 
 class Limits(NamedTuple):
-    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run of
-    code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
+    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
+    of code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
 
     turns: int = 16
     call_seconds: float = 60.0

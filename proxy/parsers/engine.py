@@ -124,6 +124,11 @@ class MarkupParser:
         """How often each kind of repair was made."""
         return self._deltas.repairs
 
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next: it may be a part of a marker, or of a call."""
+        return not self._source.empty
+
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
         markers = self._gate.see(token_ids)

@@ -52,6 +52,7 @@ class Autoconfiguration:
         self._known = KnownModels() if known is None else known
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
         self.taken: dict[str, Any] = {}  # the settings that were applied so far
+        self.profiles: dict[str, Profile] = {}  # what was found out here, by the backend's URL
         self._pending: set[str] = set()  # backends that were not attempted yet
 
     @property
@@ -94,6 +95,7 @@ class Autoconfiguration:
         try:
             profile = await self._probe(backend, url)
             if profile is not None:
+                self.profiles[url] = profile
                 await self._learn(backend, profile)
                 self._apply(url, profile)
         finally:

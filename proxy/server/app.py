@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from aiohttp import web
 
@@ -26,13 +27,20 @@ from proxy.server.resources.responses import ResponsesResource
 from proxy.server.resources.search import Search
 from proxy.server.resources.stored_responses import StoredResponses
 from proxy.server.resources.websocket import WebSockets
+from proxy.server.window.process_view import ProcessView
+from proxy.server.window.processes import Processes
+from proxy.server.window.resource import Window
+from proxy.server.window.visitors import Visitors
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None) -> web.Application:
+def create_app(
+    parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None, folder: Path | None = None
+) -> web.Application:
     """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
-    `table` is where several workers count what clients had; `on_backend_change` is called after changes by an admin."""
+    `table` is where several workers count what clients had, and `folder` the one that they share; `on_backend_change` is called
+    after changes by an admin."""
     settings = parts.settings
     bodies = _bodies(parts)
     parts.metrics.samplers.append(bodies.report)
@@ -55,7 +63,7 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     health = _health(parts)
     _add_probes(router, health)
     if settings.operations_port is None:
-        _add_operations(router, health, parts, on_backend_change)
+        _add_operations(app, health, parts, on_backend_change, folder)
     if settings.relay:
         passthrough = Passthrough(parts.pool, settings)
         router.add_route("*", "/v1/{path:.+}", passthrough.relay)
@@ -64,12 +72,14 @@ def create_app(parts: Parts, table: Table | None = None, on_backend_change: OnCh
     return app
 
 
-def create_operations_app(parts: Parts, on_backend_change: OnChange | None = None) -> web.Application:
+def create_operations_app(
+    parts: Parts, on_backend_change: OnChange | None = None, folder: Path | None = None
+) -> web.Application:
     """Return the application that `operations_port` serves, for the same parts."""
     app = _new_app(parts, _bodies(parts))
     health = _health(parts)
     _add_probes(app.router, health)
-    _add_operations(app.router, health, parts, on_backend_change)
+    _add_operations(app, health, parts, on_backend_change, folder)
     return app
 
 
@@ -149,9 +159,13 @@ def _add_probes(router: web.UrlDispatcher, health: Health) -> None:
     router.add_get("/ready", health.ready)
 
 
-def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_backend_change: OnChange | None) -> None:
+def _add_operations(
+    app: web.Application, health: Health, parts: Parts, on_backend_change: OnChange | None, folder: Path | None
+) -> None:
     """Add what operators alone need."""
+    router = app.router
     router.add_get("/metrics", health.metrics)
+    _add_window(app, parts, folder)
     if parts.settings.admin_key is None:
         return
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
@@ -161,3 +175,13 @@ def _add_operations(router: web.UrlDispatcher, health: Health, parts: Parts, on_
     router.add_delete("/admin/backends/{name}", admin.remove)
     router.add_post("/admin/backends/{name}/drain", admin.drain)
     router.add_post("/admin/backends/{name}/resume", admin.resume)
+
+
+def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
+    """Add the page that shows every stream, unless the settings say that there is none."""
+    history = parts.responses.history
+    if history is None:
+        return
+    view = ProcessView(parts.responses, history, parts.pool, parts.autoconfiguration)
+    visitors = Visitors(parts.settings, on_operations_port=parts.settings.operations_port is not None)
+    Window(Processes(view, folder), visitors, parts.in_flight).add_to(app)

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from proxy import __version__
 from proxy.backend.members import ALL, Share
@@ -20,6 +21,7 @@ from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background import Background
 from proxy.server.generation.create import Responses
 from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.history import History
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
@@ -27,6 +29,7 @@ from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
+from proxy.server.recording.timed import TimedRecorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
 from proxy.server.setup.code_sandbox import open_sandbox
@@ -88,7 +91,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         policy = translation_policy(settings)
         known = KnownModels()
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
-        recorder = FileRecorder(settings.record, settings.record_limit, settings) if settings.record else Recorder()
+        recorder = _recorder(settings)
         stack.push_async_callback(asyncio.to_thread, recorder.close)
         store = await open_store(settings)
         if store is not None:
@@ -113,9 +116,13 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         stack.push_async_callback(autoconfiguration.close)
         toolbox = await _open_toolbox(settings, metrics, stack)
         in_flight = InFlight()
-        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush))
+        history = History() if settings.ui == "auto" else None
+        sample = partial(_sample, history, in_flight)
+        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
-        responses = Responses(pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, toolbox)
+        responses = Responses(
+            pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, toolbox, history
+        )
         yield Parts(
             settings=settings,
             metrics=metrics,
@@ -133,6 +140,18 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
             web=toolbox.web,
             toolbox=toolbox,
         )
+
+
+def _recorder(settings: Settings) -> Recorder:
+    if settings.record:
+        return FileRecorder(settings.record, settings.record_limit, settings)
+    return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
+
+
+def _sample(history: History | None, in_flight: InFlight) -> None:
+    """Note how much runs, for the plots."""
+    if history is not None:
+        history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
 
 
 async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Toolbox:

@@ -47,6 +47,12 @@ class OperationSettings(Section):
         description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
         "metric counts violations.",
     )
+    ui: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Serve the window at `/ui/`: what runs and what ran, live, without content unless it is recorded. With "
+        "`admin_key` it needs that key. Without, it is for clients on this machine alone, or for all who reach "
+        "`operations_port`; there are no contents for other machines. See docs/window.md.",
+    )
     record: Path | None = Field(
         default=None,
         description="Folder in which each exchange is saved as a file, for `responses-gateway replay` and for bug reports: "

@@ -127,6 +127,11 @@ class Lifecycle:
             self._release()
 
     @property
+    def holds_deltas(self) -> bool:
+        """Whether something came too early, and waits until the open call is complete."""
+        return self._pending is not None
+
+    @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
         """The item to which more of its text may be appended directly, once it is `trimmed`. This is the table's most frequent
         row, looked up once for many deltas. None where the table has to decide."""
@@ -136,11 +141,6 @@ class Lifecycle:
     def open_item(self) -> ReasoningItem | MessageItem | None:
         """The text that is open."""
         return self._item
-
-    @property
-    def holds_deltas(self) -> bool:
-        """Whether deltas wait until the open call is complete."""
-        return self._pending is not None
 
     def trimmed(self, text: str) -> str:
         """Return what to write of more of the open text: white space that was held comes before it, that at its end is held.

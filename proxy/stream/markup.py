@@ -117,6 +117,11 @@ class Markup:
         first = self._first_marker if self._first_marker != "none" else _first_marker(self._parser)
         return Evidence(self._field, self._thought, first, self._prompt_known, self._prompt_opened)
 
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next; False where the parser does not tell."""
+        return isinstance(self._parser, MarkupParser) and self._parser.holds
+
     def see_prompt(self, last_ids: Sequence[int]) -> None:
         """Take the ids of the last tokens of the prompt, which come before any text."""
         opened = self._prompt_opens(last_ids) if self._prompt_opens is not None and not self._fed else None

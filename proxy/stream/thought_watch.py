@@ -38,6 +38,11 @@ class ThoughtWatch:
             return self._markup.evidence
         return Evidence(field=True) if self._field else _NOTHING_SEEN
 
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next."""
+        return bool(self._held) if self._markup is None else self._markup.holds
+
     def see_prompt(self, last_ids: Sequence[int]) -> None:
         """Do nothing: this backend was not asked for ids."""
 

@@ -61,6 +61,9 @@ Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
 
 # Why an answer broke off, as the stream tells it.
 BrokenOff: TypeAlias = Literal["eof", "engine", "abort"]
+# Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup; it may
+# be the white space at an end; the open call has to be complete first; the input of a call is to be judged first.
+Held = Literal["partial_chunk", "partial_delta", "markup", "white_space", "open_call", "verdict"]
 
 # The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
@@ -100,17 +103,17 @@ class Translator:
 
     __slots__ = (
         "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
-        "_ledger", "_markup", "_note", "_outcome", "_reader", "_received", "_rejoining", "_response", "_runs_calls", "_sse",
+        "_ledger", "_markup", "_outcome", "_reader", "_received", "_rejoining", "_response", "_runs_calls", "_sse",
         "_terminal_noted", "_terminal_number", "_usage", "answer_began", "awaiting", "broken_off", "defect", "diverged",
-        "ended", "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "options", "status", "tokens",
-        "turn_began", "turns", "wants_turn", "writer",
+        "ended", "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "note", "options", "status",
+        "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
         self.options = options
         self._clock = clock
-        self._note = note
-        self.writer = EventWriter(options.stream_id)
+        self.note = note  # may be set, or taken away, between two calls
+        self.writer = EventWriter(options.stream_id, clock)
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
@@ -224,6 +227,20 @@ class Translator:
         return unseen_tokens(self.tokens, used, written.done, self.repairs)
 
     @property
+    def held(self) -> list[Held]:
+        """Why some of what came was not sent yet; empty if all of it was."""
+        call = self.lifecycle.call
+        reasons: dict[Held, bool] = {
+            "partial_chunk": bool(self._sse.buffer),
+            "partial_delta": self._reader.waiting,
+            "markup": self._markup is not None and self._markup.holds,
+            "white_space": bool(self.lifecycle.space),
+            "open_call": self.lifecycle.holds_deltas,
+            "verdict": self.awaiting is not None or (call is not None and call.deferred),
+        }
+        return [] if self.ended else [reason for reason, holds in reasons.items() if holds]
+
+    @property
     def output(self) -> list[str]:
         """The JSON of the items done so far, as it was streamed."""
         return [writer.sendable(item) for item in self.writer.done]
@@ -313,19 +330,19 @@ class Translator:
             self._break(error)
         if events is None:
             events = self._take()
-        if self._note is not None:
+        if self.note is not None:
             self._noted("feed", data, events)
         return events
 
     def feed_completion(self, body: bytes) -> bytes:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
-        note = self._note
-        self._note = None  # the calls below are parts of this one
+        note = self.note
+        self.note = None  # the calls below are parts of this one
         if _STREAM.match(body):
             events = self.feed(body) + self.finish()
         else:
             events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
-        self._note = note
+        self.note = note
         return self._noted("feed_completion", body, events)
 
     def finish(self) -> bytes:
@@ -518,10 +535,10 @@ class Translator:
         return self._noted("keep_alive", None, self._take())
 
     def _noted(self, method: str, argument: bytes | ApiError | None, events: bytes) -> bytes:
-        if self._note is not None:
+        if self.note is not None:
             ends = self.ended and not self._terminal_noted
             self._terminal_noted = self.ended
-            self._note(method, argument, events + self.terminal() if ends else events)
+            self.note(method, argument, events + self.terminal() if ends else events)
         return events
 
     def _take(self) -> bytes:

@@ -6,7 +6,8 @@ An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, Literal, NamedTuple
 
@@ -52,13 +53,31 @@ def delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> 
     return f'event: {kind}\ndata: {{"type":"{kind}",{place},"sequence_number":'.encode("utf-8", "replace")
 
 
+@dataclass(slots=True, eq=False)
+class Span:
+    """When an item was opened and closed, as Unix times in seconds; once it is closed, its type and the length of its JSON."""
+
+    opened: float
+    closed: float | None = None
+    kind: str = ""
+    size: int = 0
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
 class EventWriter:
     """The stream being written: events not yet taken, the next sequence number, the JSON of the items done."""
 
-    __slots__ = ("_end", "characters", "delta", "deltas", "done", "events", "items", "next_index", "next_number")
+    __slots__ = (
+        "_clock", "_end", "characters", "delta", "deltas", "done", "events", "items", "next_index", "next_number", "spans",
+    )  # fmt: skip
 
-    def __init__(self, stream_id: str | None = None) -> None:
-        """Begin a stream; `stream_id` becomes the last member of every event."""
+    def __init__(self, stream_id: str | None = None, clock: Callable[[], float] = _no_clock) -> None:
+        """Begin a stream; `stream_id` becomes the last member of every event. `clock` times the items."""
+        self._clock = clock
+        self.spans: dict[int, Span] = {}  # of the items that were opened here, by their output_index
         self._end = "}\n\n" if stream_id is None else f',"stream_id":{quote(stream_id)}}}\n\n'
         # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template and no
         # method, for it is written more often than all other events together.
@@ -100,6 +119,7 @@ class EventWriter:
         """Append `output_item.added` and return the item's output_index; `item` is its JSON."""
         index = self.next_index
         self.next_index += 1
+        self.spans[index] = Span(self._clock())
         self.write("response.output_item.added", f'"output_index":{index},"item":{item}')
         return index
 
@@ -108,6 +128,11 @@ class EventWriter:
         self.write("response.output_item.done", f'"output_index":{index},"item":{item}')
         self.done.append(item)
         self.items[kind] = self.items.get(kind, 0) + 1
+        span = self.spans.get(index)
+        if span is not None:
+            span.closed = self._clock()
+            span.kind = kind
+            span.size = len(item)
 
     def count_characters(self, kind: str, text: str) -> None:
         """Add the length of a closed item's text."""

@@ -9,7 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from proxy.telemetry.registry import Registry, runtime_folder
 
-_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _RELEASE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 # Streams count into these buckets themselves.
@@ -74,12 +74,12 @@ class Metrics(Registry):
         text = "1, labelled with the version and the commit of the gateway."
         self.build_info = gauge("build_info", text, "version", "commit", together="livemax")
         self.first_token = histogram(
-            "time_to_first_token_seconds", "From the request's arrival to the model's first token.", _LATENCY_BUCKETS, "model"
+            "time_to_first_token_seconds", "From the request's arrival to the model's first token.", LATENCY_BUCKETS, "model"
         )
         self.first_visible = histogram(
             "time_to_first_visible_token_seconds",
             "From the request's arrival to the first text, refusal or tool call: after the reasoning.",
-            _LATENCY_BUCKETS,
+            LATENCY_BUCKETS,
             "model",
         )
         self.inter_token = histogram(

@@ -134,6 +134,16 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
         raise refusal(error) from None
 
 
+def parse_message(data: bytes) -> ResponsesRequest:
+    """Return the request in a message of a WebSocket. Raise `ApiError` 400."""
+    body = read_object(data)
+    if body.pop("type", None) != "response.create":
+        raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
+    if body.get("background"):
+        raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
+    return parse_request(body)
+
+
 def _refuse_many(fields: Any, name: str) -> None:
     """Refuse an object of more fields than any client sends: each costs time, also to say that it is not known."""
     if isinstance(fields, dict) and len(fields) > MAX_FIELDS:

@@ -12,6 +12,7 @@ import pytest
 
 from proxy.commands import replay
 from proxy.request.parameters import parameters
+from proxy.server.generation import replay as replaying
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
 from proxy.stream.lifecycle import Lifecycle
@@ -219,7 +220,7 @@ def test_code_that_fails_on_a_record_is_a_difference(
     def failing(*_: Any) -> None:
         raise KeyError("gone")
 
-    monkeypatch.setattr(replay, "translate", failing)
+    monkeypatch.setattr(replaying, "translate", failing)
     assert run(folder) == 1
     assert "KeyError: 'gone'" in capsys.readouterr().out
 

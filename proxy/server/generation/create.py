@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
+from proxy.server.generation.history import History
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
@@ -44,6 +46,8 @@ from proxy.telemetry.tracing import Tracing
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import ResponsesRequest
 
+# Characters of what a client calls itself.
+_LONGEST_NAME = 80
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 
@@ -86,6 +90,7 @@ class Responses:
     repair: InputRepair
     tokenizer: ModelTokenizer | None
     toolbox: OpensTools | None = None
+    history: History | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
@@ -161,31 +166,9 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_answered",
-        "_attempts",
-        "_caller",
-        "_chat_request",
-        "_clock",
-        "_compaction",
-        "_context",
-        "_detached",
-        "_drop_client",
-        "_generation",
-        "_hosted",
-        "_is_summary",
-        "_obstacle",
-        "_options",
-        "_question",
-        "_responses",
-        "_start",
-        "_stopping",
-        "ended",
-        "in_force",
-        "log",
-        "losses",
-        "record",
-        "recording",
-        "translator",
+        "_attempts", "_caller", "_chat_request", "_clock", "_compaction", "_context", "_detached", "_drop_client",
+        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_question", "_responses", "_start", "_stopping",
+        "answered", "ended", "in_force", "log", "losses", "record", "recording", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -216,7 +199,7 @@ class Creation:
         self._is_summary = is_summary
         self._attempts = 0  # how often another backend may go on with the answer
         self._obstacle: Obstacle | None = None
-        self._answered = False  # some of the response was made
+        self.answered = False  # some of the response was made
         self._detached = False
         self._stopping = False
         settings = self.in_force.settings
@@ -232,6 +215,8 @@ class Creation:
             reservation=caller.reservation,
             trace=trace,
             sampled=not is_summary,
+            history=responses.history,
+            client=_client_name(caller.headers),
         )
         self.recording = recording or responses.recorder.begin(caller.headers, settings)
         responses.in_flight.activities.add(self)
@@ -371,7 +356,7 @@ class Creation:
     def start(self, sink: Sink) -> Generation:
         """Return the generation of the answer, whose events the sink gets."""
         responses = self._responses
-        self._answered = True
+        self.answered = True
         self._generation = Generation(
             responses.pool,
             responses.repair,
@@ -406,7 +391,7 @@ class Creation:
 
     def answer_without_backend(self, sink: Sink, events: bytes) -> None:
         """Send the events of a response for which no backend is asked."""
-        self._answered = True
+        self.answered = True
         self.log.sent(events)
         sink.write(events)
 
@@ -461,18 +446,29 @@ class Creation:
             self.log.client_left()
         if self._generation is not None:
             self._generation.close()
-        if self._answered and self._options.markup is not None:
+        if self.answered and self._options.markup is not None:
             completed = self.translator.status == "completed"
             evidence = self._options.markup.evidence
             self.in_force.parsers.learn(self._chat_request.body, self._start, evidence, completed=completed)
         if self._hosted is not None:
             self.log.ran_tools(self._hosted.calls, self._hosted.losses)
-        outcome = self.log.close(self.translator if self._answered else None, self._clock())
+        outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
         self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)
         self.ended.set_result(None)
         # The generation refers to its sink, which refers to this: free them without the garbage collector.
         self._generation = None
+
+    # ---- looking at it -----------------------------------------------------------------------------------------------
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the backend sent so far."""
+        return self.translator.chunks if self.answered else 0
+
+    def summary(self) -> dict[str, Any]:
+        """Return how it stands, without any of its content."""
+        return self.log.running(self.translator if self.answered else None, self._clock())
 
     # ---- an activity -------------------------------------------------------------------------------------------------
 
@@ -503,6 +499,11 @@ def _losses_of(opened: OpenedTools, policy: Policy) -> list[Loss]:
         if policy.strict:
             raise invalid_request(f"'{tool}' cannot be honoured: {reason}.", "tools", "unsupported_value")
     return [Loss("tool", tool, "ignored", reason) for tool, reason in opened.losses]
+
+
+def _client_name(headers: Mapping[str, str]) -> str:
+    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
+    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
 
 
 def _new_response_id() -> str:

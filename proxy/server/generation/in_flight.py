@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
@@ -26,6 +26,11 @@ class Activity(Protocol):
 
     @property
     def ended(self) -> asyncio.Future[None]: ...
+
+    @property
+    def chunks(self) -> int: ...
+
+    def summary(self) -> dict[str, Any]: ...
 
     def tick(self, now: float) -> None: ...
 

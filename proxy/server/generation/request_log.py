@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +17,10 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
+from proxy.server.generation.history import History
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
+from proxy.stream.writer import Span
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 from proxy.telemetry.tracing import Trace
@@ -51,10 +54,11 @@ class RequestLog:
     """Counts in plain numbers while a request runs, and reports to metrics, log and trace when it ends."""
 
     __slots__ = (
-        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client_left", "_continued", "_error", "_first",
-        "_gap_sum", "_gaps", "_last", "_logs_line", "_metrics", "_model", "_not_continued", "_quotes_backends", "_request_id",
-        "_reservation", "_sample", "_sample_size", "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens",
-        "detached", "phase", "reads", "visible_at",
+        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client", "_client_left", "_continued",
+        "_error", "_first", "_gap_sum", "_gaps", "_history", "_last", "_logs_line", "_losses", "_metrics", "_model",
+        "_not_continued", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_started",
+        "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens", "detached", "id", "phase", "reads",
+        "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -67,9 +71,12 @@ class RequestLog:
         reservation: Reservation | None,
         trace: Trace | None,
         sampled: bool = True,
+        history: History | None = None,
+        client: str = "",
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
-        never checked against the rules of a Responses stream."""
+        never checked against the rules of a Responses stream. `history` is told of the end; `client` is the client's name
+        of itself."""
         self.phase: Phase = "request"
         # The response goes on without its client: its delivery is logged by another request.
         self.detached = False
@@ -82,6 +89,12 @@ class RequestLog:
         self._logs_line = settings.access_log
         self._quotes_backends = settings.log_backend_errors
         self._began = now
+        self._history = history
+        self._client = client
+        self._started = time.time()
+        self._losses: list[Loss] = []
+        # Unique among the requests of all workers, which the client's request id may not be; empty without a history.
+        self.id = "" if history is None else history.new_id()
         self._model = ""
         self._streamed = False
         self._error: ApiError | None = None
@@ -137,6 +150,7 @@ class RequestLog:
         """Count what of the request could not be carried over as it was."""
         for loss in losses:
             if loss.outcome != "preserved":
+                self._losses.append(loss)
                 self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
                 said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
                 logs.logger().debug("loss", extra=logs.fields(request_id=self._request_id, **said))
@@ -209,17 +223,20 @@ class RequestLog:
         self._client_left = True
         self._metrics.count(self._metrics.disconnects, self.phase)
 
-    def close(self, translator: Translator | None, now: float) -> str:
-        """End the log; return the outcome as a label of the metrics, which are updated a little later."""
+    def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
+        """End the log; return the outcome as a label of the metrics, which are updated a little later. `record` is the name of
+        the file with the recorded exchange."""
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self._error or (translator.error if translator is not None else None)
         outcome = self._outcome(translator)
-        self._metrics.defer(partial(self._report, translator, error, outcome, now))
+        self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
         return outcome
 
-    def _report(self, translator: Translator | None, error: ApiError | None, outcome: str, now: float) -> None:
+    def _report(
+        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, record: str | None
+    ) -> None:
         """Report a response that ended at `now` to metrics, log and trace."""
         self.count_gaps()
         metrics = self._metrics
@@ -232,7 +249,7 @@ class RequestLog:
         metrics.observe(metrics.duration, now - self._began, model)
         if translator is not None:
             self._count_stream(translator, model)
-        if self._logs_line or self._trace is not None:
+        if self._logs_line or self._trace is not None or self._history is not None:
             line = logs.present(self._line(translator, error, now))
             if self._logs_line:
                 logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
@@ -240,6 +257,33 @@ class RequestLog:
                 for call in self._calls:
                     self._trace.tool_called(call, now)
                 self._trace.end(line, now, self._turn_first, self.visible_at)
+            if self._history is not None:
+                summary = {**self._summary(translator, line), "ended": time.time(), "record": record}
+                self._history.add(summary, self._gaps, _output_of(translator))
+
+    def running(self, translator: Translator | None, now: float) -> dict[str, Any]:
+        """Return how a request stands that has not ended, without any of its content."""
+        self.count_gaps()
+        line = logs.present(self._line(translator, None, now))
+        return {**self._summary(translator, line), "outcome": "running", "phase": self.phase}
+
+    def _summary(self, translator: Translator | None, line: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a log line, and more of what can be told without content."""
+        summary = {**line, "id": self.id, "started": self._started, "client": self._client}
+        summary["losses"] = [loss._asdict() for loss in self._losses]
+        if translator is None:
+            return {**summary, "items": [], "repairs": {}}
+        written = translator.writer
+        return {
+            **summary,
+            "chunks": translator.chunks,
+            "items": [_shape(span, translator) for span in written.spans.values()],
+            "repairs": dict(translator.repairs),
+            "tokens": self._tokens_by_kind,
+            "events": dict(written.deltas),
+            "gaps": list(self._gaps),
+            "gap_sum": self._gap_sum,
+        }
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -374,6 +418,20 @@ class RequestLog:
     def _moment(self, at: float | None) -> float | None:
         """Return the seconds from the arrival of the request to a time."""
         return None if at is None else round(at - self._began, 3)
+
+
+def _shape(span: Span, translator: Translator) -> dict[str, Any]:
+    """Return what an item is, when it was open and how long it got, as numbers."""
+    kind = span.kind or translator.lifecycle.state
+    return {"type": kind, "opened": span.opened, "closed": span.closed, "size": span.size}
+
+
+def _output_of(translator: Translator | None) -> int:
+    """Return the output tokens of a response, or its chunks where the backend reported none."""
+    if translator is None:
+        return 0
+    usage = translator.lifecycle.usage
+    return translator.chunks if usage is None or usage.output is None else usage.output
 
 
 def _tokens_of(translator: Translator | None) -> int:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -108,10 +109,10 @@ async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, list
         sync = WorkerSync(parts, link.send)
         sync.hear(link.config.state.encode())
         await link.open(server.stop_signals, sync.hear)
-        await server.listen(listeners, link.table(), sync.report_change)
+        await server.listen(listeners, link.table(), sync.report_change, link.folder)
     else:  # the parent is of an older version: each worker is alone
         await link.open(server.stop_signals, lambda line: None)
-        await server.listen(listeners, link.table())
+        await server.listen(listeners, link.table(), folder=link.folder)
         parts.autoconfiguration.begin()
     link.send(READY)
     await server.serve()
@@ -127,11 +128,17 @@ class _Server:
         self._runners: list[Runner] = []  # for clients, and for operators
         self._sites: list[web.SockSite] = []  # for clients
 
-    async def listen(self, listeners: Listeners, table: Table | None = None, on_change: _OnChange | None = None) -> None:
-        """Take connections. `table` and `on_change` are as for `create_app`."""
-        self._sites = await self._start(create_app(self._parts, table, on_change), listeners.clients)
+    async def listen(
+        self,
+        listeners: Listeners,
+        table: Table | None = None,
+        on_change: _OnChange | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Take connections. `table`, `on_change` and `folder` are as for `create_app`."""
+        self._sites = await self._start(create_app(self._parts, table, on_change, folder), listeners.clients)
         if listeners.operators:
-            await self._start(create_operations_app(self._parts, on_change), listeners.operators)
+            await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.workers.set(1)
         # What lives now lives for ever: the collector need not look at it again.
         gc.collect()

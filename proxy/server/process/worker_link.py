@@ -72,9 +72,14 @@ class WorkerLink:
         """Settings from the parent: those that this version has."""
         return {name: value for name, value in self.config.settings.items() if name in Settings.model_fields}
 
+    @property
+    def folder(self) -> Path:
+        """The folder that all workers share."""
+        return Path(self.config.metrics)
+
     def table(self) -> Table | None:
         """Return where workers count together; None under a parent of an older version, where each counts for itself."""
-        folder = Path(self.config.metrics)
+        folder = self.folder
         return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
 
     def listeners(self) -> Listeners:

@@ -21,13 +21,14 @@ Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read ma
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
-import secrets
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ import aiohttp
 import msgspec
 
 from proxy import __version__
-from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Redaction, as_text
+from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
 from proxy.settings import Settings
 from proxy.telemetry import logs
 from proxy.wire.credentials import KEY_HEADERS
@@ -70,6 +71,8 @@ _PRIVATE = frozenset(
 class FileRecorder(Recorder):
     """Keeps recordings in a folder. Files are written by a thread, and can be read by their owner alone."""
 
+    until = math.inf
+
     def __init__(self, folder: Path, limit: int, settings: Settings) -> None:
         """`limit` is in bytes, for all records: the oldest are deleted. Raise `OSError` if the folder cannot be made."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,7 +91,7 @@ class FileRecorder(Recorder):
         found = {*self._keys, *given, headers.get("Cookie", "")}
         return FileRecording(
             self.keep,
-            secrets=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
+            unwritable=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
             settings=self._as_recorded(settings),
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
             websocket=websocket,
@@ -109,6 +112,24 @@ class FileRecorder(Recorder):
         """Wait until everything is written."""
         self._thread.shutdown()
 
+    def read(self, name: str) -> str | None:
+        """Return the record of this name, once what waits is written; None if there is none, or none any more."""
+        if not fnmatchcase(name, PATTERN) or "/" in name:
+            return None
+        self._thread.submit(lambda: None).result()
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    def so_far(self, recording: Recording) -> str | None:
+        """Return the record of an exchange that goes on, as it stands."""
+        return self._text(recording) if isinstance(recording, FileRecording) else None
+
+    def _text(self, recording: FileRecording) -> str:
+        redaction = Redaction(recording.unwritable)
+        return redaction.text("".join(json.dumps(line) + "\n" for line in self._lines(recording, redaction)))
+
     def _as_recorded(self, settings: Settings) -> dict[str, Any]:
         if self._dumped is None or self._dumped[0] is not settings:
             dumped = settings.model_dump(mode="json", exclude=set(_PRIVATE))
@@ -119,17 +140,14 @@ class FileRecorder(Recorder):
 
     def _write(self, recording: FileRecording) -> None:
         try:
-            redaction = Redaction(recording.secrets)
-            text = "".join(json.dumps(line) + "\n" for line in self._lines(recording, redaction))
-            data = redaction.text(text).encode()
+            data = self._text(recording).encode()
             if len(data) > self._limit:
                 logs.logger().warning(
                     "exchange not recorded: it is larger than record_limit", extra=logs.fields(size=len(data))
                 )
                 return
             self._make_room(len(data))
-            moment = datetime.fromtimestamp(recording.began, UTC)
-            name = f"exchange-{moment:%Y%m%dT%H%M%S.%f}-{recording.response_id or secrets.token_hex(8)}.jsonl"
+            name = recording.name
             part = self._folder / f".{name}.part"
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)

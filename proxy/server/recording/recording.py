@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -40,6 +42,11 @@ class Recording:
 
     # What the translator calls at the end of each of its calls, if anything.
     note: Note | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The name of the file that the exchange gets; None for none."""
+        return None
 
     def received(self, body: bytes) -> None:
         """Take the body of the client's request."""
@@ -96,9 +103,20 @@ NO_RECORDING = Recording()
 class Recorder:
     """Records nothing; `FileRecorder` does."""
 
+    # Until when it records, as a Unix time in seconds: 0 for never, infinity for always.
+    until: float = 0.0
+
     def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
         """Return a recording that does nothing."""
         return NO_RECORDING
+
+    def read(self, name: str) -> str | None:
+        """Return the record of this name; None if there is none, or none any more."""
+        return None
+
+    def so_far(self, recording: Recording) -> str | None:
+        """Return the record of an exchange that goes on, as it stands; None for one that is not recorded."""
+        return None
 
     def close(self) -> None:
         """Do nothing."""
@@ -110,11 +128,13 @@ class FileRecording(Recording):
 
     keep: Callable[[FileRecording], None]
     # Texts that may not be written down.
-    secrets: tuple[str, ...]
+    unwritable: tuple[str, ...]
     settings: Mapping[str, Any]
     headers: dict[str, str]
     websocket: bool
     began: float = field(default_factory=time.time)
+    # Takes the place of a response id where there is none.
+    number: str = field(default_factory=lambda: secrets.token_hex(8))
     size: int = 0
     truncated: bool = False
     request: bytes | None = None
@@ -135,6 +155,11 @@ class FileRecording(Recording):
     _parsed: bool = False
     _ended: bool = False
     _moment: float | None = None
+
+    @property
+    def name(self) -> str:
+        moment = datetime.fromtimestamp(self.began, UTC)
+        return f"exchange-{moment:%Y%m%dT%H%M%S.%f}-{self.response_id or self.number}.jsonl"
 
     def received(self, body: bytes) -> None:
         if self._fits(len(body)):

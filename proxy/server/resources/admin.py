@@ -7,15 +7,15 @@ worker sees them that answers."""
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
+from proxy.server.access.admin_key import require_admin_key
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.http.bodies import read_body
 from proxy.server.setup.backend_specs import name_of, spec_of
@@ -98,13 +98,7 @@ class Admin:
         return web.json_response(self._shown(member))
 
     def _check_key(self, request: web.Request) -> None:
-        """Raise `ApiError` 401 unless the request has the admin key."""
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        wanted = (self._settings.admin_key or SecretStr("")).get_secret_value().encode()
-        right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
-        if not wanted or scheme.lower() != "bearer" or not right:
-            message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
-            raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
+        require_admin_key(self._settings, request.headers)
 
     def _shown(self, member: Member) -> dict[str, Any]:
         """Return how a backend is, without its key."""

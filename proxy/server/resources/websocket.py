@@ -24,8 +24,8 @@ from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import WebSocketSender
 from proxy.state import StoreUnavailable
 from proxy.telemetry import logs
-from proxy.wire.errors import ApiError, invalid_request, server_error
-from proxy.wire.requests import ResponsesRequest, parse_request, read_object
+from proxy.wire.errors import ApiError, server_error
+from proxy.wire.requests import ResponsesRequest, parse_message, read_object
 
 # Seconds between two pings; a client that does not answer one is gone.
 _PING = 30.0
@@ -291,16 +291,6 @@ class _Session:
     def _resume(self) -> None:
         if self._creation is not None:
             self._creation.resume()
-
-
-def parse_message(data: bytes) -> ResponsesRequest:
-    """Return the request in a message. Raise `ApiError` 400."""
-    body = read_object(data)
-    if body.pop("type", None) != "response.create":
-        raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
-    if body.get("background"):
-        raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
-    return parse_request(body)
 
 
 def _cancellation(data: bytes) -> dict[str, Any] | None:

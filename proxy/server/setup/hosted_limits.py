@@ -5,7 +5,6 @@ from __future__ import annotations
 from proxy.hosted.run import Limits
 from proxy.settings import Settings
 
-
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
 

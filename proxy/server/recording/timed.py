@@ -1,0 +1,55 @@
+"""Recording for some minutes, into a folder that is deleted when the gateway ends."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from proxy.server.recording.recorder import FileRecorder
+from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
+from proxy.settings import Settings
+
+# All records together, in bytes: the oldest are deleted.
+_LIMIT = 256 * 1024 * 1024
+
+
+class TimedRecorder(Recorder):
+    """Records nothing until `record_for` is called."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        """`settings` are those at the start; `clock` returns the Unix time in seconds."""
+        self._settings = settings
+        self._clock = clock
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: FileRecorder | None = None
+
+    def record_for(self, seconds: float) -> None:
+        """Record the requests that begin within so many seconds; 0 ends that. Raise `OSError` if no folder can be made."""
+        if self._files is None and seconds > 0:
+            self._folder = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
+            limit = min(_LIMIT, self._settings.record_limit)
+            self._files = FileRecorder(Path(self._folder.name), limit, self._settings)
+        self.until = self._clock() + seconds if seconds > 0 else 0.0
+
+    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
+        """Begin to record a request, if it is time to do so."""
+        if self._files is None or self._clock() >= self.until:
+            return NO_RECORDING
+        return self._files.begin(headers, settings, websocket=websocket)
+
+    def read(self, name: str) -> str | None:
+        """Return the record of this name."""
+        return None if self._files is None else self._files.read(name)
+
+    def so_far(self, recording: Recording) -> str | None:
+        """Return the record of an exchange that goes on, as it stands."""
+        return None if self._files is None else self._files.so_far(recording)
+
+    def close(self) -> None:
+        """Delete all records."""
+        if self._files is not None:
+            self._files.close()
+        if self._folder is not None:
+            self._folder.cleanup()

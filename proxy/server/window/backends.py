@@ -1,0 +1,91 @@
+"""The backends as the window shows them: health, load, what probing found, what `doctor` advises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from proxy.backend.members import Member
+from proxy.backend.pool import Pool
+from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.probing.diagnosis import findings, rows, server_name
+from proxy.probing.prober import probe
+from proxy.probing.profile import Profile
+from proxy.probing.recommend import recommended_settings
+
+# Seconds for one answer of a backend that is examined.
+_ANSWER_TIMEOUT = 60
+
+
+def backends(pool: Pool, found: Autoconfiguration) -> list[dict[str, Any]]:
+    """Return each backend, as this process sees it; also those that are leaving."""
+    now = asyncio.get_running_loop().time()
+    members = [*pool.members.by_name.values(), *pool.members.leaving]
+    return [_backend(member, now, found, leaving=member in pool.members.leaving) for member in members]
+
+
+def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return one list of what several processes see: the load of all of them, and the worst state."""
+    found: dict[str, dict[str, Any]] = {}
+    for backend in (backend for view in views for backend in view):
+        known = found.setdefault(backend["name"], backend)
+        if known is backend:
+            continue
+        known["in_flight"] += backend["in_flight"]
+        known["healthy"] = known["healthy"] and backend["healthy"]
+        known["problem"] = known["problem"] or backend["problem"]
+        known["breaker"] = max(known["breaker"], backend["breaker"], key=("closed", "half_open", "open").index)
+        known["probed"] = known["probed"] or backend["probed"]
+        known["adapted"] = known["adapted"] or backend["adapted"]
+    return list(found.values())
+
+
+async def examine(member: Member) -> dict[str, Any]:
+    """Examine a backend as `responses-gateway doctor` does. Raise `ApiError` if it cannot be examined."""
+    profile = await probe(member.spec.url, api_key=member.spec.api_key, answer_timeout=_ANSWER_TIMEOUT)
+    settings = recommended_settings(profile)
+    return {
+        "server": server_name(profile),
+        "seconds": profile.seconds,
+        "rows": [row._asdict() for row in rows(profile)],
+        "findings": [finding._asdict() for finding in findings(profile)],
+        "settings": {name: value for name, value in settings.items() if name != "backend"},
+    }
+
+
+def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: bool) -> dict[str, Any]:
+    spec = member.spec
+    catalogue = member.catalogue
+    profile = found.profiles.get(str(member.backend.url))
+    return {
+        "name": member.name,
+        "url": spec.url,
+        "healthy": member.healthy,
+        "problem": member.problem or None,
+        "breaker": member.breaker.state(now),
+        "draining": member.draining,
+        "leaving": leaving,
+        "in_flight": member.in_flight,
+        "max_concurrency": spec.max_concurrency,
+        "weight": spec.weight,
+        "models": None if catalogue.listed is None else catalogue.names(),
+        "aliases": catalogue.aliases,
+        "probed": None if profile is None else _probed(profile),
+        "adapted": found.taken,
+    }
+
+
+def _probed(profile: Profile) -> dict[str, Any]:
+    """Return what the brief look at the start has found. It asks little, so it supports no advice."""
+    return {
+        "server": server_name(profile),
+        "model": profile.model,
+        "max_length": profile.max_length,
+        "refusal": profile.refusal,
+        "reasoning_field": profile.reasoning_field,
+        "calls": profile.calls,
+        "usage": profile.usage,
+        "token_ids": profile.token_ids,
+        "max_tokens_field": profile.max_tokens_field,
+        "seconds": profile.seconds,
+    }

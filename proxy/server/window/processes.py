@@ -1,0 +1,148 @@
+"""All workers of a gateway as one.
+
+Each worker answers the others on a Unix socket in the folder that they share, which belongs to their user alone. Whoever asks
+gets the view of that process by the name of a method and its arguments, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from proxy.server.window.process_view import ProcessView
+from proxy.telemetry import logs
+from proxy.wire.errors import ApiError
+
+_PREFIX = "window-"
+_SUFFIX = ".sock"
+# Seconds in which a worker answers; another process that hangs is left out.
+_PATIENCE = 5.0
+# Examining a backend takes as many answers of its model.
+_LONG_PATIENCE = 600.0
+# A socket that is older, in seconds, and refuses connections belongs to nobody any more.
+_OPENING = 5.0
+# The methods of a view that other processes may call.
+_METHODS = frozenset(
+    {
+        "backends",
+        "contents",
+        "examine",
+        "intervals",
+        "record",
+        "record_for",
+        "recording",
+        "replay",
+        "request",
+        "requests",
+        "shape",
+        "steps",
+    }
+)
+
+
+class Processes:
+    """Asks this process and, where there are several, the others. `folder` is the one that they share."""
+
+    def __init__(self, view: ProcessView, folder: Path | None) -> None:
+        self._view = view
+        self._folder = folder
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Answer the other processes."""
+        if self._folder is None:
+            yield
+            self._view.close()
+            return
+        app = web.Application(client_max_size=1024 * 1024)
+        app.router.add_post("/", self._answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        socket = self._socket_of(self._view.name)
+        try:
+            await web.UnixSite(runner, socket).start()
+            yield
+        finally:
+            await runner.cleanup()
+            socket.unlink(missing_ok=True)
+            self._view.close()
+
+    async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Return what each process answers, this one first. Those that do not answer are left out."""
+        own = await self.ask_here(method, *arguments)
+        names = [name for name in self._names() if name != self._view.name]
+        answers = await asyncio.gather(*(self._ask(name, method, arguments) for name in names), return_exceptions=True)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException):
+                logs.logger().debug("a worker shows nothing", extra=logs.fields(process=name, error=repr(answer)))
+                self._forget_dead(name, answer)
+        return [own, *(answer for answer in answers if not isinstance(answer, BaseException))]
+
+    async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:
+        """Return what the process answers that has the request. Raise `ApiError`; 404 if there is no such process any more."""
+        name = request_id.partition("-")[0]
+        if name == self._view.name:
+            return await self.ask_here(method, request_id, *arguments)
+        if name in self._names():
+            try:
+                return await self._ask(name, method, (request_id, *arguments))
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                pass  # it has just ended
+        raise ApiError(404, "This request is not known any more: its process has ended.", code="not_found")
+
+    async def ask_here(self, method: str, *arguments: Any) -> Any:
+        """Return what this process answers. Raise `ApiError`."""
+        answer = getattr(self._view, method)(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _names(self) -> list[str]:
+        if self._folder is None:
+            return [self._view.name]
+        return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+    def _forget_dead(self, name: str, error: BaseException) -> None:
+        """Delete the socket of a worker that was killed. One that is being opened refuses connections, too."""
+        socket = self._socket_of(name)
+        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        with suppress(OSError):
+            if refused and time.time() - socket.stat().st_mtime > _OPENING:
+                socket.unlink()
+
+    def _socket_of(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{_PREFIX}{name}{_SUFFIX}"
+
+    async def _ask(self, name: str, method: str, arguments: tuple[Any, ...]) -> Any:
+        patience = aiohttp.ClientTimeout(total=_LONG_PATIENCE if method == "examine" else _PATIENCE)
+        question = msgspec.json.encode([method, arguments])
+        connector = aiohttp.UnixConnector(str(self._socket_of(name)))
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=patience) as session,
+            session.post("http://worker/", data=question) as response,
+        ):
+            answer = msgspec.json.decode(await response.read())
+        if response.status != 200:
+            raise ApiError(response.status, answer["message"], code=answer["code"])
+        return answer
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        method, arguments = msgspec.json.decode(await request.read())
+        if method not in _METHODS:  # a worker of a newer version asks
+            return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
+        try:
+            return _json(await self.ask_here(method, *arguments), 200)
+        except ApiError as error:
+            return _json({"message": error.message, "code": error.code}, error.status)
+
+
+def _json(value: Any, status: int) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -1,0 +1,68 @@
+// What the page asks of the gateway. The admin key, where there is one, goes into a header, never into a cookie or a URL.
+
+const STORED = "responses-gateway-admin-key";
+let askForKey = async () => "";
+
+export class Refused extends Error {
+  constructor(status, message, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export function onKeyNeeded(ask) {
+  askForKey = ask;
+}
+
+export async function ask(path, options = {}) {
+  const response = await send(path, options);
+  return response.json();
+}
+
+export async function download(path, name) {
+  const response = await send(path);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+// Calls `take` with each picture, until the connection ends.
+export async function watch(take, opened) {
+  const response = await send("api/live");
+  opened();
+  const decoder = new TextDecoder();
+  const reader = response.body.getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+    rest = events.pop();
+    for (const event of events) take(JSON.parse(event.slice("data: ".length)));
+  }
+}
+
+async function send(path, options = {}) {
+  for (let wrong = false; ; wrong = true) {
+    const key = sessionStorage.getItem(STORED);
+    const headers = key ? { Authorization: `Bearer ${key}` } : {};
+    if (options.body !== undefined) headers["Content-Type"] = "application/json";
+    const response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+    if (response.ok) return response;
+    const error = await refusalOf(response);
+    if (error.status !== 401) throw error;
+    if (sessionStorage.getItem(STORED) === key) sessionStorage.setItem(STORED, await askForKey(wrong || key !== null));
+  }
+}
+
+async function refusalOf(response) {
+  try {
+    const { error } = await response.json();
+    return new Refused(response.status, error.message, error.code);
+  } catch {
+    return new Refused(response.status, `The gateway answered ${response.status}.`, "");
+  }
+}

@@ -1,0 +1,143 @@
+// The page as a whole: which view is shown, the live connection, the keyboard, the dialogs.
+
+import { ask, onKeyNeeded, watch } from "./api.js";
+import { Backends } from "./backends.js";
+import { Detail } from "./detail.js";
+import { byId, clock, setText } from "./dom.js";
+import { Plots } from "./plots.js";
+import { Requests } from "./requests.js";
+
+const VIEWS = ["requests", "backends", "plots"];
+const RETRY = 1500;
+
+const state = { contents: false, recording: null };
+const detail = new Detail(state, () => (location.hash = "#/requests"));
+const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
+const views = { backends: new Backends(state), plots: new Plots() };
+
+function route() {
+  const [, view = "requests", id] = location.hash.split("/");
+  const shown = VIEWS.includes(view) ? view : "requests";
+  for (const name of VIEWS) {
+    byId(name).hidden = name !== shown;
+    const link = document.querySelector(`[data-view="${name}"]`);
+    if (name === shown) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    if (name === shown) views[name]?.show();
+    else views[name]?.hide();
+  }
+  const opened = shown === "requests" && id ? decodeURIComponent(id) : null;
+  byId("requests").classList.toggle("opened", opened !== null);
+  byId("requests").classList.toggle("narrowed", opened !== null);
+  requests.select(opened);
+  detail.show(opened);
+}
+
+async function connect() {
+  for (;;) {
+    try {
+      const found = await ask("api/state");
+      setText(byId("version"), found.version);
+      state.contents = found.contents;
+      showRecording(found.recording);
+      await watch((picture) => {
+        requests.take(picture.views);
+        detail.take(requests.all);
+        showRecording(picture.recording);
+      }, () => showConnection("live", "good"));
+    } catch (error) {
+      notice(error.status ? error.message : "");
+    }
+    showConnection("not connected", "bad");
+    await new Promise((resolve) => setTimeout(resolve, RETRY));
+  }
+}
+
+function showConnection(text, look) {
+  const badge = byId("connection");
+  if (look === "good") notice("");
+  badge.className = `badge ${look}`;
+  setText(badge, text);
+}
+
+function notice(text) {
+  byId("notice").hidden = !text;
+  setText(byId("notice"), text);
+}
+
+function showRecording(recording) {
+  state.recording = recording;
+  const on = recording.always || recording.until > Date.now() / 1000;
+  const badge = byId("recording");
+  badge.hidden = !on;
+  badge.className = "badge warn";
+  setText(badge, recording.always ? "recording" : `recording until ${clock(recording.until ?? 0)}`);
+  byId("record").hidden = recording.always;
+}
+
+function askForKey(wrong) {
+  const dialog = byId("key-dialog");
+  const input = byId("key");
+  input.value = "";
+  if (wrong) setText(byId("key-reason"), "That is not the admin key of this gateway. Please try again.");
+  return new Promise((resolve) => {
+    const submit = () => resolve(input.value.trim());
+    dialog.querySelector("form").addEventListener("submit", submit, { once: true });
+    if (!dialog.open) dialog.showModal();
+    input.focus();
+  });
+}
+
+async function record(minutes) {
+  const refused = byId("record-refused");
+  try {
+    showRecording(await ask("api/recording", { method: "POST", body: JSON.stringify({ minutes }) }));
+    byId("record-dialog").close();
+  } catch (error) {
+    refused.hidden = false;
+    setText(refused, error.message);
+  }
+}
+
+const KEYS = {
+  j: () => requests.step(1),
+  k: () => requests.step(-1),
+  ArrowDown: () => requests.step(1),
+  ArrowUp: () => requests.step(-1),
+  "/": () => byId("filter").focus(),
+  h: () => byId("pause").click(),
+  "?": () => byId("help-dialog").showModal(),
+  1: () => (location.hash = "#/requests"),
+  2: () => (location.hash = "#/backends"),
+  3: () => (location.hash = "#/plots"),
+  Escape: () => (location.hash = "#/requests"),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches("input");
+  if (typing && event.key === "Escape") event.target.blur();
+  if (typing || !(event.key in KEYS)) return;
+  const inList = event.target.matches("body, main, .list, .list *");
+  if (event.key.startsWith("Arrow") && !inList) return; // scrolls
+  const id = KEYS[event.key]();
+  if (typeof id === "string" && ["j", "k", "ArrowDown", "ArrowUp"].includes(event.key)) {
+    requests.select(id);
+    if (!byId("detail").hidden) location.hash = `#/requests/${id}`;
+  }
+  event.preventDefault();
+});
+
+byId("help").addEventListener("click", () => byId("help-dialog").showModal());
+byId("record").addEventListener("click", () => {
+  byId("record-refused").hidden = true;
+  byId("record-dialog").showModal();
+});
+byId("record-cancel").addEventListener("click", () => byId("record-dialog").close());
+byId("record-stop").addEventListener("click", () => record(0));
+byId("record-start").addEventListener("click", () => byId("minutes").reportValidity() && record(byId("minutes").valueAsNumber));
+byId("key-dialog").addEventListener("cancel", (event) => event.preventDefault());
+onKeyNeeded(askForKey);
+window.addEventListener("hashchange", route);
+route();
+connect();

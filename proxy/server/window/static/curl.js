@@ -1,0 +1,12 @@
+// A request as a command for a shell. The key is not in it: it is not recorded.
+
+export function curl(location, body) {
+  const url = `${location.origin}/v1/responses`;
+  const headers = ["-H 'Content-Type: application/json'", "-H \"Authorization: Bearer $OPENAI_API_KEY\""];
+  return `curl -N ${quoted(url)} ${headers.join(" ")} --data-raw ${quoted(body)}`;
+}
+
+// Within single quotes a shell reads everything as it stands but the quote itself.
+export function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

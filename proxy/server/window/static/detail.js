@@ -1,0 +1,259 @@
+// One request: facts, items, the time line of chunks and events, the request as it came and as it was sent.
+
+import { ask, download } from "./api.js";
+import { curl } from "./curl.js";
+import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
+import { paceOf } from "./requests.js";
+import { stepRows } from "./steps.js";
+
+const REFRESH = 1000;
+
+export class Detail {
+  constructor(state, close) {
+    this.state = state;
+    this.close = close;
+    this.element = byId("detail");
+    this.id = null;
+    this.timer = null;
+  }
+
+  show(id) {
+    if (id === this.id) return;
+    clearTimeout(this.timer);
+    this.id = id;
+    this.element.hidden = id === null;
+    if (id === null) return;
+    this.seen = 0;
+    this.live = null;
+    this.parts = null;
+    this.contentsShown = false;
+    this.element.replaceChildren(h("p", {}, "Loading…"));
+    this.load();
+  }
+
+  // Takes what the live picture says: the pace of a running request.
+  take(all) {
+    this.live = all.get(this.id) ?? null;
+  }
+
+  async load() {
+    const id = this.id;
+    try {
+      const summary = await ask(`api/requests/${encodeURIComponent(id)}`);
+      if (id !== this.id) return;
+      this.parts ??= this.build(summary);
+      this.update({ ...summary, pace: this.live?.pace });
+      const recorded = summary.record !== null && this.state.contents;
+      await this.addSteps(id, recorded);
+      if (recorded && !this.contentsShown && summary.outcome !== "running") {
+        this.contentsShown = true;
+        await this.addContents(id);
+      }
+      if (id === this.id && summary.outcome === "running") this.timer = setTimeout(() => this.load(), REFRESH);
+    } catch (error) {
+      if (id === this.id) this.fail(error);
+    }
+  }
+
+  fail(error) {
+    if (this.parts === null) this.element.replaceChildren(h("p", { role: "alert" }, error.message), this.closeButton());
+    else setText(this.parts.problem, error.message);
+  }
+
+  closeButton() {
+    return h("button", { type: "button", class: "close", onclick: this.close, "aria-label": "Close" }, "Close");
+  }
+
+  build(summary) {
+    const parts = {
+      state: h("span", { class: "state" }),
+      facts: h("dl", { class: "facts" }),
+      actions: h("div", { class: "actions" }),
+      problem: h("p", { role: "alert" }),
+      items: h("div"),
+      report: h("div"),
+      replay: h("div"),
+      command: h("div"),
+      contents: h("div"),
+      steps: h("tbody"),
+      stepsNote: h("p", { class: "totals" }),
+    };
+    const more = h("button", { type: "button", hidden: true, onclick: () => this.load() }, "More");
+    parts.more = more;
+    const table = h("table", { class: "steps" },
+      h("caption", { class: "unseen" }, "Time line: what the backend sent beside the events that were made of it"),
+      h("thead", {}, h("tr", {}, ...["Time", "From the backend", "To the client"].map((name) => h("th", { scope: "col" }, name)))),
+      parts.steps);
+    this.element.replaceChildren(
+      h("div", { class: "head" }, h("h2", {}, summary.model ?? "Request"), parts.state, this.closeButton()),
+      parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
+      h("h3", {}, "Items"), parts.items, parts.report,
+      parts.contents,
+      h("h3", {}, "Time line"), parts.stepsNote, h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Time line" }, table), more,
+    );
+    this.element.focus({ preventScroll: true });
+    return parts;
+  }
+
+  update(summary) {
+    const { parts } = this;
+    parts.state.className = `state ${summary.outcome}`;
+    setText(parts.state, summary.outcome);
+    parts.facts.replaceChildren(...facts(summary).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+    if (parts.actions.childElementCount === 0 && summary.record !== null && summary.outcome !== "running") this.addActions(summary);
+    parts.items.replaceChildren(bars(summary), itemTable(summary));
+    parts.report.replaceChildren(...report(summary));
+    const hint = summary.record === null
+      ? "Not recorded: shapes and times alone, from the moment somebody looks. Record to see contents."
+      : this.state.contents ? "" : "Recorded. Contents are shown to this machine alone unless the gateway has an admin key.";
+    setText(parts.stepsNote, hint);
+  }
+
+  addActions(summary) {
+    if (!this.state.contents) return;
+    const path = `api/requests/${encodeURIComponent(summary.id)}`;
+    const copy = h("button", { type: "button", disabled: true }, "Copy as curl");
+    this.copy = copy;
+    const replay = h("button", { type: "button", onclick: () => this.replay(path, replay) }, "Replay with today's code");
+    this.parts.actions.append(copy, h("button", { type: "button", onclick: () => download(`${path}/record`, summary.record).catch((error) => this.fail(error)) }, "Download the record"), replay);
+  }
+
+  async replay(path, button) {
+    button.disabled = true;
+    try {
+      const done = await ask(`${path}/replay`, { method: "POST" });
+      const text = done.identical ? `Identical: ${done.events} events, ${done.ending}.` : `Different: ${done.differences.map((found) => found.place).join(", ")}.`;
+      const lines = done.differences.flatMap((found) => [`${found.place}: - recorded, + replayed`, ...found.diff]);
+      this.parts.replay.replaceChildren(
+        h("h3", {}, "Replay"), h("p", { role: "status", class: done.identical ? "state completed" : "state failed" }, text),
+        ...done.notes.map((note) => h("p", {}, note)),
+        lines.length ? h("div", { class: "panel diff mono" }, lines.slice(0, 400).map((line) => h("div", { class: line[0] === "+" ? "added" : line[0] === "-" ? "removed" : "" }, line))) : "",
+      );
+    } catch (error) {
+      this.fail(error);
+    }
+    button.disabled = false;
+  }
+
+  async addSteps(id, recorded) {
+    const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "shape"}?after=${this.seen}`;
+    const { steps, total } = await ask(path);
+    if (id !== this.id || steps.length === 0) return;
+    if (this.seen === 0) this.began = steps[0].time;
+    this.seen = steps.at(-1).number;
+    this.parts.steps.append(...stepRows(steps, this.began));
+    this.parts.more.hidden = this.seen >= total;
+    setText(this.parts.more, `${number(total - this.seen)} more`);
+  }
+
+  // Shows the command as well: without HTTPS a browser on another machine lets no page copy.
+  async copyCommand(command) {
+    const text = h("pre", { class: "command", tabindex: "0" }, command);
+    this.parts.command.replaceChildren(h("div", { class: "panel" }, text));
+    getSelection().selectAllChildren(text);
+    try {
+      await navigator.clipboard.writeText(command);
+      setText(this.copy, "Copied");
+    } catch {
+      setText(this.copy, "Selected: copy it with the keyboard");
+    }
+  }
+
+  async addContents(id) {
+    const found = await ask(`api/requests/${encodeURIComponent(id)}/contents`);
+    if (id !== this.id) return;
+    if (this.copy && found.request && !found.request.cut && !found.websocket) {
+      this.copy.disabled = false;
+      this.copy.addEventListener("click", () => this.copyCommand(curl(location, found.request.text)));
+    }
+    this.parts.contents.append(body("The request as it came", found.request), body("The request as it was sent", found.chat), body("The refusal of the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
+  }
+}
+
+function body(title, shown) {
+  if (!shown) return "";
+  const note = shown.cut ? h("p", { class: "totals" }, "Only the beginning is shown; the record has all of it.") : "";
+  return h("details", {}, h("summary", {}, title), note, h("div", { class: "panel" }, h("pre", { tabindex: "0" }, shown.text)));
+}
+
+function facts(summary) {
+  const pace = paceOf(summary);
+  return [
+    ["Began", clock(summary.started)],
+    ["Took", seconds(summary.seconds)],
+    ["Backend asked after", seconds(summary.backend_called)],
+    ["First token after", seconds(summary.first_token)],
+    ["First visible token after", seconds(summary.first_visible)],
+    ["Tokens per second", pace ? pace.toFixed(1) : ""],
+    ["Between tokens", gap(summary)],
+    ["Backend", summary.backend],
+    ["Key", summary.key],
+    ["Client", summary.client],
+    ["Input tokens", number(summary.input_tokens) + (summary.cached_tokens ? ` (${number(summary.cached_tokens)} cached)` : "")],
+    ["Output tokens", number(summary.output_tokens) + (summary.reasoning_tokens ? ` (${number(summary.reasoning_tokens)} reasoning)` : "")],
+    ["Chunks", number(summary.chunks)],
+    ["Finish reason", summary.finish_reason],
+    ["Delivery", summary.outcome === "running" ? "" : summary.delivery],
+    ["Status", summary.status],
+    ["Error", [summary.code, summary.error].filter(Boolean).join(": ")],
+    ["Request id", summary.request_id],
+    ["Response id", summary.response_id],
+  ].filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [name, String(value)]);
+}
+
+function gap(summary) {
+  const counted = (summary.gaps ?? []).reduce((sum, count) => sum + count, 0);
+  return counted ? `${seconds(summary.gap_sum / counted)} on average` : "";
+}
+
+// When each item was open, below the time from the request to its end.
+function bars(summary) {
+  const items = summary.items;
+  if (items.length === 0) return h("p", { class: "totals" }, "None yet.");
+  const begin = summary.started;
+  const end = Math.max(begin + (summary.seconds ?? 0), ...items.map((item) => item.closed ?? begin));
+  const x = (time) => ((time - begin) / Math.max(end - begin, 0.001)) * 1000;
+  const height = 12;
+  const rows = items.slice(-40).map((item, at) => {
+    const left = x(item.opened);
+    return svg("rect", { class: item.type, x: left, y: at * height + 2, width: Math.max(3, x(item.closed ?? end) - left), height: height - 4, rx: 2, fill: "currentColor" });
+  });
+  const label = `When the items were open, within ${seconds(end - begin)}`;
+  return svg("svg", { class: "bars", viewBox: `0 0 1000 ${rows.length * height}`, height: rows.length * height, preserveAspectRatio: "none", role: "img", "aria-label": label }, rows);
+}
+
+function itemTable(summary) {
+  if (summary.items.length === 0) return "";
+  const tokens = usageByItem(summary);
+  const rows = summary.items.map((item, at) => h("tr", {},
+    h("td", {}, String(at)), h("td", { class: item.type }, item.type), h("td", {}, item.closed ? "closed" : "open"),
+    h("td", { class: "number" }, seconds(Math.max(0, item.opened - summary.started)) || "0 ms"),
+    h("td", { class: "number" }, item.closed ? seconds(Math.max(0, item.closed - item.opened)) : ""),
+    h("td", { class: "number" }, item.closed ? `${number(item.size)} B` : ""),
+    h("td", { class: "number" }, tokens[at] === undefined ? "" : number(tokens[at]))));
+  const names = ["#", "Type", "State", "Opened after", "Open for", "Size", "Tokens"];
+  return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: at > 2 ? "number" : "" }, name)))), h("tbody", {}, rows));
+}
+
+// The tokens are counted by kind; several items of one kind share them by their size.
+function usageByItem(summary) {
+  const kinds = { reasoning: "reasoning", message: "text", function_call: "tool_arguments", custom_tool_call: "tool_arguments", local_shell_call: "tool_arguments" };
+  const sizes = {};
+  for (const item of summary.items) sizes[kinds[item.type]] = (sizes[kinds[item.type]] ?? 0) + item.size;
+  return summary.items.map((item) => {
+    const kind = kinds[item.type];
+    const counted = summary.tokens?.[kind];
+    return counted && sizes[kind] ? Math.round((counted * item.size) / sizes[kind]) : undefined;
+  });
+}
+
+function report(summary) {
+  const losses = (summary.losses ?? []).map((loss) => h("tr", {}, h("td", {}, loss.outcome), h("td", {}, `${loss.kind} ${loss.name}`), h("td", {}, loss.reason)));
+  const repairs = Object.entries(summary.repairs ?? {});
+  return [
+    losses.length ? h("h3", {}, "Loss report") : "",
+    losses.length ? h("table", { class: "plain" }, h("tbody", {}, losses)) : "",
+    repairs.length ? h("h3", {}, "Repairs") : "",
+    repairs.length ? h("p", {}, repairs.map(([kind, count]) => `${kind} × ${count}`).join(", ")) : "",
+  ].filter(Boolean);
+}

@@ -1,0 +1,165 @@
+// The list of requests: what runs, and what ended lately.
+
+import { byId, clock, h, number, seconds, setText } from "./dom.js";
+
+const KEPT = 500;
+// Seconds over which the pace of a running request is measured.
+const PACE = 2;
+const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool" };
+
+export class Requests {
+  constructor(open) {
+    this.open = open;
+    this.all = new Map(); // id -> summary
+    this.rows = new Map(); // id -> elements
+    this.paces = new Map(); // id -> [time, chunks] of a moment ago
+    this.selected = null;
+    this.body = byId("rows");
+    byId("filter").addEventListener("input", () => this.draw());
+    byId("pause").addEventListener("change", () => this.draw());
+    this.body.addEventListener("click", (event) => {
+      const row = event.target.closest("tr");
+      if (row) this.open(row.dataset.id);
+    });
+  }
+
+  // Takes a picture: what runs in each process, and what has ended there since the last one.
+  take(views) {
+    const running = new Set();
+    for (const view of views) {
+      for (const summary of view.running) {
+        running.add(summary.id);
+        this.measure(summary);
+        this.all.set(summary.id, summary);
+      }
+      for (const summary of view.ended) {
+        this.all.set(summary.id, summary);
+        this.paces.delete(summary.id);
+      }
+    }
+    for (const [id, summary] of this.all) {
+      if (summary.outcome === "running" && !running.has(id)) {
+        this.all.set(id, { ...summary, outcome: "lost" }); // its process is gone
+        this.paces.delete(id);
+      }
+    }
+    this.forget();
+    this.draw();
+  }
+
+  select(id) {
+    this.selected = id;
+    for (const [known, row] of this.rows) row.row.setAttribute("aria-selected", String(known === id));
+    this.rows.get(id)?.row.scrollIntoView({ block: "nearest" });
+  }
+
+  // Selects the next request (or the previous one), and returns its id.
+  step(by) {
+    const ids = [...this.body.children].map((row) => row.dataset.id);
+    const at = ids.indexOf(this.selected);
+    const id = ids[at < 0 ? 0 : Math.max(0, Math.min(ids.length - 1, at + by))];
+    if (id) this.rows.get(id).link.focus();
+    return id;
+  }
+
+  measure(summary) {
+    const now = performance.now() / 1000;
+    const before = this.paces.get(summary.id) ?? [];
+    before.push([now, summary.chunks ?? 0]);
+    while (before.length > 2 && now - before[1][0] >= PACE) before.shift();
+    this.paces.set(summary.id, before);
+    const [time, chunks] = before[0];
+    summary.pace = now > time ? ((summary.chunks ?? 0) - chunks) / (now - time) : 0;
+  }
+
+  forget() {
+    const ended = [...this.all.values()].filter((summary) => summary.outcome !== "running");
+    ended.sort((a, b) => a.started - b.started);
+    for (const summary of ended.slice(0, Math.max(0, ended.length - KEPT))) this.all.delete(summary.id);
+  }
+
+  draw() {
+    const running = [...this.all.values()].filter((summary) => summary.outcome === "running");
+    const pace = running.reduce((sum, summary) => sum + summary.pace, 0);
+    setText(byId("totals"), `${number(running.length)} running, ${number(Math.round(pace))} tokens/s; ${number(this.all.size - running.length)} ended`);
+    if (byId("pause").checked) return;
+    const wanted = byId("filter").value.trim().toLowerCase();
+    const shown = [...this.all.values()].filter((summary) => matches(summary, wanted));
+    shown.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
+    const ids = new Set(shown.map((summary) => summary.id));
+    for (const [id, row] of this.rows) {
+      if (!ids.has(id)) {
+        row.row.remove();
+        this.rows.delete(id);
+      }
+    }
+    let previous = null;
+    for (const summary of shown) {
+      const row = this.rows.get(summary.id) ?? this.add(summary);
+      if (row.summary !== summary) update(row, summary);
+      const next = previous === null ? this.body.firstChild : previous.nextSibling;
+      if (next !== row.row) this.body.insertBefore(row.row, next);
+      previous = row.row;
+    }
+    byId("empty").hidden = shown.length > 0;
+  }
+
+  add(summary) {
+    const link = h("a", { href: `#/requests/${summary.id}` });
+    const cells = Array.from({ length: 10 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
+    cells[0].append(link);
+    cells[1].append(h("span", { class: "state" }));
+    cells[9].append(h("div", { class: "items" }));
+    const row = h("tr", { "data-id": summary.id, "aria-selected": String(summary.id === this.selected) }, cells);
+    const made = { row, link, cells, summary: null };
+    this.rows.set(summary.id, made);
+    return made;
+  }
+}
+
+export function paceOf(summary) {
+  if (summary.outcome === "running") return summary.pace ?? 0;
+  const time = summary.seconds - (summary.first_token ?? summary.seconds);
+  const tokens = summary.output_tokens ?? summary.chunks ?? 0;
+  return time > 0.05 && tokens > 1 ? tokens / time : 0;
+}
+
+export function tokensOf(summary) {
+  return summary.outcome === "running" ? summary.chunks : (summary.output_tokens ?? summary.chunks);
+}
+
+export function itemChips(items) {
+  const shown = items.length > 8 ? items.slice(-8) : items;
+  const more = items.length - shown.length;
+  return [
+    more ? h("span", { class: "item" }, `+${more}`) : "",
+    ...shown.map((item) => h("span", { class: `item ${item.type}${item.closed ? "" : " open"}`, title: item.type }, SHORT[item.type] ?? item.type)),
+  ];
+}
+
+function update(row, summary) {
+  row.summary = summary;
+  const { cells } = row;
+  setText(row.link, clock(summary.started));
+  const state = cells[1].firstChild;
+  state.className = `state ${summary.outcome}`;
+  setText(state, summary.outcome);
+  const pace = paceOf(summary);
+  const texts = { 2: summary.model, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1) };
+  for (const [at, text] of Object.entries(texts)) {
+    setText(cells[at], text ?? "");
+    if (at < 5) cells[at].title = text ?? "";
+  }
+  const signature = summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ");
+  if (row.signature !== signature) {
+    row.signature = signature;
+    cells[9].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean));
+  }
+}
+
+function matches(summary, wanted) {
+  if (!wanted) return true;
+  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code];
+  const text = fields.filter(Boolean).join(" ").toLowerCase();
+  return wanted.split(/\s+/).every((word) => text.includes(word));
+}

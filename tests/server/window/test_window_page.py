@@ -1,0 +1,286 @@
+"""The window as a visitor sees it, in a real browser. `scripts/install-browser` installs one; without it the tests are skipped.
+
+With WRITE_IMAGES=1 in the environment the pictures in docs/images are made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings.keys import hash_of
+from proxy.simulator import SimulatorOptions
+from tests.codex.codex_cli import BINARY, Codex
+from tests.server.running_gateway import Served, gateway, post, run, simulated
+from tests.server.scripted_backend import backend, chunk, streaming
+from tests.server.window.chromium import Page, browser, program
+from tests.server.window.looking import KEY
+from tests.waiting import PATIENCE
+
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
+STREAMS = 200
+pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
+# The models and keys of many streams, for the picture's sake.
+MODELS = ("qwen3-32b", "gpt-oss-120b", "glm-4.6")
+KEYS = {"alice": "sk-alice-has-a-long-key", "bob": "sk-bob-has-a-long-key", "ci": "sk-of-the-client"}  # Codex has the last one
+HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """An empty folder for the browser."""
+    folder = tmp_path / "browser"
+    folder.mkdir()
+    return folder
+
+
+@asynccontextmanager
+async def visiting(served: Served, profile: Path, **size: int) -> AsyncIterator[Page]:
+    """Open the window; at the end nothing may have gone wrong in the page, and nothing come from elsewhere."""
+    async with browser(profile, **size) as page:
+        await page.open(f"{served.url}/ui/")
+        yield page
+        assert [problem for problem in page.problems if "401" not in problem] == []
+        assert [address for address in page.addresses if not address.startswith((served.url, "blob:"))] == []
+
+
+async def give_key(page: Page, key: str = KEY) -> None:
+    await page.holds("document.querySelector('#key-dialog').open", "the page asks for the key")
+    await page.type(key)
+    await page.press("Enter")
+
+
+@asynccontextmanager
+async def many_streams(served: Served, number: int, **fields: Any) -> AsyncIterator[None]:
+    """Let so many clients read streams while the block runs."""
+
+    async def ask(session: aiohttp.ClientSession, place: int) -> None:
+        body = {"model": MODELS[place % 3], "input": "tokens: 2000 tps: 4", "stream": True, "store": False, **fields}
+        headers = {"Authorization": f"Bearer {list(KEYS.values())[place % 3]}"}
+        async with session.post(f"{served.url}/v1/responses", json=body, headers=headers) as answer:
+            await answer.read()
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(None)) as session:
+        asking = [asyncio.create_task(ask(session, place)) for place in range(number)]
+        yield
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+def count(selector: str) -> str:
+    return f"document.querySelectorAll({json.dumps(selector)}).length"
+
+
+# ---- many streams, and Codex ------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_streams_and_codex_at_work(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        keys = {name: {"hash": [hash_of(key)]} for name, key in KEYS.items()}
+        settings: dict[str, Any] = {"api_keys": keys, "admin_key": KEY, "record": tmp_path / "records"}
+        async with (
+            simulated(SimulatorOptions(), **settings) as served,
+            many_streams(served, STREAMS),
+            visiting(served, profile, width=1440, height=1010) as page,
+        ):
+            await give_key(page)
+            await page.holds(f"{count('#rows .state.running')} === {STREAMS}", "all streams are in the list")
+            await page.holds("parseInt(document.querySelector('#totals').innerText) === 200")
+            tokens = "[...document.querySelectorAll('#rows td:nth-child(8)')].every(cell => parseInt(cell.innerText) > 4)"
+            await page.holds(tokens, "each of them goes on")
+            if BINARY.exists():
+                await codex_works(served, tmp_path, page)
+            await page.press("3")
+            await page.holds(f"{count('#charts svg path')} >= 6", "plots")
+            await page.press("2")
+            await page.holds(f"{count('#cards .card')} === 1", "the backend")
+            assert f"{STREAMS}" in await page.text("#cards .facts")
+
+    run(test())
+
+
+async def codex_works(served: Served, tmp_path: Path, page: Page) -> None:
+    """Let Codex write a file meanwhile, and look at one of its requests."""
+    codex = Codex(tmp_path / "codex", f"{served.url}/v1")
+    working = asyncio.create_task(asyncio.to_thread(codex.run, "scenario: agent"))
+    await page.press("/")
+    await page.type("codex")
+    await page.holds(f"{count('#rows tr')} >= 4 && {count('#rows .state.completed')} >= 4", "its requests are in the list")
+    done = await working
+    assert (done.code, done.errors) == (0, [])
+    await page.click("#rows tr:nth-child(2)")
+    await page.holds(f"{count('.steps tbody tr')} > 5", "the time line")
+    await page.holds(
+        "[...document.querySelectorAll('.detail summary')].some(found => found.innerText.includes('as it was sent'))"
+    )
+    detail = await page.text("#detail")
+    assert "codex_exec" in detail
+    assert "response.function_call_arguments.delta" in detail
+    await page.value(
+        "document.querySelector('#filter').value = ''; document.querySelector('#filter').dispatchEvent(new Event('input'))"
+    )
+    await write_image(page, "window.png")
+
+
+async def write_image(page: Page, name: str) -> None:
+    if os.environ.get("WRITE_IMAGES"):
+        await page.holds(f"{count('#rows tr')} > 100")
+        await page.screenshot(IMAGES / name)
+
+
+# ---- hostile text -----------------------------------------------------------------------------------------------------
+
+
+def test_what_models_and_clients_write_is_never_markup(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        pieces = [chunk({"reasoning": HOSTILE}), chunk({"content": HOSTILE}), chunk({}, HOSTILE), b"data: [DONE]\n\n"]
+        async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path / "records") as served:
+            headers = {"originator": HOSTILE, "x-request-id": HOSTILE.replace(" ", "")[:100]}
+            await post(served, model=HOSTILE, input=HOSTILE, stream=True, headers=headers)
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                await page.holds(f"{count('.steps tbody tr')} >= 3", "the time line")
+                await page.holds(f"{count('.detail details')} > 5")
+                await page.value("document.querySelectorAll('.detail details').forEach(each => each.open = true)")
+                await page.holds("document.querySelector('#detail').innerText.split('onerror').length > 4", "the text is shown")
+                assert await page.value(count("#requests img, #requests script, #requests [onerror]")) == 0
+                assert await page.value("document.title") == "Responses gateway"
+
+    run(test())
+
+
+# ---- using it ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            for _ in range(3):
+                await post(served, input="hi")
+            async with visiting(served, profile) as page:
+                await page.holds(f"{count('#rows tr')} === 3")
+                await page.press("j")
+                await page.press("j")
+                assert (
+                    await page.value("[...document.querySelectorAll('#rows tr')].findIndex(row => row.ariaSelected === 'true')")
+                    == 1
+                )
+                await page.press("Enter")
+                await page.holds("document.querySelector('#detail').innerText.includes('Response id')", "it is open")
+                opened = await page.value("location.hash")
+                await page.press("j")
+                await page.holds(f"location.hash !== {json.dumps(opened)}", "the next one is open")
+                await page.press("Escape")
+                await page.holds("document.querySelector('#detail').hidden")
+                await page.press("?")
+                await page.holds("document.querySelector('#help-dialog').open")
+                await page.press("Escape")
+                await page.press("/")
+                await page.type("no such thing")
+                await page.holds(f"{count('#rows tr')} === 0")
+                await page.press("Escape")
+                for key, view in (("2", "backends"), ("3", "plots"), ("1", "requests")):
+                    await page.press(key)
+                    await page.holds(f"!document.querySelector('#{view}').hidden")
+
+    run(test())
+
+
+def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_is_there(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(record=tmp_path / "records") as served:
+            await post(served, input="hi")
+            async with visiting(served, profile, width=360, height=640) as page:
+                widths = "document.documentElement.scrollWidth, document.querySelector('main').scrollWidth"
+                fits = f"Math.max({widths}) <= innerWidth"
+                await page.holds(f"{count('#rows tr')} === 1")
+                assert await page.value(fits)
+                await page.click("#rows tr")
+                await page.holds(f"{count('.steps tbody tr')} >= 3")
+                assert await page.value(fits)
+                assert not await page.value("document.querySelector('.list').checkVisibility()")
+                await page.click(".detail .close")
+                await page.holds("document.querySelector('.list').checkVisibility()")
+                for view in ("backends", "plots"):
+                    await page.value(f"location.hash = '#/{view}'")
+                    await page.holds(f"{count(f'#{view} .card')} > 0")
+                    assert await page.value(fits), view
+                await page.prefer("dark")
+                colours = "getComputedStyle(document.documentElement).backgroundColor + getComputedStyle(document.body).color"
+                assert await page.value(colours) == "rgb(20, 23, 27)rgb(230, 233, 238)"
+                seen = await page.accessibility()
+                unnamed = [
+                    node
+                    for node in seen
+                    if node["role"] in ("button", "link", "textbox", "image", "region") and not node["name"]
+                ]
+                assert unnamed == []
+                assert {"main", "navigation", "banner"} <= {node["role"] for node in seen}
+
+    run(test())
+
+
+def test_a_request_is_replayed_and_becomes_a_command(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(record=tmp_path / "records") as served:
+            await post(served, input='It\'s "quoted" $HOME `id`\n\\ done', stream=True)
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                await page.holds("document.querySelector('.actions button')?.disabled === false")
+                await page.click(".actions button")
+                await page.holds("document.querySelector('.command') !== null")
+                command = await page.value("document.querySelector('.command').textContent")
+                if shutil.which("curl"):
+                    process = await asyncio.create_subprocess_exec(
+                        "bash", "-c", command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+                    )
+                    output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+                    assert b"response.completed" in output
+                    await page.holds(f"{count('#rows tr')} === 2")
+                await page.click(".actions button:nth-child(3)")
+                await page.holds("document.querySelector('#detail').innerText.includes('Identical: ')", "the replay")
+
+    run(test())
+
+
+def test_a_visitor_gives_the_key_and_records_for_a_while(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(admin_key=KEY) as served, visiting(served, profile) as page:
+            await give_key(page, "a-key-that-is-wrong")
+            await page.holds("document.querySelector('#key-reason').innerText.includes('not the admin key')")
+            await give_key(page)
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            assert KEY not in await page.value("document.cookie + location.href")
+            await page.click("#record")
+            await page.click("#record-start")
+            await page.holds("document.querySelector('#recording').innerText.startsWith('recording until')")
+            await post(served, input="remember this")
+            await page.click("#rows tr")
+            await page.holds(
+                "[...document.querySelectorAll('.detail details')].some(each => each.textContent.includes('remember this'))"
+            )
+
+    run(test())
+
+
+def test_it_finds_back_to_a_gateway_that_was_away(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            ending = served.parts.in_flight.ending
+            ending.set()  # what a process does that is to end
+            await page.holds("document.querySelector('#connection').innerText === 'not connected'")
+            ending.clear()
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+
+    run(test())
