@@ -52,7 +52,7 @@ def parser(
 
     Raises `ValueError` for an unknown name."""
     form = format_of(reasoning, tools)
-    if not reopens and form.channels is None:
+    if not reopens:
         form = replace(form, reasoning=replace(form.reasoning, at_start=True))
     return MarkupParser(form, schemas=schemas, thinking_open=thinking_open, marker_ids=marker_ids)
 

@@ -463,10 +463,9 @@ class Translator:
 
     def _breaks_off(self) -> bool:
         """Tell whether the stream ends here though the model has not ended, and may go on elsewhere."""
-        if self.broken_off is not None or not self.continuable:
-            return self.broken_off is not None
-        self.broken_off = "eof" if self.lifecycle.finish_reason is None else "abort"
-        return True
+        if self.broken_off is None and self.continuable:
+            self.broken_off = "eof" if self.lifecycle.finish_reason is None else "abort"
+        return self.broken_off is not None
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------
 

@@ -323,6 +323,14 @@ def test_text_that_was_held_for_a_stop_string_is_generated_again() -> None:
     assert asyncio.run(cut_of_raw(Beginning([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
 
 
+@pytest.mark.parametrize("family", ["qwen3", "auto"])
+def test_a_parser_may_know_one_thought_alone(family: str) -> None:
+    raw = "<think>\nOne.\n</think>\n\nText.\n<think>\ntwo\n</think>\n\nEnd."
+    parser = parsers.parser(family, "auto", schemas={}, reopens=False)
+    deltas = [*parser.feed(raw), *parser.finish("stop")]
+    assert "".join(delta.text for delta in deltas if isinstance(delta, Text)) == raw.partition("</think>\n\n")[2]
+
+
 def read_again(translator: Translator, said: str) -> list[int]:
     """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
     beginning = translator.beginning()
