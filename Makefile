@@ -81,6 +81,7 @@ soak: $(VENV)/.stamp ## mixed traffic with faults for an hour, and what the gate
 
 oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
+	$(BIN)/python -m tests.real_servers.continuations
 
 .cache/servers/.stamp: tests/real_servers/requirements.txt
 	@echo "==> setting up .cache/servers: llama.cpp, transformers serve, LiteLLM, 2 GB"

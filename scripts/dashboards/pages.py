@@ -305,6 +305,8 @@ BACKENDS = Dashboard(
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
                 Panel("Failovers", "Requests that were moved from a backend to another one, by reason.", PER_SECOND,
                       {rate("backend_retries_total", "backend", "reason"): "{{backend}}: {{reason}}"}),
+                Panel("Continuations", "Answers that broke off: continued by another backend, or not, by reason.", PER_SECOND,
+                      {rate("continuations_total", "outcome", "reason"): "{{outcome}}: {{reason}}"}),
                 Panel("Breakers", "Gateways whose circuit breaker for a backend is not closed.", NUMBER,
                       {f'sum by (backend, state) ({PREFIX}backend_breaker_state{{{GATEWAYS}, state!="closed"}})':
                        "{{backend}}: {{state}}"}),
