@@ -81,6 +81,7 @@ soak: $(VENV)/.stamp ## mixed traffic with faults for an hour, and what the gate
 
 oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
+	$(BIN)/python -m tests.real_servers.continuations
 
 .cache/servers/.stamp: tests/real_servers/requirements.txt
 	@echo "==> setting up .cache/servers: llama.cpp, transformers serve, LiteLLM, 2 GB"
@@ -106,7 +107,7 @@ lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
-		--extra grammars --extra otel pyproject.toml
+		--extra grammars --extra otel --extra mcp pyproject.toml
 	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
 
 clean: ## remove generated files

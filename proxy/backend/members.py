@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from proxy.backend.policies.affinity import Load
 from proxy.backend.policies.breaker import Breaker, State
@@ -92,6 +92,10 @@ class PoolObserver(Protocol):
         """Log an event that operators want to know."""
 
 
+# How a backend takes the ids of tokens that it is to go on with.
+Way: TypeAlias = Literal["completions", "chat"]
+
+
 class Member:
     """What a pool knows about a backend. Create it inside the running event loop."""
 
@@ -115,6 +119,7 @@ class Member:
         self.problem = ""  # of the last failed check
         self.draining = False  # gets no new requests
         self.usage_reported = False
+        self.continues_by: Way | None = "completions"  # None: it takes no ids
         self.checked = asyncio.Event()
         self.watch: asyncio.Task[None] | None = None
         self.last = 0  # the number of its last request
@@ -136,6 +141,11 @@ class Member:
         """Whether vLLM serves one of its models."""
         return "vllm" in (self.catalogue.listed or {}).values()
 
+    def continues(self, model: str) -> bool:
+        """Tell whether answers of other backends may go on here, and answers of its own elsewhere."""
+        able = self.spec.continue_answers > 0 and self.continues_by is not None
+        return able and self.catalogue.owner(model) == "vllm"
+
     def update_health(self, report: HealthReport) -> bool:
         """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
         before = self.healthy
@@ -145,6 +155,7 @@ class Member:
         self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
         if report.models is not None:  # otherwise the last list remains valid
             self.catalogue.listed = report.models
+            self.catalogue.contexts = report.contexts
         self.checked.set()
         return self.healthy != before
 
@@ -160,11 +171,12 @@ class Member:
 
     def update_spec(self, spec: BackendSpec) -> None:
         """Take new settings of the same server; the models that it listed remain valid."""
-        listed = self.catalogue.listed
+        known = self.catalogue
         self.spec = spec
         self._limit = self._part_of_limit()
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
-        self.catalogue.listed = listed
+        self.catalogue.listed = known.listed
+        self.catalogue.contexts = known.contexts
 
     def _part_of_limit(self) -> int | None:
         limit = self.spec.max_concurrency

@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from random import random
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import aiohttp
 from yarl import URL
 
-from proxy.backend.members import Member, Members, PoolObserver, PoolOptions
+from proxy.backend.members import Member, Members, PoolObserver, PoolOptions, Way
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
@@ -36,6 +36,14 @@ ANY = Route()
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
+# Returns the body of a request that goes on with an answer: given the backend's name of the model, the length of its context if
+# that is known, and the way.
+BodyFor = Callable[[str, int | None, Way | None], bytes]
+# Why no backend can go on with an answer.
+NoRoute = Literal["no_backend", "no_budget"]
+# Statuses of a path that a server does not have.
+_NO_ENDPOINT = frozenset({404, 405, 501})
+
 _A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
 
 
@@ -49,6 +57,7 @@ class Pool:
         self._clock = asyncio.get_running_loop().time
         self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
         self._budget = RetryBudget()
+        self._continuation_budget = RetryBudget()
         self._sent = 0
 
     async def start(self) -> None:
@@ -136,6 +145,67 @@ class Pool:
                 yield answer
         finally:
             self._ended(member, answer.status, None)
+
+    # ---- continuations --------------------------------------------------------------------------------------------
+
+    def continuations(self, model: str) -> int:
+        """Return how often the answer to a request for this model may be continued by another backend; 0 if there is none."""
+        if self.members.only is not None:
+            return 0
+        able = [member for member in self.members.candidates(model) if member.continues(model)]
+        return max(member.spec.continue_answers for member in able) if len(able) > 1 else 0
+
+    def continuation_route(self, route: Route, failed: str, reason: Reason) -> Route | NoRoute:
+        """Return the route of a request that goes on with an answer of the backend that failed, or why there is none. Answers
+        of a backend that is gone need no budget to move to one that is well."""
+        dead = self.members.by_name.get(failed)
+        if dead is not None:
+            dead.check_soon()
+        other = replace(route, avoid=route.avoid | {failed})
+        able = [
+            member
+            for member in self.members.candidates(route.model)
+            if _takes_requests(member, other)
+            and self._is_allowed(member)
+            and member.continues(route.model)
+            and (dead is None or _own_name(dead, route.model) == _own_name(member, route.model))
+        ]
+        if not able:
+            return "no_backend"
+        avoid = frozenset(self.members.by_name) - {member.name for member in able}
+        moves = reason in GONE and any(_is_well(member) for member in able)
+        if not (moves or self._continuation_budget.take(self._clock())):
+            return "no_budget"
+        return replace(other, avoid=other.avoid | avoid)
+
+    async def open_continuation(self, body_for: BodyFor, headers: HeadersFor, route: Route) -> ChatStream:
+        """Ask a backend to go on with an answer. `body_for` is called before each attempt. Raises `ApiError`."""
+        ways: dict[str, Way | None] = {}
+
+        def send(member: Member) -> Awaitable[ChatStream]:
+            name = _own_name(member, route.model)
+            way = ways[member.name] = member.continues_by
+            body = body_for(name, member.catalogue.contexts.get(name), way)
+            sent = headers(member.name, member.backend.url)
+            return member.backend.open_chat(body, sent) if way == "chat" else member.backend.open_completion(body, sent)
+
+        self._continuation_budget.request()
+        while True:
+            member, chat = await self._reach(route, send)
+            if ways[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
+                break
+            member.continues_by = "chat"  # it has no completions, so the next attempt goes there
+            chat.close()
+            self._give_back(member)
+        chat.backend = member.name
+        chat.on_end = partial(self._ended, member, chat.status)
+        return chat
+
+    def ids_ignored(self, backend: str) -> None:
+        """Note that a backend has not gone on with the ids that it was given."""
+        member = self.members.by_name.get(backend)
+        if member is not None and member.continues_by == "chat":
+            member.continues_by = None
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,

@@ -32,7 +32,7 @@ class BackendSpec:
 
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
-    the others."""
+    the others. `continue_answers`: how often an answer may go on at another backend."""
 
     name: str
     url: str
@@ -41,6 +41,7 @@ class BackendSpec:
     aliases: Mapping[str, str] = field(default_factory=dict)
     max_concurrency: int | None = None
     weight: float = 1.0
+    continue_answers: int = 0
     forward_authorization: bool = True
 
 
@@ -55,6 +56,8 @@ class ModelCatalogue:
         self.aliases = dict(aliases)
         self.restricted = bool(self._patterns)
         self.listed: Mapping[str, str | None] | None = None
+        # How many tokens the context of a model has, where the backend tells.
+        self.contexts: Mapping[str, int] = {}
 
     def serves(self, model: str) -> bool | None:
         """Tell whether it serves a model by this name; None if that is not known."""

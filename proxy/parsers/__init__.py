@@ -7,6 +7,7 @@ so that a caller can look up which of them are single tokens."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from proxy.parsers.delta_buffer import REPAIRS, Repair
@@ -38,6 +39,7 @@ def parser(
     schemas: Mapping[str, Mapping[str, Any]],
     thinking_open: bool | None = None,
     marker_ids: Mapping[str, int] | None = None,
+    reopens: bool = True,
 ) -> MarkupParser:
     """Make a parser for one response.
 
@@ -46,9 +48,12 @@ def parser(
     `thinking_open`: whether the prompt ends inside an open reasoning block; None for the family's default.
     `marker_ids`: those of `markers(...)` that are single tokens of the model, with their ids. If `feed` is then given token
     ids, these markers count only where their token stands.
+    `reopens`: reasoning may begin anew behind text.
 
     Raises `ValueError` for an unknown name."""
     form = format_of(reasoning, tools)
+    if not reopens:
+        form = replace(form, reasoning=replace(form.reasoning, at_start=True))
     return MarkupParser(form, schemas=schemas, thinking_open=thinking_open, marker_ids=marker_ids)
 
 

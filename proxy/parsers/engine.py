@@ -138,6 +138,11 @@ class MarkupParser:
         self._run()
         return self._deltas.take()
 
+    def unsee(self, token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come: they will come again."""
+        markers = self._gate.unsee(token_ids)
+        self._deltas.count(markers - len(token_ids))
+
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself."""
         if self._finished:

@@ -98,6 +98,14 @@ class TokenGate:
         self._waiting.extend(seen)
         return len(seen)
 
+    def unsee(self, token_ids: Sequence[int]) -> int:
+        """Forget the last ids, whose text has not come; return how many of them are markers."""
+        markers = [self._marker_of[token] for token in token_ids if token in self._marker_of]
+        for marker in reversed(markers):
+            if self._waiting and self._waiting[-1] == marker:
+                self._waiting.pop()
+        return len(markers)
+
     @property
     def quiet(self) -> bool:
         """No marker token is due: only markers of ordinary tokens can come."""

@@ -37,6 +37,8 @@ class BackendDetails(BaseModel):
     max_concurrency: int | None = Field(default=None, ge=1)
     # its share of the requests, relative to other backends
     weight: float = Field(default=1, gt=0, le=1000, allow_inf_nan=False)
+    # replaces the general setting
+    continue_answers: int | None = Field(default=None, ge=0, le=2)
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
 
@@ -54,7 +56,8 @@ class BackendSettings(Section):
     backends: dict[str, BackendDetails] = Field(
         default={},
         description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
-        "(client's model name to backend's), `max_concurrency`, `weight`, `forward_authorization`.",
+        "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
+        "`forward_authorization`.",
     )
     max_concurrency: int | None = Field(
         default=None,
@@ -75,6 +78,13 @@ class BackendSettings(Section):
         default=2,
         ge=0,
         description="How often a request is sent to another backend if it fails before the client has received any output.",
+    )
+    continue_answers: int = Field(
+        default=0,
+        ge=0,
+        le=2,
+        description="How often an answer that breaks off in the middle goes on at another backend, as if nothing had happened. "
+        "Needs several vLLM servers of the same model. See [docs/resilience.md](resilience.md).",
     )
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +12,17 @@ from aiohttp import web
 
 from proxy.simulator import tokenizer
 from proxy.simulator.chat_request import ChatRequest
-from proxy.simulator.chunks import Rendered, Style, render
+from proxy.simulator.chunks import Rendered, Style, render, written_tokens
 from proxy.simulator.directives import Directives, read_directives
 from proxy.simulator.errors import WORDINGS, ErrorAnswer, context_overflow, status_error, vllm_error
 from proxy.simulator.faults import Faults
 from proxy.simulator.frames import Stream
+from proxy.simulator.generation import Token
 from proxy.simulator.personality import PERSONALITIES, Personality
 from proxy.simulator.scenarios import SCENARIOS, long
 from proxy.simulator.script import CallTool, Script, Think
 from proxy.simulator.state import FAULT_COUNTS, OPTIONS, SimulatorOptions
+from proxy.simulator.token_prompts import TokenPrompt, chat_prompt_ids, read_prompt
 from proxy.simulator.validation import check_chat_request, check_prompt_length
 
 
@@ -55,20 +57,56 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         check_chat_request(body, personality, options.max_model_len)
     personality = _at_work(personality, body)
     prompt = request.prompt_text(opens_thought=personality.opens_thought, history=personality.history)
-    prompt_tokens = tokenizer.count(prompt)
+    given = chat_prompt_ids(body) if personality.shape.make == "vllm" else None
+    prompt_tokens = tokenizer.count(prompt) if given is None else len(given)
     check_prompt_length(prompt_tokens, personality, options.max_model_len)
-    faults = _faults_now(directives.faults, request, app)
-    rendered = render(_script(request, directives, personality), _style(request, personality, faults))
+    faults = _faults_now(directives.faults, request, app) if given is None else Faults()
+    script = _script(request, directives, personality)
+    style = _style(request, personality, faults)
+    if given is not None:
+        continued = read_prompt(given, opens_thought=personality.opens_thought)
+        style = replace(style, generated=len(continued.generated))
+        _check_beginning(written_tokens(script, style), continued.generated)
+    rendered = render(script, style)
     pace = directives.tokens_per_second
     return AnswerPlan(
         rendered=rendered,
-        stream=_stream(body, model, personality, prompt, prompt_tokens, rendered.calls),
+        stream=replace(_stream(body, model, personality, prompt, prompt_tokens, rendered.calls), prompt_ids=given or ()),
         faults=faults,
         streams=bool(body.get("stream")),
         tokens_per_second=options.tokens_per_second if pace is None else pace,
         first_token_seconds=options.first_token_seconds + faults.delay,
         error=_error(faults, personality, prompt_tokens, options),
     )
+
+
+def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Application) -> tuple[TokenPrompt, list[Token]]:
+    """Plan how the server goes on with a prompt in ids: raw text, whatever its parsers are. Raises `ErrorAnswer`."""
+    options = app[OPTIONS]
+    model = _model(body, options)
+    personality = options.personality
+    prompt = read_prompt(ids, opens_thought=personality.opens_thought)
+    request = ChatRequest(prompt.chat)
+    try:
+        directives = read_directives(request, model, {})
+    except ValueError as error:
+        raise vllm_error(str(error)) from None
+    if directives.personality is not None:
+        personality = PERSONALITIES[directives.personality]
+        prompt = read_prompt(ids, opens_thought=personality.opens_thought)
+    raw = replace(personality, markup=personality.markup or personality.notation, unparsed=frozenset(), swallows_calls=False)
+    script = _script(request, directives, raw)
+    tokens = written_tokens(script, Style(raw, opened=personality.opens_thought))
+    _check_beginning(tokens, prompt.generated)
+    return prompt, tokens[len(prompt.generated) :]
+
+
+def _check_beginning(tokens: Sequence[Token], generated: Sequence[int]) -> None:
+    """Raise `ErrorAnswer` unless the answer begins with these tokens: a model would go on with any others, too, but nobody can
+    want that of a simulated one."""
+    ids = [token.id or tokenizer.token_id(token.raw) for token in tokens[: len(generated)]]
+    if ids != list(generated):
+        raise vllm_error("the simulator does not write an answer that begins with these tokens", param="prompt")
 
 
 def _model(body: dict[str, Any], options: SimulatorOptions) -> str:

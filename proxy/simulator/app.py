@@ -17,7 +17,8 @@ from proxy.simulator.endpoints import add_model_routes
 from proxy.simulator.errors import ErrorAnswer, status_error, vllm_error
 from proxy.simulator.frames import build_frames, completion
 from proxy.simulator.playback import Player
-from proxy.simulator.state import COUNTERS, FAULT_COUNTS, OPTIONS, RECEIVED, Counters, FaultCounts, SimulatorOptions
+from proxy.simulator.state import COUNTERS, FAULT_COUNTS, OPTIONS, PLAYERS, RECEIVED, Counters, FaultCounts, SimulatorOptions
+from proxy.simulator.text_completions import completions
 from proxy.simulator.validation import parsed_body
 
 _MAX_BODY = 256 * 1024 * 1024
@@ -30,9 +31,18 @@ def create_app(options: SimulatorOptions | None = None) -> web.Application:
     app[COUNTERS] = Counters()
     app[RECEIVED] = deque(maxlen=32)
     app[FAULT_COUNTS] = FaultCounts()
+    app[PLAYERS] = set()
+    app.on_shutdown.append(_abort_streams)
     app.router.add_post("/v1/chat/completions", chat_completions)
+    app.router.add_post("/v1/completions", completions)
     add_model_routes(app)
     return app
+
+
+async def _abort_streams(app: web.Application) -> None:
+    """End all streams: the server is told to stop."""
+    for player in app[PLAYERS]:
+        player.abort()
 
 
 @asynccontextmanager
@@ -106,7 +116,11 @@ async def _stream(request: web.Request, answer: AnswerPlan, transport: asyncio.T
     frames = build_frames(answer.rendered, answer.stream, answer.faults)
     counters = request.app[COUNTERS]
     player = Player(frames, transport, counters, chunked=response.chunked, tokens_per_second=answer.tokens_per_second)
-    ending = await player.play(answer.first_token_seconds)
+    request.app[PLAYERS].add(player)
+    try:
+        ending = await player.play(answer.first_token_seconds)
+    finally:
+        request.app[PLAYERS].discard(player)
     if ending == "finished":
         counters.finished[answer.rendered.finish_reason] += 1
         await response.write_eof()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from proxy.simulator.generation import Token, generate, unparsed
+from proxy.simulator.generation import Token, generate, unparsed, with_halves
 from proxy.simulator.personality import Personality, Shape
 from proxy.simulator.script import Script
 from proxy.simulator.tokenizer import END, token_id
@@ -42,6 +42,8 @@ class Style:
     logprobs: int | None = None
     # the largest number of tokens, the end token included; None for no limit
     max_tokens: int | None = None
+    # the number of tokens that were generated elsewhere, and are part of the prompt
+    generated: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,11 @@ class Rendered:
 def render(script: Script, style: Style) -> Rendered:
     """Render the chunks of a script. Those of long scripts are not cached: they would fill the memory."""
     size = sum(len(getattr(step, "text", "")) for step in script.steps)
-    return _render(script, style) if size > 100_000 else _render_cached(script, style)
+    return _render(script, style) if size > 100_000 or style.generated else _render_cached(script, style)
 
 
-def _render(script: Script, style: Style) -> Rendered:
+def written_tokens(script: Script, style: Style) -> list[Token]:
+    """Return all tokens of an answer but the end token, whatever its limit."""
     personality = style.personality
     notation = personality.markup or personality.notation
     tokens = generate(script, notation, personality.separators, personality.interleave)
@@ -77,6 +80,14 @@ def _render(script: Script, style: Style) -> Rendered:
         tokens = list(unparsed(tokens, personality.unparsed, "content"))
     if personality.swallows_calls:
         tokens = list(unparsed(tokens, frozenset({"calls"}), "silent"))
+    return list(with_halves(tokens))
+
+
+def _render(script: Script, style: Style) -> Rendered:
+    personality = style.personality
+    tokens = written_tokens(script, style)
+    if style.generated:
+        tokens = _rest(tokens, style.generated)
     cut = style.max_tokens is not None and len(tokens) >= style.max_tokens
     if cut:
         tokens = tokens[: style.max_tokens]
@@ -93,6 +104,18 @@ def _render(script: Script, style: Style) -> Rendered:
         calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
         closing=_closing(personality.shape),
     )
+
+
+def _rest(tokens: list[Token], generated: int) -> list[Token]:
+    """Return the tokens behind the first ones as a server's parser tells them that has not seen those: the rest of a call is
+    text, up to its end."""
+    rest: list[Token] = []
+    before = [token.raw for token in tokens[:generated] if token.raw in ("<tool_call>", "</tool_call>")]
+    in_call = before[-1:] == ["<tool_call>"]
+    for token in tokens[generated:]:
+        rest.append(token._replace(field="content", text=token.raw) if in_call else token)
+        in_call = in_call and token.raw != "</tool_call>"
+    return rest
 
 
 def _without_opening(tokens: list[Token]) -> list[Token]:
@@ -230,7 +253,7 @@ def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str |
     choice += f',"finish_reason":{dumps(finish)}'
     choice += shape.choice_extra if finish is None else shape.final_choice_extra
     if shape.make == "vllm":
-        ids = [token_id(token.raw) for token in group] if style.token_ids else None
+        ids = [token.id or token_id(token.raw) for token in group] if style.token_ids else None
         choice += f',"token_ids":{dumps(ids)}'
     return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + _closing(shape)
 

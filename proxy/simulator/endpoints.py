@@ -1,9 +1,8 @@
-"""Everything but chat: models, tokenizer, health, metrics, identity, text completions, embeddings."""
+"""Everything but chat and completions: models, tokenizer, health, metrics, identity, embeddings."""
 
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import struct
 import time
@@ -33,7 +32,6 @@ def add_model_routes(app: web.Application) -> None:
     elif make != "transformers":
         app.router.add_post("/tokenize", tokenize)
         app.router.add_post("/detokenize", detokenize)
-    app.router.add_post("/v1/completions", completions)
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_get("/simulator/requests", requests)
     path, answer = _identity(make, app[OPTIONS].max_model_len)
@@ -129,29 +127,6 @@ async def detokenize(request: web.Request) -> web.Response:
         return web.json_response({"prompt": tokenizer.decode(list(body.get("tokens") or ()))})
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise vllm_error(str(error), param="tokens") from None
-
-
-async def completions(request: web.Request) -> web.StreamResponse:
-    """Handle `POST /v1/completions`: repeat the prompt, in one chunk if streamed."""
-    body = parsed_body(await request.read(), request.content_type)
-    prompt = body.get("prompt")
-    text = f" … {prompt if isinstance(prompt, str) else 'and so on'}"
-    count = tokenizer.count(str(prompt))
-    answer = {
-        "id": f"cmpl-{secrets.token_hex(8)}",
-        "object": "text_completion",
-        "created": int(time.time()),
-        "model": body.get("model") or request.app[OPTIONS].models[0],
-        "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
-        "usage": {"prompt_tokens": count, "completion_tokens": count + 1, "total_tokens": 2 * count + 1},
-    }
-    if not body.get("stream"):
-        return web.json_response(answer)
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    await response.prepare(request)
-    await response.write(b"data: " + json.dumps(answer).encode() + b"\n\ndata: [DONE]\n\n")
-    await response.write_eof()
-    return response
 
 
 async def embeddings(request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ in the model name. Positions count chunks from 0 (after the role chunk); `half`,
 | `reset` | cut the connection before the headers |
 | `slow-headers=S`, `delay=S` | wait before the headers; before the first token |
 | `drop=P`, `eof=P` | cut the connection at a position; end the body there without finish reason or `[DONE]` |
+| `abort=P` | the finish reason `abort` at a position, with a token, as vLLM sends it when it is told to stop |
 | `error=P` | an error chunk and `[DONE]` at a position, as vLLM does when its engine dies |
 | `malformed=P` | a chunk that is not JSON at a position; the stream goes on |
 | `silence=S` | nothing for S seconds in the middle |
@@ -42,6 +43,7 @@ class Faults:
     delay: float = 0.0
     drop: str | None = None
     eof: str | None = None
+    abort: str | None = None
     error: str | None = None
     malformed: str | None = None
     silence: float = 0.0
@@ -60,7 +62,7 @@ class Faults:
 # Words that take a number, with its default.
 _NUMBERS = {"status": 500, "slow_headers": 2, "delay": 2, "silence": 2, "length": 16, "times": 1, "step": 0}
 _FLAGS = ("reset", "no_done", "no_finish")
-_POSITIONAL = ("drop", "eof", "error", "malformed", "filter")
+_POSITIONAL = ("drop", "eof", "abort", "error", "malformed", "filter")
 NAMES = frozenset(field.name.replace("_", "-") for field in fields(Faults)) | {"once"}
 
 

@@ -16,6 +16,9 @@ from proxy.simulator.personality import Personality
 from proxy.simulator.tokenizer import encode
 
 _CALL_ID = re.compile(rb"\x7fcall-(\d+)\x7f")
+_UNFINISHED = b'"finish_reason":null'
+_NO_CHOICES = b'"choices":[],'
+_TOTALS = re.compile(rb'"prompt_tokens":(\d+),"total_tokens":\d+,"completion_tokens":\d+')
 _PART_FIELDS = {"reasoning": ("reasoning",), "text": ("content", "refusal"), "call": ("name", "arguments")}
 
 
@@ -43,6 +46,16 @@ class Frames:
         head = self.head
         return b"".join(frame if type(frame) is CompleteFrame else head + frame for frame in self.frames[start:end])
 
+    def abort(self, position: int) -> None:
+        """End the answer at a position as vLLM does when it is told to stop: with a token, usage and `[DONE]`."""
+        frame = self.frames[position] if position < len(self.frames) else b""
+        if _UNFINISHED not in frame or not position:
+            return
+        count = self.counts[position]
+        last = [_counted(frame, count) for frame in self.frames[position + 1 :] if _NO_CHOICES in frame]
+        self.frames[position:] = [frame.replace(_UNFINISHED, b'"finish_reason":"abort"'), *last, DONE]
+        self.counts[position:] = [count] * (len(last) + 2)
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -60,6 +73,8 @@ class Stream:
     include_usage: bool = False
     usage_in_every_chunk: bool = False
     token_ids: bool = False
+    # where the prompt was given as ids
+    prompt_ids: tuple[int, ...] = ()
 
 
 def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
@@ -121,12 +136,24 @@ def _apply_faults(result: Frames, rendered: Rendered, faults: Faults) -> None:
     for end in (faults.error, faults.eof, faults.drop):
         if end is not None:
             _leave_out(result, position_of(end, rendered))
+    if faults.abort is not None:
+        result.abort(position_of(faults.abort, rendered))
     if faults.filter is not None:
         _leave_out(result, position_of(faults.filter, rendered), len(rendered.chunks))  # up to the finish reason
     if faults.error is not None:
         result.frames += [CompleteFrame(b"data: " + json.dumps(dead_engine()).encode() + b"\n\n"), DONE]
         result.counts += [result.counts[-1]] * 2
     result.cut = faults.drop is not None
+
+
+def _counted(frame: bytes, tokens: int) -> bytes:
+    """Return the frame with the usage for so many tokens of the answer."""
+
+    def totals(found: re.Match[bytes]) -> bytes:
+        prompt = int(found[1])
+        return b'"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d' % (prompt, prompt + tokens, tokens)
+
+    return _TOTALS.sub(totals, frame)
 
 
 def _leave_out(result: Frames, begin: int, end: int | None = None) -> None:
@@ -144,7 +171,9 @@ def _role_body(stream: Stream) -> bytes:
     logprobs = ',"logprobs":null' if shape.has_logprobs else ""
     first = shape.first_extra
     if stream.token_ids:
-        first = first.replace('"prompt_token_ids":null', f'"prompt_token_ids":{dumps(encode(stream.prompt))}')
+        first = first.replace(
+            '"prompt_token_ids":null', f'"prompt_token_ids":{dumps(stream.prompt_ids or encode(stream.prompt))}'
+        )
     choice = f'{{"index":0,"delta":{shape.role_delta}{logprobs},"finish_reason":null{shape.choice_extra}}}'
     return f'"choices":[{choice}]{first}{shape.chunk_extra}}}\n\n'.encode()
 

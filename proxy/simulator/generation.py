@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from typing import Literal, NamedTuple
 
 from proxy.simulator.script import CallTool, Refuse, Say, Script, Step, Think
-from proxy.simulator.tokenizer import split
+from proxy.simulator.tokenizer import halves, split
 
 # `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
 Notation = Literal["hermes", "xml"]
@@ -22,12 +22,14 @@ Field = Literal["silent", "reasoning", "content", "refusal", "name", "arguments"
 
 
 class Token(NamedTuple):
-    """A token. `raw`: text as generated; `field` and `text`: the parsed form; `call`: number of the call in the answer."""
+    """A token. `raw`: text as generated; `field` and `text`: the parsed form; `call`: number of the call in the answer.
+    `id`: that of a part of a character, whose text comes with the last part; 0 where the id follows from `raw`."""
 
     raw: str
     field: Field
     text: str
     call: int = 0
+    id: int = 0
 
 
 def generate(script: Script, notation: Notation = "hermes", separators: bool = True, interleave: bool = False) -> list[Token]:
@@ -51,6 +53,17 @@ def generate(script: Script, notation: Notation = "hermes", separators: bool = T
         previous = step
     tokens.extend(_joined(calls, interleave))
     return tokens
+
+
+def with_halves(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Make two tokens of each character that a model writes as two."""
+    for token in tokens:
+        ids = halves(token.raw)
+        if ids is None:
+            yield token
+        else:
+            yield Token("", "silent", "", token.call, ids[0])
+            yield token._replace(id=ids[1])
 
 
 _BEGINNINGS: dict[str, Part] = {"<think>": "reasoning", "<tool_call>": "calls"}

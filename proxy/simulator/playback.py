@@ -56,6 +56,11 @@ class Player:
             if self._timer is not None:
                 self._timer.cancel()
 
+    def abort(self) -> None:
+        """End the answer now, as a server does that is told to stop."""
+        self._frames.abort(self._position)
+        self._interval = 0.0
+
     def _step(self) -> None:
         if self._transport.is_closing():
             self._ending.set_result("gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -27,6 +27,13 @@ class SimulatorOptions:
     max_model_len: int = 131072
     strict_models: bool = False
     api_key: str | None = None
+
+
+class Player(Protocol):
+    """Sends a stream."""
+
+    def abort(self) -> None:
+        """End the answer now, as a server does that is told to stop."""
 
 
 @dataclass
@@ -91,3 +98,5 @@ COUNTERS = web.AppKey("counters", Counters)
 # the last requests, the oldest first: `{"body": …, "headers": …}`
 RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
 FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
+# the streams that are being sent
+PLAYERS: web.AppKey[set[Player]] = web.AppKey("players", set)

@@ -1,11 +1,13 @@
 """A tokenizer without a vocabulary file: deterministic, reversible, with tokens about as long as real ones.
 
 A token is at most six bytes of UTF-8 (whole characters), and its id is the number of a leading 1 and those bytes, so that
-any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256."""
+any id can be turned back into text without a table. Special tokens of the chat format have the ids below 256. A model writes a
+character of four bytes (an emoji) as two tokens, neither of which is a text."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # Special tokens by text; `<|im_end|>` ends an answer.
 SPECIAL = {
@@ -43,15 +45,23 @@ def encode(text: str) -> list[int]:
     return [token_id(token) for token in split(text)]
 
 
-def decode(ids: list[int]) -> str:
-    """Return the text of token ids. Raises `ValueError` for an invalid id."""
-    return "".join(_token_text(number) for number in ids)
+def halves(character: str) -> tuple[int, int] | None:
+    """Return the ids of the two tokens as which a model writes a character; None where it is one token."""
+    data = character.encode("utf-8", "replace")
+    if len(character) != 1 or len(data) < 4:
+        return None
+    return int.from_bytes(b"\x01" + data[:2], "big"), int.from_bytes(b"\x01" + data[2:], "big")
 
 
-def _token_text(number: int) -> str:
+def decode(ids: Iterable[int]) -> str:
+    """Return the text of token ids, with U+FFFD for a character that is not whole. Raises `ValueError` for an invalid id."""
+    return b"".join(map(_token_bytes, ids)).decode("utf-8", "replace")
+
+
+def _token_bytes(number: int) -> bytes:
     if number in _SPECIAL_TEXT:
-        return _SPECIAL_TEXT[number]
+        return _SPECIAL_TEXT[number].encode()
     data = number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
     if data[0] != 1 or len(data) < 2:
         raise ValueError(f"{number} is not a token id")
-    return data[1:].decode("utf-8", "replace")
+    return data[1:]

@@ -137,6 +137,11 @@ class Lifecycle:
         row, looked up once for many deltas. None where the table has to decide."""
         return None if self._space_logprobs or self._indent or self.state == "refusal" else self._item
 
+    @property
+    def open_item(self) -> ReasoningItem | MessageItem | None:
+        """The text that is open."""
+        return self._item
+
     def trimmed(self, text: str) -> str:
         """Return what to write of more of the open text: white space that was held comes before it, that at its end is held.
         Empty if it is white space alone."""
@@ -183,6 +188,22 @@ class Lifecycle:
         self._drop_indent()
         self._fresh = True
         self._forbidden = set()
+
+    def resume(self) -> None:
+        """Go on with another backend's continuation of the answer, though the first one may have told that it ended."""
+        self.finish_reason = None
+        self.usage = None
+
+    def restart(self) -> None:
+        """Forget an answer of which no item was begun."""
+        self.resume()
+        self.forget_space()
+        self._fresh = True
+
+    def forget_space(self) -> None:
+        """Forget the white space that is held."""
+        self._drop_space()
+        self._drop_indent()
 
     def run_call(self) -> None:
         """Write that the open call of a hosted tool runs."""

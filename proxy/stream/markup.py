@@ -151,6 +151,16 @@ class Markup:
             out += self._numbered(self._parser.feed("", token_ids))
         return out
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether the backend sends nothing but raw text, as far as is known."""
+        return not self._rescue and not self._field
+
+    def unsee(self, token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come: they will come again."""
+        if isinstance(self._parser, MarkupParser):
+            self._parser.unsee(token_ids)
+
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the rest of this stretch of text, which is over: a partial marker at its end is text."""
         out = self._numbered(self._parser.finish(reason))

@@ -64,6 +64,8 @@ class StreamOptions:
     hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
+    continuable: bool = False  # another backend may go on with the answer, see `ledger.py`
+    holds_text: bool = False  # the backend holds text back, because it looks for stop strings
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
     markup: Markup | ThoughtWatch | None = None  # reads the markup in the text; one for each stream

@@ -269,6 +269,13 @@ class TokenCounter:
                 elif type(delta) is ToolCall:
                     meter.split()
 
+    def uncount(self, tokens: int) -> None:
+        """Take back so many tokens, the last ones, which brought nothing: they will be generated again."""
+        if self._meter is not None:
+            self._meter.count("other", -tokens)
+        if self.silent_ids is not None and tokens:
+            del self.silent_ids[-tokens:]
+
     def complete_usage(self, usage: Usage | None, characters: Mapping[str, int]) -> Usage | None:
         """Return the usage to report at the end of the stream, completed by what was counted here. `characters`: the length of
         the output by kind, for the estimate."""

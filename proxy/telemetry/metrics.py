@@ -115,25 +115,7 @@ class Metrics(Registry):
         self.backend_errors = counter(
             "backend_errors_total", "Requests that a backend refused, or whose answer broke off.", "kind"
         )
-        self.backend_requests = counter("backend_requests_total", "Requests sent to a backend, including retries.", "backend")
-        self.backend_in_flight = gauge("backend_requests_in_flight", "Requests under way at a backend.", "backend")
-        self.backend_up = gauge("backend_up", "1 if a backend is healthy, as far as is known.", "backend", together="livemin")
-        self.backend_breaker = gauge(
-            "backend_breaker_state", "1 for the present state of a circuit breaker.", "backend", "state", together="livemax"
-        )
-        self.backend_retries = counter(
-            "backend_retries_total",
-            "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
-            "backend",
-            "reason",
-        )
-        self.queued = gauge("queued_requests", "Requests that wait for a free backend.")
-        self.queue_wait = histogram(
-            "queue_wait_seconds", "How long requests waited that got a backend in the end.", _DURATION_BUCKETS
-        )
-        self.queue_rejections = counter(
-            "queue_rejections_total", "Requests that got no backend: the queue was full, or they waited too long.", "reason"
-        )
+        self._add_backends()
         self.malformed = counter("malformed_chunks_total", "Events from a backend that are not valid chat completion chunks.")
         self.repairs = counter("repairs_total", "Repairs of what backends sent, by kind.", "kind")
         self.keep_alives = counter("keep_alives_total", "Keep-alives sent, by kind.", "kind")
@@ -179,6 +161,36 @@ class Metrics(Registry):
             ProcessCollector(registry=self.registry)
         else:
             self.samplers.append(ProcessMetrics(self.registry).sample)
+
+    def _add_backends(self) -> None:
+        counter = self.counter
+        gauge = self.gauge
+        histogram = self.histogram
+        self.backend_requests = counter("backend_requests_total", "Requests sent to a backend, including retries.", "backend")
+        self.backend_in_flight = gauge("backend_requests_in_flight", "Requests under way at a backend.", "backend")
+        self.backend_up = gauge("backend_up", "1 if a backend is healthy, as far as is known.", "backend", together="livemin")
+        self.backend_breaker = gauge(
+            "backend_breaker_state", "1 for the present state of a circuit breaker.", "backend", "state", together="livemax"
+        )
+        self.backend_retries = counter(
+            "backend_retries_total",
+            "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
+            "backend",
+            "reason",
+        )
+        self.continuations = counter(
+            "continuations_total",
+            "Answers that broke off at a backend: `continued` by another one, by what had happened; or not, by the reason.",
+            "outcome",
+            "reason",
+        )
+        self.queued = gauge("queued_requests", "Requests that wait for a free backend.")
+        self.queue_wait = histogram(
+            "queue_wait_seconds", "How long requests waited that got a backend in the end.", _DURATION_BUCKETS
+        )
+        self.queue_rejections = counter(
+            "queue_rejections_total", "Requests that got no backend: the queue was full, or they waited too long.", "reason"
+        )
 
     def _declare_those_of_the_store(self) -> None:
         self.store_up = self.gauge(

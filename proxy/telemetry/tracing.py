@@ -167,6 +167,10 @@ class Trace:
         self._propagator.inject(carried, set_span_in_context(self._call))
         return carried
 
+    def event(self, name: str, fields: Mapping[str, str | int], now: float) -> None:
+        """Add an event to the span of the request."""
+        self._span.add_event(name, {field: _text(value) for field, value in fields.items()}, self._at(now))
+
     def end_call(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
         """End the span of the request to a backend; the arguments are those of `end`."""
         call = self._call

@@ -89,6 +89,9 @@ class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     token_ids: list[int] | None = None
     error: Any = None
+    # Of text completions, which have no delta.
+    text: Any = None
+    prompt_token_ids: msgspec.Raw = msgspec.Raw()
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):
@@ -190,7 +193,8 @@ def decode_chunk(payload: bytes) -> Chunk:
     try:
         value = json.loads(payload.decode("utf-8", "replace"))
         if isinstance(value, dict):
-            value.pop("prompt_token_ids", None)  # cannot be converted
+            for part in (value, *_objects(value.get("choices"))):
+                part.pop("prompt_token_ids", None)  # cannot be converted
         try:
             chunk = msgspec.convert(value, Chunk)
         except msgspec.ValidationError:

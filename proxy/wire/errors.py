@@ -34,6 +34,9 @@ _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _QUOTA_CODES = {"insufficient_quota"}
 _LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
+# What vLLM writes when its engine has died.
+_DEAD_ENGINE = re.compile(r"EngineCore encountered an issue|EngineDead")
+
 # Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
 _CLIENT_NAMES = {
     "max_tokens": "max_output_tokens",
@@ -136,6 +139,12 @@ def _client_param(param: str) -> str | None:
     if name != "response_format":
         return client_name
     return client_name + param[len(name) :].replace(".json_schema", "", 1)
+
+
+def is_dead_engine(error: Any) -> bool:
+    """Tell whether an error object in a stream says that vLLM's engine has died, whatever the request was."""
+    message = _fields({"error": error}).get("message")
+    return isinstance(message, str) and _DEAD_ENGINE.match(message) is not None
 
 
 def read_error_chunk(error: Any) -> ApiError:

@@ -246,6 +246,15 @@ ERRORS = Dashboard(
             ],
         ),
         Row(
+            "Hosted tools",
+            [
+                Panel("Calls", "Tools that the gateway runs itself, by kind and outcome. See docs/hosted-tools.md.", PER_SECOND,
+                      {rate("hosted_calls_total", "tool", "outcome"): "{{tool}}: {{outcome}}"}),
+                Panel("Duration of calls, p95", "How long the calls took, by kind of tool.", SECONDS,
+                      {quantile(0.95, "hosted_call_duration_seconds", "tool", select=GATEWAYS): "{{tool}}"}),
+            ],
+        ),
+        Row(
             "Gateway",
             [
                 Panel("Defects", "Failures of the gateway itself, per hour. The log has a stack trace for each.", NUMBER,
@@ -296,6 +305,8 @@ BACKENDS = Dashboard(
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
                 Panel("Failovers", "Requests that were moved from a backend to another one, by reason.", PER_SECOND,
                       {rate("backend_retries_total", "backend", "reason"): "{{backend}}: {{reason}}"}),
+                Panel("Continuations", "Answers that broke off: continued by another backend, or not, by reason.", PER_SECOND,
+                      {rate("continuations_total", "outcome", "reason"): "{{outcome}}: {{reason}}"}),
                 Panel("Breakers", "Gateways whose circuit breaker for a backend is not closed.", NUMBER,
                       {f'sum by (backend, state) ({PREFIX}backend_breaker_state{{{GATEWAYS}, state!="closed"}})':
                        "{{backend}}: {{state}}"}),

@@ -65,6 +65,11 @@ class Simulator:
             await asyncio.to_thread(self._process.wait)
             self._process = None
 
+    def stop(self) -> None:
+        """Tell it to stop, as for a restart: it aborts its answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
     def halt(self) -> None:
         """Stop the process: it keeps its connections, is even given new ones by the kernel, and sends nothing."""
         assert self._process is not None

@@ -29,11 +29,12 @@ RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.yml"))
 LAWFULLY_EMPTY = {
     "invariant_violations_total", "token_disagreements_total", "key_requests_total", "key_tokens_total",
     "key_time_to_first_token_seconds_bucket", "key_request_duration_seconds_bucket",
-    "access_refusals_total", "backend_retries_total", "queue_rejections_total", "queue_wait_seconds_bucket",
+    "access_refusals_total", "backend_retries_total", "continuations_total", "queue_rejections_total",
+    "queue_wait_seconds_bucket",
 }  # fmt: skip
 # What parts of the gateway that may not be there bring with them: keys, a pool of backends, several processes.
 OPTIONAL = {
-    "backend_up", "backend_requests", "backend_requests_in_flight", "backend_breaker_state", "backend_retries",
+    "backend_up", "backend_requests", "backend_requests_in_flight", "backend_breaker_state", "backend_retries", "continuations",
     "queued_requests", "queue_wait_seconds", "queue_rejections", "key_requests", "key_tokens", "access_refusals",
     "build_info", "workers",
 }  # fmt: skip

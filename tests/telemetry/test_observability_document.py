@@ -16,6 +16,8 @@ import pytest
 
 from proxy.settings.keys import hash_of
 from proxy.telemetry import logs
+from tests.server.fleet_of_simulators import ask, fleet
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import post, run, simulated
 from tests.telemetry.traffic import busy_gateway, send_everything
 
@@ -58,6 +60,11 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
         async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
             await post(served, headers={"Authorization": f"Bearer {KEY}"})
             await post(served)  # without a key
+        async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
+            await post(hosting, tools=[MCP])
+        async with fleet(access_log=True) as served:
+            await ask(served, "plain", "drop=2,times=1")
+            await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})
 
     try:
         run(test())

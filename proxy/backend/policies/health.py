@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -22,6 +24,7 @@ _LARGEST_LIST = 8 * 1024 * 1024
 class _Model(msgspec.Struct):
     id: str = ""
     owned_by: str | None = None
+    max_model_len: Any = None
 
 
 class _ModelList(msgspec.Struct):
@@ -31,10 +34,11 @@ class _ModelList(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class HealthReport:
     """The result of a check: `problem` is empty for a healthy backend. `models`: name → owner; None if it did not list them,
-    because it requires a client's key, for example."""
+    because it requires a client's key, for example. `contexts`: name → the length of its context in tokens, where it tells."""
 
     problem: str = ""
     models: dict[str, str | None] | None = None
+    contexts: Mapping[str, int] = field(default_factory=dict)
 
 
 async def check_health(backend: Backend, within: float) -> HealthReport:
@@ -73,4 +77,8 @@ async def _list_models(backend: Backend) -> HealthReport:
         listed = msgspec.json.decode(body, type=_ModelList) if answer.status == 200 else None
     except msgspec.DecodeError:
         listed = None
-    return HealthReport(models=None if listed is None else {model.id: model.owned_by for model in listed.data if model.id})
+    if listed is None:
+        return HealthReport()
+    models = [model for model in listed.data if model.id]
+    contexts = {model.id: model.max_model_len for model in models if type(model.max_model_len) is int}
+    return HealthReport(models={model.id: model.owned_by for model in models}, contexts=contexts)

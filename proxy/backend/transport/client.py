@@ -124,6 +124,17 @@ class Backend:
         chat = await self._send_chat(body, headers)
         return await self._without_refused(chat, body, headers) if chat.status in REFUSALS else chat
 
+    async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        """Send a request for a text completion, which is to be streamed, and return the answer when its head is there. Raises
+        `Unreachable` (502, 504)."""
+        sent = [*_CHAT_HEADERS.items(), *headers.items()]
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                answer = await self.request("POST", "completions", body=body, headers=sent)
+        except TimeoutError:
+            raise Unreachable("silent", f"The backend sent nothing for {self._answer_timeout:g} seconds.", 504) from None
+        return ChatStream(answer, self._lingering, large=False)
+
     async def _without_refused(self, chat: ChatStream, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         """Repeat a refused request without the fields of our own that the refusal names. Return the last answer."""
         dropped: set[str] = set()

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
@@ -19,6 +20,8 @@ from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, save
+from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
+from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
 from proxy.server.generation.history import History, Summary
@@ -162,29 +165,9 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_caller",
-        "_chat_request",
-        "_clock",
-        "_compaction",
-        "_context",
-        "_detached",
-        "_drop_client",
-        "_generation",
-        "_hosted",
-        "_is_summary",
-        "_options",
-        "_question",
-        "_responses",
-        "_start",
-        "_stopping",
-        "answered",
-        "ended",
-        "in_force",
-        "log",
-        "losses",
-        "record",
-        "recording",
-        "translator",
+        "_attempts", "_caller", "_chat_request", "_clock", "_compaction", "_context", "_detached", "_drop_client",
+        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_question", "_responses", "_start", "_stopping",
+        "answered", "ended", "in_force", "log", "losses", "record", "recording", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -213,6 +196,8 @@ class Creation:
         self._compaction: AutomaticCompaction | None = None
         self._hosted: HostedTurns | None = None
         self._is_summary = is_summary
+        self._attempts = 0  # how often another backend may go on with the answer
+        self._obstacle: Obstacle | None = None
         self.answered = False  # some of the response was made
         self._detached = False
         self._stopping = False
@@ -259,6 +244,7 @@ class Creation:
         opened = await responses.open_tools(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
+        self._continuation_for(request, chat_request)
         self._start = await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
@@ -271,6 +257,8 @@ class Creation:
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
             decode=responses.tokenizer.decode if responses.tokenizer is not None else None,
             stream_id=request.stream_id if caller.over_websocket else None,
+            continuable=self._attempts > 0 and self._obstacle is None,
+            holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )
         self.recording.translated(self._options, chat, self._start)
@@ -302,6 +290,35 @@ class Creation:
         if self._stopping:
             raise shutting_down()
 
+    def _continuation_for(self, request: ResponsesRequest, chat_request: ChatRequest) -> None:
+        """Find out whether another backend may go on with the answer; then the ids of its tokens are needed."""
+        self._attempts = self._responses.pool.continuations(request.model)
+        if not self._attempts:
+            return
+        self._obstacle = obstacle(chat_request.body)
+        if any(target.hosted for target in chat_request.tools.values()):
+            self._obstacle = "hosted_tools"
+        elif self.recording.note is not None:
+            self._obstacle = "recorded"
+        elif self.in_force.settings.token_ids == "off":
+            self._obstacle = "no_ids"
+        elif self._obstacle is None:
+            chat_request.body["return_token_ids"] = True
+
+    def _continuation(self) -> Continuation | None:
+        if not self._attempts:
+            return None
+        body = self._chat_request.body
+        parsers = self.in_force.parsers
+        return Continuation(
+            self._responses.pool,
+            self._options,
+            self._attempts,
+            self._obstacle,
+            second_readings=partial(parsers.second_readings, body),
+            new_markup=partial(parsers.markup, body, self._start),
+        )
+
     def _route(self, request: ResponsesRequest, context: Context) -> Route:
         if not self._responses.pool.chooses:  # then nothing needs to be looked at
             return Route(request.model)
@@ -320,7 +337,10 @@ class Creation:
             return await responses.summarise(question, own, said)
 
         def translate(answer: ResponsesRequest, shortened: Context) -> ChatRequest:
-            return responses.chat_request(answer, shortened, policy, in_force, caller.tenant, hosted=hosted)
+            chat_request = responses.chat_request(answer, shortened, policy, in_force, caller.tenant, hosted=hosted)
+            if self._options.continuable:
+                chat_request.body["return_token_ids"] = True
+            return chat_request
 
         said = [*context.history, *context.input]
         return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
@@ -349,6 +369,7 @@ class Creation:
             tokenizer=responses.tokenizer,
             compaction=self._compaction,
             hosted=self._hosted,
+            continuation=self._continuation(),
             drop_client=self._drop_client,
         )
         self._generation.count_input(self._chat_request.body)

@@ -19,6 +19,8 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.compaction import AutomaticCompaction
+from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.continuation import Cause, Continuation
 from proxy.server.generation.hosted_turns import HostedTurns
 from proxy.server.generation.request_log import Phase as LogPhase
 from proxy.server.generation.request_log import RequestLog
@@ -26,7 +28,7 @@ from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
 from proxy.stream.options import StreamOptions
-from proxy.stream.translator import Translator
+from proxy.stream.translator import BrokenOff, Translator
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
 
@@ -34,6 +36,12 @@ from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, re
 COMPLETION_LIMIT = 64 * 1024 * 1024
 # How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
 _COUNTING_LIMIT = 1.0
+# What a client is told of an answer that broke off without an error, and that no other backend goes on with.
+_ENDS: dict[BrokenOff, str] = {
+    "eof": "The backend closed the stream before the model finished.",
+    "engine": "The backend reported an internal error.",
+    "abort": "The backend aborted the generation.",
+}
 
 
 class Sink(Protocol):
@@ -101,10 +109,10 @@ class Generation:
     can be stored first."""
 
     __slots__ = (
-        "_chat", "_clock", "_compaction", "_compaction_item", "_counting", "_drop_client", "_failure", "_feed", "_hosted",
-        "_last_comment", "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_prelude", "_question",
-        "_recording", "_repair", "_settings", "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting", "_watching",
-        "_write", "last_event", "phase", "sink", "translator",
+        "_chat", "_clock", "_compaction", "_compaction_item", "_continuation", "_counting", "_drop_client", "_failure",
+        "_feed", "_hosted", "_last_comment", "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_prelude",
+        "_question", "_recording", "_repair", "_settings", "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting",
+        "_watching", "_write", "last_event", "phase", "sink", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -122,12 +130,13 @@ class Generation:
         tokenizer: ModelTokenizer | None,
         compaction: AutomaticCompaction | None,
         hosted: HostedTurns | None,
+        continuation: Continuation | None,
         drop_client: Callable[[], None],
     ) -> None:
         """`options` are those of the translator. `tokenizer` counts the request for backends that may report no usage.
-        `compaction` comes before the answer, and gives another chat request. `hosted` runs the tools
-        that the gateway runs itself. `drop_client` is called for a client that does not
-        read."""
+        `compaction` comes before the answer, and gives another chat request. `hosted` runs the tools that the gateway runs
+        itself. `continuation` has another backend go on with an answer that breaks off. `drop_client` is called for a client
+        that does not read."""
         self.phase = Phase.PREPARED
         self.translator = translator
         self._pool = pool
@@ -143,6 +152,7 @@ class Generation:
         self._compaction = compaction  # until it is done
         self._compaction_item: str | None = None  # until it is sent
         self._hosted = hosted
+        self._continuation = continuation
         # Makes the events of hosted tools before the first turn.
         self._prelude: list[Callable[[], bytes]] = []
         if hosted is not None:
@@ -210,19 +220,17 @@ class Generation:
             await self._compact(self._compaction)
         if self._hosted is not None and self._hosted.approved:
             await self._run_approved(self._hosted)
-        body, headers, route = self._question
-
-        def headers_for(backend: str, url: URL) -> Mapping[str, str]:
-            now = self._clock()
-            self._last_read = now
-            return self._log.calling(backend, url, headers, now)
-
-        chat = await self._pool.open_chat(body, headers_for, route)
+        chat = await self._pool.open_chat(self._question.body, self._headers_for, self._question.route)
         self._chat = chat
         if chat.status != 200:
             raise await self._refusal(chat)
         if self._counting is not None:
             await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
+
+    def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
+        now = self._clock()
+        self._last_read = now
+        return self._log.calling(backend, url, self._question.headers, now)
 
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
@@ -274,15 +282,20 @@ class Generation:
         self.phase = Phase.ENDED
 
     async def _take(self) -> None:
+        translator = self.translator
         while True:
             try:
                 completion = await self._read_to_end()
-                break
-            except ApiError as error:
-                if not await self._ask_another_backend():
-                    raise (self._silence or error).copy() from None
-        translator = self.translator
-        self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
+                self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
+                if translator.broken_off is None or translator.ended:
+                    break
+                error = translator.engine_error or server_error(_ENDS[translator.broken_off])
+            except ApiError as broken:
+                error = self._silence or broken
+                if await self._ask_another_backend():
+                    continue
+            if not await self._continue(translator.broken_off or ("broke" if self._silence is None else "silent")):
+                raise error.copy() from None
         self.phase = Phase.DECIDING
         while translator.awaiting is not None or translator.calls_to_run():
             if translator.awaiting is not None:
@@ -349,13 +362,48 @@ class Generation:
         self.begin()
         return True
 
+    async def _continue(self, cause: Cause) -> bool:
+        """Have another backend go on with the answer that broke off. Return False if that cannot be done."""
+        chat = self._chat
+        continuation = self._continuation
+        if chat is None or continuation is None or self._failure is not None:
+            return False
+        chat.close()
+        self._chat = None  # nothing is expected of it
+        self._opening = None
+        translator = self.translator
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                body, _, route = self._question
+                opened = await continuation.open(translator, body, route, chat.backend, cause, self._headers_for)
+        except CannotContinue as reason:
+            self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
+            self._chat = chat
+            return False
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting = None
+        self._chat = opened.chat
+        if self._failure is not None:
+            return False
+        self._question = self._question._replace(route=opened.route)
+        self._silence = None
+        self._last_read = self._clock()
+        self._log.continued(cause, chat.backend, opened.chat.backend, opened.kept, self._last_read)
+        self.emit(opened.events)
+        if self.sink.slow:
+            opened.chat.pause()
+        opened.chat.attach(self._receive)
+        return True
+
     def _receive(self, data: bytes) -> None:
         """Translate what one read brought, and pass it on in one go."""
         now = self._clock()
         self._last_read = now
         translator = self.translator
         events = self._feed(data)
-        if translator.awaiting is not None or translator.ended:
+        if translator.awaiting is not None or translator.ended or translator.broken_off is not None:
             self._leave_backend()
         if not events:
             return
@@ -435,6 +483,8 @@ class Generation:
             self._hosted.close()
         if self._chat is not None:
             self._chat.close()
+        if self.translator.diverged == "other_prompt" and self._chat is not None:
+            self._pool.ids_ignored(self._chat.backend)
         if self.translator.lifecycle.usage is not None:
             self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
         if self._options.grammars:
@@ -475,7 +525,8 @@ class Generation:
     def _drop_silent_backend(self, chat: ChatStream) -> None:
         chat.drop()
         error = server_error(f"The backend sent nothing for {self._settings.idle_timeout:g} seconds.", 504)
-        if self._waiting is None and self.translator.unheard and self._silence is None:
+        goes_on = self.translator.unheard or (self.translator.continuable and self._continuation is not None)
+        if self._waiting is None and goes_on and self._silence is None:
             self._silence = error  # the read ends with that, and another backend may be asked
         else:
             self.fail(error)

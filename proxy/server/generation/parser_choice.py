@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any, Literal
 
 import msgspec
@@ -201,8 +202,9 @@ class ParserChoice:
         prompt_end = self._own_prompt_end or known.prompt_end
         return msgspec.structs.replace(start, opened=_opened(body, known, default), prompt_end=prompt_end)
 
-    def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | ThoughtWatch | None:
-        """Return what reads the answer to a chat request; None where the backend parses it.
+    def markup(self, body: Mapping[str, Any], start: AnswerStart, *, reopens: bool = True) -> Markup | ThoughtWatch | None:
+        """Return what reads the answer to a chat request; None where the backend parses it. `reopens`: a thought may begin
+        behind text.
 
         Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
         parsers."""
@@ -228,6 +230,7 @@ class ParserChoice:
                 tools if schemas else "none",
                 schemas=schemas,
                 marker_ids=self._tokenizer.marker_ids(parsers.markers(reasoning, tools)) if self._tokenizer else None,
+                reopens=reopens,
             )
         if start.reading == "watched":
             return ThoughtWatch(parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False))
@@ -242,6 +245,20 @@ class ParserChoice:
             prompt_opens=prompt_opens,
             rescue=start.reading == "rescued",
         )
+
+    def second_readings(self, body: Mapping[str, Any]) -> list[Markup]:
+        """Return parsers that may read the raw text of a backend that parses by itself as that does, the likely ones first:
+        which one does, and whether the prompt opens a thought, shows by what the backend has said."""
+        reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
+        families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
+        found: list[Markup] = []
+        for names in families:
+            for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
+                start = AnswerStart("raw", *names, opened=opened, decided_by="setting")
+                markup = self.markup(body, start, reopens=reopens)
+                assert isinstance(markup, Markup)
+                found.append(markup)
+        return found
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""

@@ -56,10 +56,11 @@ class RequestLog:
     """Counts in plain numbers while a request runs, and reports to metrics, log and trace when it ends."""
 
     __slots__ = (
-        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client", "_client_left", "_error", "_first",
-        "_gap_sum", "_gaps", "_history", "_last", "_logs_line", "_losses", "_metrics", "_model", "_quotes_backends",
-        "_request_id", "_reservation", "_sample", "_sample_size", "_started", "_streamed", "_tokens_by_kind", "_trace",
-        "_turn_first", "_unseen_tokens", "detached", "id", "phase", "reads", "visible_at",
+        "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client", "_client_left", "_continued",
+        "_error", "_first", "_gap_sum", "_gaps", "_history", "_last", "_logs_line", "_losses", "_metrics", "_model",
+        "_not_continued", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_started",
+        "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens", "detached", "id", "phase", "reads",
+        "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +104,8 @@ class RequestLog:
         self._trace = trace
         self._backend: str | None = None
         self._backend_called: float | None = None
+        self._continued = 0
+        self._not_continued: str | None = None
         self._tokens_by_kind: dict[str, int] = {}
         self._unseen_tokens = 0
         self._first: float | None = None
@@ -130,6 +133,21 @@ class RequestLog:
         self._backend_called = now
         return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
 
+    def continued(self, cause: str, failed: str, backend: str, kept: int, now: float) -> None:
+        """Note that another backend goes on with an answer that broke off, of which it got so many tokens."""
+        self._continued += 1
+        self._metrics.count(self._metrics.continuations, "continued", cause)
+        fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
+        if self._trace is not None:
+            self._trace.event("continued", fields, now)
+        logs.logger().info("answer goes on at another backend", extra=logs.fields(request_id=self._request_id, **fields))
+
+    def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
+        """Note that an answer broke off, and why no other backend went on with it."""
+        self._not_continued = reason
+        self._metrics.count(self._metrics.continuations, "failed" if possible else "impossible", reason)
+        logs.logger().debug("not continued", extra=logs.fields(request_id=self._request_id, cause=cause, reason=reason))
+
     def losses(self, losses: Iterable[Loss]) -> None:
         """Count what of the request could not be carried over as it was."""
         for loss in losses:
@@ -149,7 +167,7 @@ class RequestLog:
         """Note that the model waits for the results of calls: the next read begins another answer."""
         self.count_gaps()
         if self._trace is not None:
-            turn = {"model": self._model, **_usage_fields(usage)}
+            turn = logs.present({"model": self._model, **_usage_fields(usage)})
             self._trace.end_call(turn, now, self._turn_first, self.visible_at)
         self._between_turns = True
         self._turn_first = None
@@ -304,6 +322,9 @@ class RequestLog:
         metrics.count_all(metrics.items, translator.writer.items)
         metrics.count_all(metrics.events, translator.writer.deltas)
         metrics.count_all(metrics.repairs, translator.repairs)
+        if translator.diverged:
+            self._not_continued = translator.diverged
+            metrics.count(metrics.continuations, "failed", translator.diverged)
         if translator.malformed:
             metrics.count(metrics.malformed, amount=translator.malformed)
         if translator.defect is not None:
@@ -360,6 +381,8 @@ class RequestLog:
             "unseen_tokens": self._unseen_tokens or None,
             **(self._hosted_fields(translator) if self._calls and translator is not None else {}),
             "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
+            "continued": self._continued or None,
+            "not_continued": self._not_continued,
             "items": sum(translator.writer.items.values()) if translator is not None else None,
             "repairs": sum(translator.repairs.values()) or None if translator is not None else None,
             "status": self._error.status if self._error is not None else None,

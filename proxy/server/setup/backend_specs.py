@@ -32,6 +32,7 @@ def spec_of(name: str, details: BackendDetails, settings: Settings) -> BackendSp
         aliases=details.aliases,
         max_concurrency=details.max_concurrency or settings.max_concurrency,
         weight=details.weight,
+        continue_answers=settings.continue_answers if details.continue_answers is None else details.continue_answers,
         # A key for the gateway is not for the backend.
         forward_authorization=details.forward_authorization and settings.forward_authorization and not settings.api_keys,
     )

@@ -1,0 +1,235 @@
+"""Another backend goes on with an answer that broke off.
+
+What was generated is known by its ids. The text of all of them has to be what the client was told, or a beginning of it, so it
+is cut back to where that is certain; where it is not, the response fails as it would have without this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from proxy.backend.members import Way
+from proxy.backend.policies.retry import Reason
+from proxy.backend.pool import HeadersFor, Pool
+from proxy.backend.served_models import Route
+from proxy.backend.transport.client import ChatStream
+from proxy.server.generation.continuable import (
+    CannotContinue,
+    Obstacle,
+    chat_request,
+    completion_request,
+    longest_stop,
+)
+from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.ledger import Beginning
+from proxy.stream.markup import Markup
+from proxy.stream.options import StreamOptions
+from proxy.stream.rejoining import Rejoining
+from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.translator import BrokenOff, Translator
+from proxy.wire.deltas import Delta, Text
+from proxy.wire.errors import ApiError
+
+# Why an answer broke off.
+Cause: TypeAlias = BrokenOff | Literal["broke", "silent"]
+# How many ids are tried, one after the other, in search of the last one whose text came.
+_TRIES = 64
+# Ids before those that are looked at: some tokenizers write the first token of a text in another way.
+_CONTEXT = 8
+_BROKEN = "\ufffd"
+
+Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
+
+
+class Cut(NamedTuple):
+    """How many of the ids are kept, and the text that the client has of those that come again."""
+
+    kept: int
+    overlap: str = ""
+
+
+class Continued(NamedTuple):
+    """The stream that goes on with an answer, the route to its backend, how many tokens of the answer that has got, and the
+    first events."""
+
+    chat: ChatStream
+    route: Route
+    kept: int
+    events: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Continuation:
+    """How an answer goes on elsewhere, at most `attempts` times.
+
+    `obstacle` tells why it cannot. `second_readings` makes parsers that may read the answer of a backend that parses by itself,
+    the likely ones first; `new_markup` makes what reads an answer from its beginning."""
+
+    pool: Pool
+    options: StreamOptions
+    attempts: int
+    obstacle: Obstacle | None
+    second_readings: Callable[[], list[Markup]]
+    new_markup: Callable[[], Markup | ThoughtWatch | None]
+
+    async def open(
+        self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
+    ) -> Continued:
+        """Have another backend go on with the answer of one that failed. Raise `CannotContinue`."""
+        if self.obstacle is not None:
+            raise CannotContinue(self.obstacle)
+        if not translator.continuable:
+            raise CannotContinue("no_ids")
+        while self.attempts:
+            self.attempts -= 1
+            other = self.pool.continuation_route(route, failed, _reason(cause))
+            if isinstance(other, str):
+                raise CannotContinue(other)
+            try:
+                return await self._ask(translator, msgspec.json.decode(body), other, headers)
+            except _Unanswered as error:
+                route = other
+                failed = error.backend
+                cause = "broke"
+        raise CannotContinue("attempts")
+
+    async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
+        beginning = translator.beginning()
+        if translator.said_nothing and not beginning.raw:
+            return await self._ask_again(translator, msgspec.json.encode(body), route, headers)
+        stop = longest_stop(body)
+
+        async def decode(ids: Sequence[int]) -> str:
+            return await self._text_of(ids, route)
+
+        markup: Markup | None = None
+        if beginning.raw:
+            cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
+            rejoining = Rejoining(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
+        else:
+            count, text = await cut_of_parsed(beginning, decode, stop)
+            markup, rejoining = self._read_again(translator, beginning, count, text)
+        generated = beginning.ids[: rejoining.generated]
+        asked = ""
+
+        def body_for(model: str, context: int | None, way: Way | None) -> bytes:
+            if way == "completions":
+                return completion_request(body, beginning.prompt, generated, context, raw=beginning.raw, model=model)
+            if way is None or not beginning.raw:
+                raise CannotContinue("not_honoured")
+            return chat_request(body, beginning.prompt, generated, model=model)
+
+        def noted_headers(backend: str, url: Any) -> Mapping[str, str]:
+            nonlocal asked
+            asked = backend
+            return headers(backend, url)
+
+        try:
+            chat = await self.pool.open_continuation(body_for, noted_headers, route)
+        except ApiError:
+            raise _Unanswered(asked) from None
+        _require_stream(chat)
+        return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
+
+    async def _ask_again(self, translator: Translator, body: bytes, route: Route, headers: HeadersFor) -> Continued:
+        """Ask the same from the beginning: the client has seen nothing of the answer."""
+        try:
+            chat = await self.pool.open_chat(body, headers, route)
+        except ApiError:
+            raise CannotContinue("no_answer") from None
+        _require_stream(chat)
+        return Continued(chat, route, 0, translator.restart(self.new_markup()))
+
+    def _read_again(self, translator: Translator, beginning: Beginning, count: int, text: str) -> tuple[Markup, Rejoining]:
+        """Return the parser that says what the backend's own has said, having read the text of the first ids."""
+        if translator.lifecycle.holds_deltas:
+            raise CannotContinue("calls_held")
+        behind: tuple[Markup, Rejoining] | None = None
+        ids = beginning.ids[:count]
+        for markup in self.second_readings():
+            catch_up = CatchUp(self.options, translator.lifecycle, translator.answer_began)
+            try:
+                news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+            except Diverged:
+                continue
+            found = (markup, Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news))
+            if catch_up.caught_up:
+                return found
+            behind = behind or found
+        if behind is None:
+            raise CannotContinue("text_differs")
+        return behind
+
+    async def _text_of(self, ids: Sequence[int], route: Route) -> str:
+        """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
+        body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
+        headers = [("Content-Type", "application/json")]
+        try:
+            async with self.pool.request("POST", "detokenize", route, below_root=True, body=body, headers=headers) as answer:
+                found = msgspec.json.decode(await answer.read()) if answer.status == 200 else None
+        except (ApiError, msgspec.DecodeError, OSError):
+            found = None
+        text = found.get("prompt") if isinstance(found, dict) else None
+        if not isinstance(text, str):
+            raise CannotContinue("no_text")
+        return text
+
+
+def _require_stream(chat: ChatStream) -> None:
+    """Raise unless the backend streams its answer."""
+    if chat.status == 200 and chat.is_event_stream:
+        return
+    chat.close()
+    if chat.status >= 500:
+        raise _Unanswered(chat.backend)
+    raise CannotContinue("refused")
+
+
+class _Unanswered(Exception):
+    """A backend did not answer; another one may."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend)
+        self.backend = backend
+
+
+async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) -> Cut:
+    """Find the last id whose text came whole. Text that came behind it comes again."""
+    ids = beginning.ids
+    whole = beginning.whole
+    tail = beginning.tail
+    if not tail and not holds_text:
+        return Cut(whole)  # behind it there may be a part of a character
+    start = max(0, whole - _CONTEXT)
+    before = await decode(ids[start:whole]) if whole else ""
+    for count in range(len(ids), max(whole, len(ids) - _TRIES) - 1, -1):
+        text = await decode(ids[start:count])
+        if not text.startswith(before):
+            break
+        text = text.removeprefix(before)
+        if tail.startswith(text) and not text.endswith(_BROKEN):
+            return Cut(count, tail[len(text) :])
+    if holds_text:
+        raise CannotContinue("text_differs")
+    return Cut(whole, tail)
+
+
+async def cut_of_parsed(beginning: Beginning, decode: Decode, stop: int) -> tuple[int, str]:
+    """Return how many ids have a whole text that the server's parser has seen, and that text. `stop`: the length of the longest
+    stop string."""
+    ids = beginning.ids
+    text = await decode(ids)
+    longest = len(text.rstrip(_BROKEN)) - max(0, stop - 1)
+    for count in range(len(ids), max(0, len(ids) - _TRIES), -1):
+        if count < len(ids):
+            text = await decode(ids[:count])
+        if len(text) <= longest and not text.endswith(_BROKEN):
+            return count, text
+    raise CannotContinue("text_differs")
+
+
+def _reason(cause: Cause) -> Reason:
+    return "silent" if cause == "silent" else "broke"

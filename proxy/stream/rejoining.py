@@ -1,0 +1,94 @@
+"""The answer of another backend is joined to what the first one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.wire.chat import Chunk
+from proxy.wire.chat import Delta as ChatDelta
+from proxy.wire.deltas import Delta, Text, Usage
+
+
+class Rejoining:
+    """How a continuation is read. Its own prompt must be the one that was asked for, its first text what was said already
+    (`overlap`, `catch_up`); then it goes on as if nothing had happened.
+
+    `generated`: the tokens of the answer that are part of its prompt. `news`: what the second reading of the answer found that
+    the first one had not said yet."""
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        generated: Sequence[int],
+        *,
+        overlap: str = "",
+        catch_up: CatchUp | None = None,
+        news: Sequence[Delta] = (),
+    ) -> None:
+        self.generated = len(generated)
+        self.news = news
+        self._prompt_tokens = len(prompt)
+        self._asked: list[int] | None = [*prompt, *generated]  # until it is found in the answer
+        self._overlap = overlap
+        self._catch_up = catch_up
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether a parser of ours has taken the place of the first backend's own."""
+        return self._catch_up is not None
+
+    @property
+    def joined(self) -> bool:
+        """Whether all that was said before has come again."""
+        return self._asked is None and not self._overlap and (self._catch_up is None or self._catch_up.caught_up)
+
+    def follow(self, earlier: Rejoining) -> None:
+        """Take over what an earlier continuation, whose parser reads on, still had to do when it broke off itself."""
+        self._overlap += earlier._overlap
+        self._catch_up = earlier._catch_up
+
+    def see(self, chunk: Chunk) -> None:
+        """Take a chunk before anything else does: text completions become chat chunks. Raise `Diverged` if the backend has
+        not gone on with the ids that it was given."""
+        choices = chunk.choices
+        if not choices:
+            return
+        choice = choices[0]
+        if self._asked is not None:
+            given = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
+            if given[:1] != b"[" or msgspec.json.decode(given, type=list[int]) != self._asked:
+                raise Diverged("other_prompt")
+            self._asked = None
+        if choice.delta is None and isinstance(choice.text, str):
+            choice.delta = ChatDelta(content=choice.text)
+
+    def without_overlap(self, deltas: list[Delta]) -> list[Delta]:
+        """Return the deltas without the text that was said before. Raise `Diverged` if it is another one."""
+        if not self._overlap:
+            return deltas
+        kept: list[Delta] = []
+        for delta in deltas:
+            if type(delta) is Text and self._overlap:
+                size = min(len(delta.text), len(self._overlap))
+                if delta.text[:size] != self._overlap[:size]:
+                    raise Diverged("text_differs")
+                self._overlap = self._overlap[size:]
+                delta.text = delta.text[size:]
+                if not delta.text:
+                    continue
+            kept.append(delta)
+        return kept
+
+    def only_news(self, deltas: list[Delta]) -> list[Delta]:
+        """Return what the deltas bring that was not said before. Raise `Diverged` if they say anything else."""
+        if self._catch_up is not None:
+            deltas = self._catch_up.take(deltas)
+        return [self._usage(delta) if type(delta) is Usage else delta for delta in deltas]
+
+    def _usage(self, usage: Usage) -> Usage:
+        """Return the usage of the whole answer. What the first backend had in its cache is not known."""
+        output = None if usage.output is None else usage.output + self.generated
+        return Usage(self._prompt_tokens, output, cached=0)

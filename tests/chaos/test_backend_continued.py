@@ -1,0 +1,112 @@
+"""Backends are killed, or told to stop, in the middle of answers: with `continue_answers` no client notices it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.chaos.faults import IMPATIENT, Simulator, ask, behind, ended, key_for, shows, simulators
+from tests.server.gateway_process import program
+from tests.server.running_gateway import RawClient, run
+
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+DEMO = "scenario: demo tps: 60"
+CONTINUED = (*IMPATIENT, "--continue-answers", "2")
+RAW = ("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
+SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "parsed": ((), ()),
+    "raw": (("--personality", "vllm-raw"), RAW),
+}
+
+
+def spoken(final: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a response without their ids."""
+    return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in final["output"]]
+
+
+async def busy(several: list[Simulator]) -> Simulator:
+    """Wait until one of them generates something, and return it."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            for one in several:
+                async with session.get(f"{one.url}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+                if any(line.startswith("vllm:num_requests_running") and not line.endswith(" 0.0") for line in lines):
+                    return one
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+def test_two_of_three_are_killed_during_one_answer(setting: str) -> None:
+    simulator, gateway = SETTINGS[setting]
+
+    async def test() -> None:
+        async with simulators(3, "--tokens-per-second", "60", *simulator) as several:
+            first, *others = several
+            async with program(*behind(*several), *CONTINUED, *gateway) as running:
+                fields = {"input": DEMO, "tools": [WEATHER], "prompt_cache_key": key_for(first, *others)}
+                whole = (await ask(running, **fields)).final
+                client = await RawClient.connect(running)
+                await client.post(**fields)
+                await client.read_until(b"response.reasoning_text.delta")
+                await first.kill()
+                second = await busy(others)
+                await client.read_until(b"response.output_text.delta")
+                await second.kill()
+                final = await ended(client)
+                assert spoken(final) == spoken(whole)
+                assert final["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+                assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+                await running.says("answer goes on at another backend", times=2)
+                await shows(running, lambda line: 'continuations_total{outcome="continued",reason="broke"} 2.0' in line)
+
+    run(test())
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+def test_a_rolling_restart_of_the_backends_is_not_noticed(setting: str) -> None:
+    simulator, gateway = SETTINGS[setting]
+
+    async def test() -> None:
+        pace = ("--tokens-per-second", "60")
+        async with (
+            simulators(2, *pace, *simulator) as (stopping, other),
+            program(*behind(stopping, other), *CONTINUED, *gateway) as running,
+        ):
+            fields = {"input": DEMO, "tools": [WEATHER], "prompt_cache_key": key_for(stopping, other)}
+            whole = (await ask(running, **fields)).final
+            client = await RawClient.connect(running)
+            await client.post(**fields)
+            await client.read_until(b"response.function_call_arguments.delta")
+            stopping.stop()
+            assert spoken(await ended(client)) == spoken(whole)
+            await shows(running, lambda line: 'continuations_total{outcome="continued",reason="abort"} 1.0' in line)
+
+    run(test())
+
+
+def test_a_crowd_moves_and_the_last_backend_leaves_the_truth() -> None:
+    crowd = 30
+
+    async def test() -> None:
+        pace = ("--tokens-per-second", "30")
+        async with simulators(2, *pace) as (dying, other), program(*behind(dying, other), *CONTINUED) as running:
+            clients = [await RawClient.connect(running) for _ in range(crowd)]
+            for client in clients:
+                await client.post(input="tokens: 100", prompt_cache_key=key_for(dying, other))
+            await asyncio.gather(*(client.read_until(b"output_text.delta") for client in clients))
+            await dying.kill()
+            finals = await asyncio.gather(*(ended(client) for client in clients))
+            assert [final["status"] for final in finals] == ["completed"] * crowd
+            assert len({str(spoken(final)) for final in finals}) == 1
+            clients = [await RawClient.connect(running) for _ in range(crowd)]
+            for client in clients:
+                await client.post(input="tokens: 100", prompt_cache_key=key_for(dying, other))
+            await asyncio.gather(*(client.read_until(b"output_text.delta") for client in clients))
+            await other.kill()
+            finals = await asyncio.gather(*(ended(client) for client in clients))
+            assert [final["status"] for final in finals] == ["failed"] * crowd
+
+    run(test())

@@ -1,0 +1,358 @@
+"""An answer breaks off at any byte, and another backend goes on with it: the client gets the stream that it would have got."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy import parsers
+from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.continuation import Cut, cut_of_parsed, cut_of_raw
+from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app
+from proxy.simulator.answer import completion_plan, plan_answer
+from proxy.simulator.frames import Frames, build_frames
+from proxy.simulator.text_completions import completion_frames
+from proxy.simulator.tokenizer import decode, encode
+from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.ledger import Beginning
+from proxy.stream.markup import Markup
+from proxy.stream.rejoining import Rejoining
+from proxy.stream.translator import Translator
+from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
+from proxy.wire.errors import server_error
+from proxy.wire.tools import ToolTable, ToolTarget
+from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, text
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "text": {"type": "string"}},
+    "required": ["city", "text"],
+}
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+TOOLS: ToolTable = {"get_weather": ToolTarget("function", "get_weather")}
+FAMILIES = {"vllm": "hermes", "vllm-interval": "hermes", "vllm-raw": "hermes", "vllm-raw-xml": "qwen3_coder"}
+LOST = server_error("The connection to the backend broke in the middle of the answer.")
+
+
+def new_markup(tools: str = "hermes", *, reopens: bool = True) -> Markup:
+    new_parser = partial(parsers.parser, "qwen3", tools, schemas={"get_weather": SCHEMA}, reopens=reopens)
+    return Markup(new_parser, thinking_open=False)
+
+
+def bytes_of(frames: Frames) -> bytes:
+    return frames.bytes_of(0, len(frames.frames))
+
+
+class Servers:
+    """Servers of one model: what one sends for a request, and what another sends that goes on with it."""
+
+    def __init__(self, personality: str, scenario: str) -> None:
+        self._app = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
+        self._raw = personality.startswith("vllm-raw")
+        self.family = FAMILIES[personality]
+        self._body = {
+            "model": "simulator",
+            "messages": [{"role": "user", "content": f"scenario: {scenario}"}],
+            "tools": [WEATHER],
+            "tool_choice": "none" if self._raw else "auto",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_token_ids": True,
+        }
+
+    def answer(self) -> bytes:
+        plan = plan_answer(self._body, {}, self._app)
+        return bytes_of(build_frames(plan.rendered, plan.stream, plan.faults))
+
+    def goes_on(self, ids: Sequence[int]) -> bytes:
+        body = {**self._body, "prompt": list(ids), "skip_special_tokens": self._raw}
+        prompt, tokens = completion_plan(body, ids, self._app)
+        return bytes_of(completion_frames(body, prompt, tokens, cut=False))
+
+    def translator(self) -> Translator:
+        markup = new_markup(self.family) if self._raw else None
+        return Translator(options(tools=TOOLS, continuable=True, markup=markup), lambda: 0.0)
+
+
+async def decoded(ids: Sequence[int]) -> str:
+    return decode(ids)
+
+
+def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
+    """Have the translator be ready for a continuation; return its events, and the ids to go on with."""
+    beginning = translator.beginning()
+    if translator.said_nothing and not beginning.raw:
+        return translator.restart(None), list(beginning.prompt)
+    if beginning.raw:
+        cut = asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
+        ids = beginning.ids[: cut.kept]
+        return translator.resume(Rejoining(beginning.prompt, ids, overlap=cut.overlap), None), [*beginning.prompt, *ids]
+    count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
+    ids = beginning.ids[:count]
+    markup = new_markup(family)
+    catch_up = CatchUp(translator.options, translator.lifecycle, translator.answer_began)
+    news = catch_up.take(markup.read([Text(said)], ids))
+    return translator.resume(Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news), markup), [*beginning.prompt, *ids]
+
+
+def reads(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+def play_cut(servers: Servers, cuts: list[float], size: int) -> Play:
+    """Play an answer that breaks off at these places, each a part of what its server would have sent."""
+    translator = servers.translator()
+    sent = translator.start()
+    body = servers.answer()
+    for cut in cuts:
+        sent += b"".join(map(translator.feed, reads(body[: int(len(body) * cut)], size)))
+        if not translator.continuable:  # the model has ended, or has not begun
+            sent += translator.fail(LOST)
+            return judged(sent, translator)
+        restarts = translator.said_nothing and not translator.beginning().raw
+        events, ids = continued(translator, servers.family)
+        sent += events
+        body = servers.answer() if restarts else servers.goes_on(ids)
+    sent += b"".join(map(translator.feed, reads(body, size))) + translator.finish()
+    return judged(sent, translator)
+
+
+def shown(play: Play) -> list[dict[str, Any]]:
+    items = play.response["output"]
+    return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in items]
+
+
+@pytest.mark.parametrize("personality", list(FAMILIES))
+@given(
+    scenario=st.sampled_from(["demo", "unicode", "parallel", "plain"]),
+    cuts=st.lists(st.floats(0.05, 0.9), min_size=1, max_size=3),
+    size=st.integers(20, 4000),
+)
+@settings(max_examples=60, deadline=None)
+def test_broken_off_anywhere_it_is_the_same_stream(personality: str, scenario: str, cuts: list[float], size: int) -> None:
+    servers = Servers(personality, scenario)
+    whole = play_cut(servers, [], 4000)
+    cut = play_cut(servers, cuts, size)
+    if cut.response["status"] == "failed":  # before the first token
+        assert not cut.response["output"]
+        return
+    assert shown(cut) == shown(whole)
+    assert [event for event in cut.kinds if not event.endswith("delta")] == [
+        event for event in whole.kinds if not event.endswith("delta")
+    ]
+    assert cut.response["usage"]["input_tokens"] == whole.response["usage"]["input_tokens"]
+    assert cut.response["usage"]["output_tokens"] == whole.response["usage"]["output_tokens"]
+
+
+# ---- what is not certain ends the response -----------------------------------------------------------------------------
+
+
+def begun(*pieces: bytes, prompt: str = "hi", **fields: Any) -> Translator:
+    """Return a translator that has read these pieces behind a prompt."""
+    translator = Translator(options(tools=TOOLS, **{"continuable": True, **fields}), lambda: 0.0)
+    translator.start()
+    first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": encode(prompt)}
+    for piece in (event(first), *pieces):
+        translator.feed(piece)
+    return translator
+
+
+def token(content: str) -> bytes:
+    return text(content, token_ids=encode(content))
+
+
+def completion(content: str, asked: Sequence[int] | None = None, **fields: Any) -> bytes:
+    """Return a chunk of a text completion; the first one has the ids of its prompt."""
+    choice = {"index": 0, "text": content, "prompt_token_ids": asked, "token_ids": encode(content), "finish_reason": None}
+    return event({"object": "text_completion", "choices": [choice | fields]})
+
+
+def resumed(translator: Translator, kept: int, overlap: str = "") -> list[int]:
+    beginning = translator.beginning()
+    translator.resume(Rejoining(beginning.prompt, beginning.ids[:kept], overlap=overlap), None)
+    return [*beginning.prompt, *beginning.ids[:kept]]
+
+
+def test_a_continuation_of_another_prompt_is_not_used() -> None:
+    translator = begun(token("One"), markup=new_markup())
+    resumed(translator, 1)
+    assert b"Two" not in translator.feed(completion("Two", [1, 2, 3]))
+    assert (translator.status, translator.diverged) == ("failed", "other_prompt")
+
+
+def test_one_that_does_not_tell_its_prompt_is_not_used_either() -> None:
+    translator = begun(token("One"), markup=new_markup())
+    resumed(translator, 1)
+    translator.feed(text("Two", token_ids=[5]))
+    assert (translator.status, translator.diverged) == ("failed", "other_prompt")
+
+
+@pytest.mark.parametrize(("pieces", "status"), [(["on", "e more", " thing"], "completed"), (["on", "ce"], "failed")])
+def test_text_that_comes_again_has_to_be_the_same(pieces: list[str], status: str) -> None:
+    translator = begun(token("One"), token("one"), markup=new_markup())
+    asked = resumed(translator, 1, overlap="one")
+    said = b"".join(translator.feed(completion(piece, None if at else asked)) for at, piece in enumerate(pieces))
+    said += translator.feed(completion("", finish_reason="stop")) + translator.feed(DONE) + translator.finish()
+    assert translator.status == status
+    if status == "completed":
+        assert b'"text":"Oneone more thing"' in said
+
+
+def test_a_continuation_that_ends_before_it_has_caught_up() -> None:
+    translator = begun(token("One"), token("one"), markup=new_markup())
+    asked = resumed(translator, 1, overlap="one")
+    translator.feed(completion("o", asked, finish_reason="stop"))
+    translator.feed(DONE)
+    assert (translator.status, translator.diverged) == ("failed", "text_differs")
+    assert translator.fail(LOST) == b""
+
+
+def test_a_second_break_before_it_has_caught_up_ends_the_response_once() -> None:
+    translator = begun(token("One"), token("one"), markup=new_markup())
+    asked = resumed(translator, 1, overlap="one")
+    translator.feed(completion("o", asked))
+    translator.fail(LOST)
+    assert [item for item in translator.output if "Oneone" in item]
+    assert translator.status == "failed"
+
+
+def test_a_continuation_that_breaks_off_before_it_has_caught_up_is_continued() -> None:
+    translator = begun(token("One"), token("one"), markup=new_markup())
+    asked = resumed(translator, 1, overlap="one")
+    translator.feed(completion("o", asked))
+    asked = resumed(translator, 2)
+    said = translator.feed(completion("ne more", asked)) + translator.feed(completion("", finish_reason="stop"))
+    said += translator.feed(DONE) + translator.finish()
+    assert b'"text":"Oneone more"' in said
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [text("One")],  # without ids
+        [text("One", token_ids=[2**70])],
+        [chunk({"content": [{"type": "text", "text": "One"}]}, token_ids=[5])],
+    ],
+)
+def test_without_all_ids_there_is_nothing_to_go_on_with(pieces: list[bytes]) -> None:
+    assert not begun(*pieces).continuable
+
+
+def test_an_answer_that_has_ended_is_not_continued() -> None:
+    translator = begun(token("One"), finish())
+    assert not translator.continuable
+    translator.fail(LOST)
+    assert translator.status == "completed"
+
+
+def test_usage_that_was_lost_with_the_connection_is_known_by_the_ids() -> None:
+    translator = begun(token("One"), text("", token_ids=[2], finish="stop"))
+    translator.fail(LOST)
+    assert '"input_tokens":1,' in translator.response()
+    assert '"output_tokens":2,' in translator.response()
+
+
+def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
+    dead = {"error": {"message": "EngineCore encountered an issue. See stack trace.", "code": 500}}
+    translator = begun(token("One"))
+    translator.feed(event(dead) + DONE)
+    assert (translator.broken_off, translator.ended) == ("engine", False)
+    translator.fail(LOST)
+    assert translator.status == "failed"
+    translator = begun(token("One"))
+    translator.feed(event({"error": {"message": "out of range", "code": 400}}))
+    assert translator.status == "failed"
+
+
+def test_nothing_is_read_behind_the_break() -> None:
+    translator = begun(token("One"))
+    translator.feed(DONE)
+    assert translator.broken_off == "eof"
+    assert translator.feed(token("Two")) == b""
+    assert translator.finish() == b""
+
+
+def test_a_second_reading_that_says_something_else() -> None:
+    translator = begun(chunk({"reasoning": "Thinking"}, token_ids=[5]))
+    for deltas in ([Text("Thinking")], [Reasoning("Thinner")], [Reasoning("T"), ToolCall(0, "", "get_weather")]):
+        catch_up = CatchUp(translator.options, translator.lifecycle)
+        with pytest.raises(Diverged):
+            catch_up.take(list(deltas))
+
+
+def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:
+    translator = begun(
+        chunk({"tool_calls": [{"index": 4, "id": "c", "function": {"name": "get_weather", "arguments": '{"a'}}]})
+    )
+    catch_up = CatchUp(translator.options, translator.lifecycle)
+    news = catch_up.take([Text("\n"), ToolCall(9, "", "get_weather"), ToolArguments(9, '{"'), ToolArguments(9, 'a": 1}')])
+    assert [(delta.index, delta.text) for delta in news] == [(translator.lifecycle.call.index, '": 1}')]  # type: ignore[union-attr]
+
+
+def test_the_last_whole_id_is_found_by_the_texts_of_the_others() -> None:
+    ids = encode("One two three")
+
+    def found(whole: int, tail: str, extra: Sequence[int] = ()) -> Cut:
+        beginning = Beginning([1], [*ids, *extra], whole, tail, raw=True)
+        return asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
+
+    half = 0x01F09F
+    assert found(1, "") == Cut(1)
+    assert found(1, " two three") == Cut(3)
+    assert found(1, " two three", [half]) == Cut(3)
+    assert found(1, " two th") == Cut(2, " th")
+    assert found(0, "One two", [half]) == Cut(2)
+    assert found(1, " ten") == Cut(1, " ten")  # it has to come again
+
+
+def test_text_that_was_held_for_a_stop_string_is_generated_again() -> None:
+    ids = encode("One two three")
+    beginning = Beginning([1], ids, 0, "One tw", raw=True)
+    assert asyncio.run(cut_of_raw(beginning, decoded, holds_text=True)) == Cut(1, " tw")
+    assert asyncio.run(cut_of_parsed(beginning, decoded, 0)) == (3, "One two three")
+    assert asyncio.run(cut_of_parsed(beginning, decoded, 4)) == (2, "One two")
+    with pytest.raises(CannotContinue):
+        asyncio.run(cut_of_parsed(Beginning([1], ids, 0, "", raw=False), decoded, 100))
+    # Nothing fits: all of it has to come again.
+    assert asyncio.run(cut_of_raw(Beginning([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
+
+
+@pytest.mark.parametrize("family", ["qwen3", "auto"])
+def test_a_parser_may_know_one_thought_alone(family: str) -> None:
+    raw = "<think>\nOne.\n</think>\n\nText.\n<think>\ntwo\n</think>\n\nEnd."
+    parser = parsers.parser(family, "auto", schemas={}, reopens=False)
+    deltas = [*parser.feed(raw), *parser.finish("stop")]
+    assert "".join(delta.text for delta in deltas if isinstance(delta, Text)) == raw.partition("</think>\n\n")[2]
+
+
+def read_again(translator: Translator, said: str) -> list[int]:
+    """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
+    beginning = translator.beginning()
+    catch_up = CatchUp(translator.options, translator.lifecycle)
+    markup = new_markup(reopens=False)
+    news = catch_up.take(markup.read([Text(said)], beginning.ids))
+    translator.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    return [*beginning.prompt, *beginning.ids]
+
+
+def test_a_thought_behind_text_stays_text_as_for_the_parser_that_began() -> None:
+    translator = begun(chunk({"content": "One."}, token_ids=encode("One.")))
+    asked = read_again(translator, "One.")
+    for piece in (completion(" <think>", asked), completion("two</think>", finish_reason="stop"), DONE):
+        translator.feed(piece)
+    assert "One. <think>two</think>" in translator.response()
+
+
+def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
+    translator = begun(chunk({"reasoning": "So"}, token_ids=encode("<think>So")))
+    asked = read_again(translator, "<think>So")
+    for piece in (completion(" it is", asked, finish_reason="stop"), DONE):
+        translator.feed(piece)
+    assert translator.status == "completed"
+    assert '"output_text","text":"So it is"' in translator.response()
