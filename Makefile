@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
 
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
 VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=
@@ -13,23 +14,29 @@ ARGS ?=
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs bench load soak oracle servers lock clean
+.PHONY: help run demo test lint types docs recording bench load soak oracle servers dist image lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What running needs, and no tools of development.
+$(VENV)/.runtime-stamp: requirements.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	@PYTHON=$(PYTHON) VENV=$(VENV) scripts/install-runtime
+	@touch $@
 
 $(VENV)/.stamp: requirements-dev.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	@$(CHECK_PYTHON)
 	@echo "==> setting up $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@touch $@
+	@touch $(VENV)/.runtime-stamp $@
 
-run: $(VENV)/.stamp ## run the gateway in front of BACKEND=URL or, by default, a simulated backend (ARGS="--port 9001" adds flags)
+run: $(VENV)/.runtime-stamp ## run the gateway in front of BACKEND=URL or, by default, a simulated backend (ARGS="--port 9001" adds flags)
 	@$(BIN)/responses-gateway serve $(or $(addprefix --backend ,$(BACKEND)),--simulator) $(ARGS)
 
-demo: $(VENV)/.stamp ## show one response in the terminal, no GPU needed
+demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-gateway demo $(ARGS)
 
 test: lint types ## all checks: style, types, tests (JOBS at a time), coverage of the translation
@@ -50,6 +57,9 @@ docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/lifecycle_diagram.py --write
 	$(BIN)/python scripts/request_path.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
+
+recording: $(VENV)/.stamp ## record the demo as the picture in the README
+	$(BIN)/python scripts/record_terminal.py
 
 bench: $(VENV)/.stamp ## measure the cost per chunk, compared with a plain relay
 	$(BIN)/python -m bench.run $(ARGS)
@@ -84,11 +94,20 @@ oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it
 servers: .cache/oracle/.vllm-$(VLLM) .cache/servers/.stamp $(VENV)/.stamp ## run the gateway in front of real servers, which it installs (large); writes docs/servers.md (ARGS="NAME …" chooses some)
 	@$(BIN)/python -m tests.real_servers $(ARGS)
 
+dist: $(VENV)/.stamp ## build the wheel, the source archive and the Helm chart into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+	scripts/install-deploy-tools
+	PATH="$(CURDIR)/.cache/deploy-tools/bin:$$PATH" helm package --destination dist deploy/helm/responses-gateway
+
+image: ## build the container image responses-gateway, with its commit
+	docker build --build-arg COMMIT=$(shell git rev-parse HEAD) --tag responses-gateway .
+
 lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
-		--extra grammars --extra otel pyproject.toml
+		--extra grammars --extra otel --extra mcp pyproject.toml
 	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
 
 clean: ## remove generated files

@@ -28,7 +28,8 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import MEMORY, SCENARIOS, STORED, WARM_UP, Scenario
+from bench.scenarios import MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
 MAX_FILES = 65536
@@ -42,6 +43,7 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     "raw": lambda: RAW,
     "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())],
     STORED: lambda: [],
+    WATCHED: lambda: [],
 }
 
 
@@ -163,6 +165,8 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         variants[name] = start_target(name, protocol, module)
+        if name == WATCHED and not options.self_check:
+            stack.enter_context(visiting(variants[name].port))
     return Bench(relay, gateway, variants, upstream_port, client)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 # The variant of a gateway that stores what it answers.
 STORED = "stored"
+# The variant of a gateway through whose window somebody looks.
+WATCHED = "watched"
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class Scenario:
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
-    `tokens` re-tokenizes it as well. `stored` stands beside the relay: a gateway with a SQLite store.
+    `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window. `stored` stands beside the relay:
+    a gateway with a SQLite store.
     """
 
     name: str
@@ -67,6 +70,7 @@ SCENARIOS = {
         Scenario("mix64", "mix:200:20ms", 64, together=True),
         Scenario("raw64", "paced:200:20ms", 64, together=True, variant="raw"),
         Scenario("tokens64", "paced:200:20ms", 64, together=True, variant="tokens"),
+        Scenario("watched64", "paced:200:20ms", 64, together=True, variant=WATCHED),
         Scenario("burst1", "burst:1000", 1, repeats=40),
         Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
@@ -94,6 +98,7 @@ PROMISES = (
     Promise("cpu/paced256", "CPU per chunk, 256 streams of 50 tokens/s", 0.90, 0.80),
     Promise("cpu/raw64", "CPU per chunk where the gateway looks for markup, beside one that does not", 1.3, 1.1),
     Promise("cpu/tokens64", "the same with re-tokenization", 1.6, 1.3),
+    Promise("cpu/watched64", "CPU per chunk while somebody looks through the window", 1.25, 1.1),
     Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),

@@ -15,8 +15,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from proxy.commands.help_parser import HelpParser
+
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
 _GC_THRESHOLD = 100_000
+# The exit status after Ctrl-C, as shells report it.
+_INTERRUPTED = 130
 
 # What each command does, in one line.
 COMMANDS = {
@@ -38,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
     try:
         return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # while the modules of a command are imported, or while it works
+        return _INTERRUPTED
     finally:
         gc.set_threshold(*thresholds)
 
@@ -59,14 +65,14 @@ def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         start = argv.index(name) + 1
         own, passed_on = command.split_arguments(argv[start:])
         argv = [*argv[:start], *own]
-    parser = argparse.ArgumentParser(
+    parser = HelpParser(
         prog="responses-gateway",
         description="OpenAI's Responses API in front of any Chat Completions server.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    reporting = parser  # wrong usage, with its usage line
+    reporting: argparse.ArgumentParser = parser  # wrong usage, with its usage line
     for known, line in COMMANDS.items():
         subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
         if known == name and command is not None:

@@ -28,8 +28,14 @@ TARGET = ROOT / "docs" / "ARCHITECTURE.md"
 BEGIN = "<!-- request path: written by scripts/request_path.py from one measured request -->"
 END = "<!-- /request path -->"
 _PACKAGE = str(ROOT / "proxy") + "/"
-# These run once a second, for all requests together.
-_TIMERS = {"server/generation/background.py", "server/generation/in_flight.py", "server/lifespan.py"}
+# These run by the clock, for all requests together.
+_TIMERS = {
+    "server/generation/background.py",
+    "server/generation/history.py",
+    "server/generation/in_flight.py",
+    "server/generation/store_upkeep.py",
+    "server/lifespan.py",
+}
 _QUESTION = {"model": "simulator", "input": "hi", "stream": True}
 
 

@@ -17,10 +17,11 @@ SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for p
 
 # Room -> the rooms that it may import besides itself. A room is a folder of `proxy/`, or a module beside them.
 ROOMS: dict[str, set[str]] = {
-    "wire": set(),
+    "validation": set(),
+    "wire": {"validation"},
     "conformance": set(),
     "telemetry": set(),
-    "settings": set(),
+    "settings": {"validation"},
     "version": {"__init__"},
     "state": {"wire"},
     "simulator": {"wire"},
@@ -31,8 +32,8 @@ ROOMS: dict[str, set[str]] = {
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {
-        "wire", "conformance", "telemetry", "settings", "version", "state", "parsers", "request", "backend", "stream",
-        "probing", "hosted",
+        "wire", "conformance", "telemetry", "settings", "validation", "version", "state", "parsers", "request", "backend",
+        "stream", "probing", "hosted",
     },
     "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},

@@ -107,14 +107,49 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_serve_has_a_flag_for_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--help"]) == 0
+    assert main(["serve", "--help-all"]) == 0
     said = capsys.readouterr().out
     assert [flag(knob.name) for knob in reference() if (flag(knob.name) in said) is (knob.kind == "MAPPING")] == []
     assert [title for title in {knob.section for knob in reference()} if f"{title}:" not in said] == []
 
 
-def test_help_is_text_and_no_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_serve_is_a_page_with_what_is_often_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) <= 75
+    for often in ("--backend TEXT", "--port NUMBER", "--store TEXT", "--simulator", "--help-all"):
+        assert often in said
+    assert "--idle-timeout" not in said
+    assert "--idle-timeout" in full_help(capsys)
+
+
+def full_help(capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["serve", "--help-all"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_misspelt_flag_is_recognised_though_the_short_help_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--idle-timout", "3"]) == 2
+    assert "did you mean --idle-timeout?" in capsys.readouterr().err
+
+
+def test_help_has_colours_in_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("argparse has colours of its own")
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["--help"])
+    assert "\033[1mcommands:" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["--help"])
+    assert "\033" not in capsys.readouterr().out
+
+
+def test_help_is_text_and_no_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help-all"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "See docs/backends.md. (default" in told
     assert "`" not in told
@@ -139,10 +174,12 @@ def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "no backend: give --backend URL, or try --simulator"),
-        (["--backend", "http://a", "--port", "x"], "--port: Input should be a valid integer"),
+        ([], "no backend: give --backend URL (in a container"),
+        (["--backend", "http://a", "--port", "x"], "--port: expected a whole number"),
         (["--backend", "http://a", "--simulator"], "--simulator starts a backend of its own"),
         (["--config", "none.yaml"], "none.yaml: No such file"),
+        (["--backend", "http://localhost:9000"], "the backend localhost:9000 is the address of this gateway itself"),
+        (["--backend", "http://127.0.0.1:8000", "--host", "0.0.0.0", "--port", "8000"], "the backend 127.0.0.1:8000 is the"),
     ],
 )
 def test_wrong_settings_are_status_2_and_no_traceback(
@@ -151,6 +188,30 @@ def test_wrong_settings_are_status_2_and_no_traceback(
     assert main(["serve", *argv]) == 2
     assert capsys.readouterr().err.startswith(f"responses-gateway: {said}")
     assert server.called_with == []
+
+
+@pytest.mark.parametrize("argv", [["--port", "x"], [], ["--record", "/dev/null/x", "--backend", "http://a"]])
+def test_a_wrong_parser_is_named_together_with_what_else_is_wrong(
+    argv: list[str], capsys: pytest.CaptureFixture[str], server: Server
+) -> None:
+    assert main(["serve", *argv, "--tool-call-parser", "hermess"]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 2
+    assert "hermess" in said
+
+
+def test_a_chain_of_gateways_on_one_machine_is_no_circle(server: Server) -> None:
+    assert main(["serve", "--backend", "http://127.0.0.1:9000", "--port", "9001"]) == 7
+    assert main(["serve", "--backend", "http://other:9000"]) == 7
+
+
+def test_ctrl_c_while_a_command_starts_is_no_traceback() -> None:
+    code = "import builtins, proxy.cli\n"
+    code += "def interrupted(name): raise KeyboardInterrupt\n"
+    code += "proxy.cli.import_module = interrupted\n"
+    code += "raise SystemExit(proxy.cli.main(['serve', '--simulator']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_print_config_prints_what_is_in_force_and_serves_nothing(

@@ -163,7 +163,7 @@ def test_the_environment_of_the_compose_file_is_accepted() -> None:
     }
     assert all(name.startswith(ENV_PREFIX) for name in environment)
     settings = load({}, None, environment)
-    assert settings.backend == ["http://simulator:8000/v1"]
+    assert settings.backend == []  # nothing stands in for a backend that was not named
     assert settings.backend_api_key is None
 
 

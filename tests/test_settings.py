@@ -138,7 +138,7 @@ def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
     said = complaint({"port": "x"}, file, {"RESPONSES_GATEWAY_LOG_LEVEL": "loud"}).splitlines()
     assert [line.split(": ")[0] for line in said] == ["--port", str(file), "RESPONSES_GATEWAY_LOG_LEVEL"]
     assert "idle_timeout: " in said[1]
-    assert said[2].endswith("Input should be 'debug', 'info', 'warning' or 'error'")
+    assert said[2].endswith("expected 'debug', 'info', 'warning' or 'error'")
 
 
 @pytest.mark.parametrize(
@@ -281,13 +281,13 @@ def test_backends_have_names_and_details(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("gpu: {}", "gpu: url: Field required"),
+        ("gpu: {}", "gpu: url: this field is required"),
         ("gpu: {url: 'gpu:8000'}", "gpu: url: a backend must be a URL: did you mean http://gpu:8000 ?"),
         ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: a backend's URL must have no user, password"),
         ("gpu: {url: 'http://a', alias: {}}", "gpu: unknown key alias (did you mean aliases?)"),
-        ("gpu: {url: 'http://a', max_concurrency: 0}", "gpu: max_concurrency: Input should be greater than or equal to 1"),
+        ("gpu: {url: 'http://a', max_concurrency: 0}", "gpu: max_concurrency: must be at least 1"),
         ("a/b: {url: 'http://a'}", "a backend's name consists of"),
-        ("gpu: http://a", "gpu: Input should be a valid dictionary"),
+        ("gpu: http://a", "gpu: expected an object"),
     ],
 )
 def test_what_is_wrong_with_a_backend_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -333,9 +333,9 @@ def test_a_bare_yes_in_yaml_is_the_word_yes(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("qwen*: {tool_parser: hermes}", "qwen*: unknown key tool_parser (did you mean tool_call_parser?)"),
-        ("qwen*: {rescue: perhaps}", "qwen*: rescue: Input should be a valid boolean"),
-        ("qwen*: {opened_thinking: perhaps}", "qwen*: opened_thinking: Input should be 'auto', 'yes' or 'no'"),
-        ("qwen*: hermes", "qwen*: Input should be a valid dictionary or instance of ModelParsers"),
+        ("qwen*: {rescue: perhaps}", "qwen*: rescue: expected true or false"),
+        ("qwen*: {opened_thinking: perhaps}", "qwen*: opened_thinking: expected 'auto', 'yes' or 'no'"),
+        ("qwen*: hermes", "qwen*: expected an object"),
     ],
 )
 def test_what_is_wrong_with_a_model_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -344,7 +344,7 @@ def test_what_is_wrong_with_a_model_is_said_with_its_place(tmp_path: Path, text:
 
 
 def test_models_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
-    assert "models: Input should be a valid dictionary" in complaint(file=write(tmp_path, "models: [qwen]\n"))
+    assert "models: expected an object" in complaint(file=write(tmp_path, "models: [qwen]\n"))
 
 
 # Settings and the policy of the translation

@@ -23,6 +23,8 @@ import httpx
 from proxy.commands.codex_config import (
     DEFAULT_URL,
     PROVIDER,
+    BackendDown,
+    Offer,
     Unusable,
     configuration,
     is_loopback,
@@ -33,10 +35,13 @@ from proxy.commands.codex_config import (
 from proxy.settings import backend_url
 
 _NO_CODEX = 127
+# Codex's background server would outlive it, with the address of a gateway that is gone, and copy itself into the home.
+_NO_DAEMON = "--no-daemon"
 # Times in seconds. Autoconfiguration has so long before Codex is started.
 _START_TIMEOUT = 30.0
 _AUTOCONFIGURE_TIMEOUT = 10.0
 _STOP_TIMEOUT = 10.0
+_HELP_TIMEOUT = 10.0
 _REQUEST_TIMEOUT = 5.0
 _POLL_INTERVAL = 0.05
 _LOG_LINES = 10  # of a gateway that did not start
@@ -102,16 +107,27 @@ def run(args: argparse.Namespace) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as found:
             path = home / "config.toml"
-            offer = offer_of(found, args.env_key, os.environ, needs_models=args.model is None)
+            offer = _offer_of(found, args)
             model = args.model or preferred(offer.models, path)
             config = configuration(found, model, args.env_key, web_search=offer.web_search)
             write(path, config)
-            return _run_codex([binary, *_overrides(config), *args.passed_on], _environment(found, home))
+            command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
+            return _run_codex(command, _environment(found, home))
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
     except (Unusable, OSError) as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
+
+
+def _offer_of(url: str, args: argparse.Namespace) -> Offer:
+    """Return what the gateway offers. Raises `Unusable`, which names the backend if that is what does not answer."""
+    try:
+        return offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
+    except BackendDown as error:
+        if not args.backend:
+            raise
+        raise Unusable(f"the backend {args.backend} does not answer: is it running, and is the URL right?") from error
 
 
 def find_codex() -> str | None:
@@ -240,6 +256,15 @@ def _overrides(config: Mapping[str, Any]) -> list[str]:
     provider = config["model_providers"][PROVIDER]
     keys = ("base_url", "model_catalog_url")
     return [word for key in keys for word in ("-c", f'model_providers.{PROVIDER}.{key}="{provider[key]}"')]
+
+
+def _without_daemon(binary: str) -> list[str]:
+    """Return the flag that keeps Codex from starting its background server, if this version has it."""
+    try:
+        done = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=_HELP_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [_NO_DAEMON] if _NO_DAEMON in done.stdout else []
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:

@@ -24,6 +24,8 @@ from proxy.settings import Settings, backend_url
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 PROVIDER = "responses-gateway"
 _LISTING_TIMEOUT = 15.0
+# How much of an error is shown, in characters.
+_MESSAGE_LIMIT = 300
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
@@ -39,6 +41,10 @@ _REASONS = {
 
 class Unusable(Exception):
     """There is no such gateway, or no such file; the text says what to do."""
+
+
+class BackendDown(Unusable):
+    """The gateway answers, but its backend does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,8 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
         ) from None
     if answer.status_code in (401, 403):
         raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
+    if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
+        raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
     try:
         listed = answer.json()
     except ValueError:
@@ -139,6 +147,14 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
     if not models:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
     return models
+
+
+def _message_of(answer: httpx.Response) -> str:
+    """Return what the gateway says of the failure, else the status."""
+    try:
+        return str(answer.json()["error"]["message"])[:_MESSAGE_LIMIT]
+    except (ValueError, LookupError, TypeError):
+        return f"status {answer.status_code}"
 
 
 def preferred(served: Sequence[str], path: Path) -> str:

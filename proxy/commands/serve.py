@@ -13,15 +13,37 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
-from proxy.settings import CONFIG_VARIABLE, SUPERVISED_VARIABLE, Settings, SettingsError, backend_url, describe, flag, variable
+from proxy.commands.help_parser import HelpParser
+from proxy.settings import (
+    CONFIG_VARIABLE,
+    PARSER_SETTINGS,
+    SUPERVISED_VARIABLE,
+    Settings,
+    SettingsError,
+    backend_url,
+    describe,
+    flag,
+    variable,
+)
 from proxy.settings.load import load
 from proxy.settings.reference import SettingInfo, reference
 
 _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
+# Names of this machine, and addresses that stand for all of them.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY = frozenset({"0.0.0.0", "::", ""})
+# What `--help` shows; the rest is for `--help-all`.
+_OFTEN_NEEDED = {
+    "--config", "--print-config", "--simulator", "--backend", "--backend-api-key", "--max-concurrency", "--store", "--host",
+    "--port", "--operations-port", "--workers", "--reasoning-parser", "--tool-call-parser", "--tokenizer", "--log-level",
+    "--log-format", "--admin-key", "--record",
+}  # fmt: skip
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
@@ -30,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "responses-gateway serve --backend URL [OPTION …]"
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
-        "file. Flags override the environment, and the environment overrides the file."
+        "file. Flags override the environment, and the environment overrides the file. --help-all shows all options; "
+        "docs/configuration.md describes them."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in force, and end")
@@ -40,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for knob in knobs:
             _add_flag(group, knob)
+    if isinstance(parser, HelpParser):
+        parser.show_often(_OFTEN_NEEDED)
 
 
 def _add_flag(group: argparse._ArgumentGroup, knob: SettingInfo) -> None:
@@ -64,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if not args.simulator:
             return _serve(args, settings, {})
-        with _simulator() as url:
+        with _simulator() as url, _simulated_store(settings) as store:
             print(f"simulated backend at {url}", file=sys.stderr)
-            overrides = {"backend": [backend_url(url)]}
+            overrides = {"backend": [backend_url(url)], "store": store}
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
@@ -84,14 +109,56 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
     """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
     flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
-    settings = load({**flags, **overrides}, args.config, os.environ)
+    given = {**flags, **overrides}
+    try:
+        settings = load(given, args.config, os.environ)
+    except SettingsError as error:
+        complaints = [str(error), *_complaints_about_parsers(given, args.config)]
+        raise SettingsError("\n".join(complaints)) from None
     if not args.print_config:
-        _require_backend(settings, simulator)
-        _require_folder(settings.record)
-        _require_parsers(settings)
-        _require_model_table(settings.model_table)
-        _require_a_store_for_all(settings)
+        _check(settings, simulator)
     return settings
+
+
+def _check(settings: Settings, simulator: bool) -> None:
+    """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
+    checks: list[Callable[[], None]] = [
+        lambda: _require_backend(settings, simulator),
+        lambda: _refuse_own_address(settings),
+        lambda: _require_folder(settings.record),
+        lambda: _require_parsers(settings),
+        lambda: _require_model_table(settings.model_table),
+        lambda: _require_a_store_for_all(settings),
+    ]
+    complaints = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise SettingsError("\n".join(complaints))
+
+
+def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:
+    """Return what is wrong with the parsers, where other settings are wrong, too: users want to hear all of it at once."""
+    try:
+        _require_parsers(load(given, config, os.environ, only={*PARSER_SETTINGS, "models"}))
+    except SettingsError as error:
+        return [str(error)]
+    return []
+
+
+def _refuse_own_address(settings: Settings) -> None:
+    """Refuse a backend that is the gateway itself, which would pass each request on to itself until it times out."""
+    own = _LOOPBACK if settings.host in {*_LOOPBACK, *_ANY} else {settings.host}
+    for url in (*settings.backend, *(details.url for details in settings.backends.values())):
+        address = urlsplit(url)
+        if settings.port and address.port == settings.port and (address.hostname or "") in own:
+            raise SettingsError(
+                f"the backend {address.netloc} is the address of this gateway itself: give the URL of your Chat Completions "
+                f"server, or another port to the gateway ({flag('port')})"
+            )
 
 
 def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
@@ -127,7 +194,10 @@ def _require_backend(settings: Settings, simulator: bool) -> None:
     if simulator and given:
         raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:
-        raise SettingsError("no backend: give --backend URL, or try --simulator")
+        raise SettingsError(
+            "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose "
+            "BACKEND), or try --simulator"
+        )
 
 
 def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[[], Settings] | None:
@@ -166,6 +236,18 @@ def _require_model_table(path: Path | None) -> None:
     from proxy.server.resources.codex_catalog import load_model_table
 
     load_model_table(path)
+
+
+@contextmanager
+def _simulated_store(settings: Settings) -> Iterator[str]:
+    """Give the store of simulated answers: the one that the settings name, never the user's own, which is `auto`."""
+    if settings.store != "auto":
+        yield settings.store
+    elif settings.workers == 1:
+        yield "memory"
+    else:
+        with TemporaryDirectory(prefix="responses-gateway-") as folder:
+            yield str(Path(folder) / "simulated.sqlite3")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from proxy.server.access.access_log import access_log
 from proxy.server.access.counter_table import Table
 from proxy.server.access.fleet import Fleet
 from proxy.server.access.middleware import access_middlewares, add_access_headers
@@ -95,7 +96,8 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     settings = parts.settings
     metrics = parts.metrics
     access = access_middlewares(settings, metrics, table, fleet)
-    app = web.Application(middlewares=[errors_as_json(_hosts(parts), metrics.defects.inc), *access])
+    observed = access_log(metrics, logs_lines=settings.access_log)
+    app = web.Application(middlewares=[observed, errors_as_json(_hosts(parts), metrics.defects.inc), *access])
     app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)

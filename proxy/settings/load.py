@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from proxy.settings import (
     suggestion,
     variable,
 )
+from proxy.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
@@ -39,10 +40,12 @@ _ENTRIES: dict[str, type[BaseModel]] = {
 }
 
 
-def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> Settings:
+def load(
+    flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str], only: Collection[str] | None = None
+) -> Settings:
     """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence. `flags`
     maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file` the variable
-    `RESPONSES_GATEWAY_CONFIG` names the file. Raises `SettingsError`."""
+    `RESPONSES_GATEWAY_CONFIG` names the file. With `only`, all other fields have their defaults. Raises `SettingsError`."""
     named = environ.get(CONFIG_VARIABLE)
     if config_file is None and named:
         config_file = Path(named)
@@ -55,6 +58,8 @@ def load(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[st
     values: dict[str, Any] = {}
     for _, source in reversed(sources):
         values.update(source)
+    if only is not None:
+        values = {name: value for name, value in values.items() if name in only}
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -112,7 +117,7 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+    for detail in error.errors(include_url=False, include_input=False):
         field = str(detail["loc"][0])
         origin = next((name for name, values in sources if field in values), "")
         label = {"flag": flag(field), "environment": variable(field)}.get(origin, f"{origin}: {field}")
@@ -121,4 +126,4 @@ def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]])
             key = place.pop()
             yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
         else:
-            yield f"{': '.join(place)}: {detail['msg'].removeprefix('Value error, ')}"
+            yield f"{': '.join(place)}: {problem(detail['type'], detail.get('ctx', {}), detail['msg'])}"

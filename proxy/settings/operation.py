@@ -20,7 +20,7 @@ class OperationSettings(Section):
         default="info", description="Minimum severity of log records."
     )
     log_format: Literal["text", "json"] = Field(default="text", description="One line of text or one JSON object per record.")
-    access_log: bool = Field(default=True, description="Log one line per request.")
+    access_log: bool = Field(default=True, description="Log one line per HTTP request, and one per response.")
     log_backend_errors: bool = Field(
         default=False,
         description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may "
@@ -30,8 +30,8 @@ class OperationSettings(Section):
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs. Without "
-        "a key these paths do not exist. At least 16 characters.",
+        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs, and for "
+        "the window at `/ui/`. Without it there is no `/admin/`, and the window is for this machine. At least 16 characters.",
     )
     otel_endpoint: str | None = Field(
         default=None,
@@ -49,9 +49,9 @@ class OperationSettings(Section):
     )
     ui: Literal["auto", "off"] = Field(
         default="auto",
-        description="Serve the window at `/ui/`: what runs and what ran, live, without content unless it is recorded. With "
-        "`admin_key` it needs that key. Without, it is for clients on this machine alone, or for all who reach "
-        "`operations_port`; there are no contents for other machines. See docs/window.md.",
+        description="Serve the window at `/ui/`: every request, live; its contents only where it is recorded. It needs the "
+        "`admin_key`; without one it is for this machine, and for others on `operations_port`, who see no contents. See "
+        "docs/window.md.",
     )
     record: Path | None = Field(
         default=None,

@@ -26,8 +26,8 @@ class ListeningSettings(Section):
         default=None,
         ge=0,
         le=65535,
-        description="Separate port for operators: serves `/metrics` and `/admin/` instead of `port`; both serve `/health` and "
-        "`/ready`. 0 chooses a free one.",
+        description="Separate port for operators: serves `/metrics`, `/admin/` and `/ui/` instead of `port`; both serve "
+        "`/health` and `/ready`. 0 chooses a free one.",
     )
     operations_host: str | None = Field(
         default=None,

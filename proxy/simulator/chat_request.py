@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 # Clients send context in user messages: `<tag>…</tag>` blocks, and the instructions of a repository. A message of another agent
@@ -15,6 +16,10 @@ _CONTEXT = re.compile(
     re.DOTALL,
 )
 HISTORY = ("reasoning", "reasoning_content")
+_PROMPTING_ROLES = frozenset({"system", "developer", "user"})
+# Where a JSON object may begin, and how many places are tried.
+_OBJECT = re.compile(r"\{\s*\"")
+_MOST_OBJECTS = 100
 _IMAGE_MARKER = re.compile(r"</?image\b[^>]*>")
 
 
@@ -99,16 +104,26 @@ class ChatRequest:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer must fit; `{"type": "object"}` for `json_object`; None for free text."""
+        """The JSON schema that the answer must fit, also one that a prompt without tools contains; a small object for
+        `json_object`; None for free text."""
         wanted = self.body.get("response_format")
         if not isinstance(wanted, dict):
-            return None
+            return None if self.body.get("tools") else self._prompted_schema()
         if wanted.get("type") == "json_object":
-            return {"type": "object", "properties": {"answer": {"type": "string"}}}
+            return self._prompted_schema() or {"type": "object", "properties": {"answer": {"type": "string"}}}
         if wanted.get("type") != "json_schema":
             return None
         schema = (wanted.get("json_schema") or {}).get("schema")
         return schema if isinstance(schema, dict) else {}
+
+    def _prompted_schema(self) -> dict[str, Any] | None:
+        """Return the last JSON schema of an object in the system's and the user's messages: so frameworks ask for JSON."""
+        for message in reversed(self.messages):
+            if message.get("role") in _PROMPTING_ROLES:
+                found = _schema_in(spoken_text(message))
+                if found is not None:
+                    return found
+        return None
 
     def prompt_text(self, *, opens_thought: bool = False, history: tuple[str, ...] = HISTORY) -> str:
         """Render the prompt as a chat template would; its tokens are counted. `opens_thought`: the template ends so. `history`:
@@ -157,3 +172,18 @@ def _rendered(message: dict[str, Any], history: tuple[str, ...]) -> str:
     calls = message.get("tool_calls")
     reasoning = next((message[name] for name in history if message.get(name)), "")
     return f"{reasoning}{message_text(message)}{json.dumps(calls, ensure_ascii=False) if calls else ''}"
+
+
+def _schema_in(text: str) -> dict[str, Any] | None:
+    """Return the first JSON schema of an object in a text, which may stand in a code block or in the middle of a sentence."""
+    decoder = json.JSONDecoder()
+    if '"properties"' not in text:
+        return None
+    for beginning in islice(_OBJECT.finditer(text), _MOST_OBJECTS):
+        try:
+            value, _ = decoder.raw_decode(text, beginning.start())
+        except (ValueError, RecursionError):
+            continue
+        if value.get("type") == "object" and isinstance(value.get("properties"), dict):
+            return dict(value)
+    return None

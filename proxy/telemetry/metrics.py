@@ -69,6 +69,7 @@ class Metrics(Registry):
         gauge = self.gauge
         histogram = self.histogram
         self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream")
+        self._declare_those_of_http()
         self.in_flight = gauge("requests_in_flight", "Requests under way.")
         self.workers = gauge("workers", "Worker processes that serve requests.")
         text = "1, labelled with the version and the commit of the gateway."
@@ -154,8 +155,7 @@ class Metrics(Registry):
             "Gateways that count limits together in Redis; 0 without it, or while it cannot be reached.",
             together="livemin",
         )
-        self.key_requests = counter("key_requests_total", "Accepted requests, by API key.", "key")
-        self.key_tokens = counter("key_tokens_total", "Input and output tokens, by API key.", "key")
+        self._declare_those_of_the_keys()
         # Processor time, memory and open files, under the names that all programs use.
         if runtime_folder() is None:
             ProcessCollector(registry=self.registry)
@@ -193,6 +193,9 @@ class Metrics(Registry):
         )
 
     def _declare_those_of_the_store(self) -> None:
+        self.store_up = self.gauge(
+            "store_up", "1 while what the gateway stores in can be reached: the store, Redis.", "kind", together="livemin"
+        )
         self.store_bytes = self.gauge("store_bytes", "Size of the stored data, without free space.", together="livemax")
         self.store_oldest = self.gauge("store_oldest_seconds", "Age of the oldest stored response.", together="livemax")
         self.store_expired = self.gauge(
@@ -202,4 +205,29 @@ class Metrics(Registry):
             "store_deleted_total",
             "Responses and conversations that were deleted: expired, or no_room (`store_max_bytes`).",
             "reason",
+        )
+
+    def _declare_those_of_the_keys(self) -> None:
+        self.key_requests = self.counter("key_requests_total", "Accepted requests, by API key.", "key")
+        self.key_duration = self.histogram(
+            "key_request_duration_seconds", "From a request's arrival to the last byte, by API key.", _DURATION_BUCKETS, "key"
+        )
+        self.key_first_token = self.histogram(
+            "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, "key"
+        )
+        self.key_tokens = self.counter("key_tokens_total", "Input and output tokens, by API key.", "key")
+
+    def _declare_those_of_http(self) -> None:
+        self.http_requests = self.counter(
+            "http_requests_total",
+            "HTTP requests of all kinds, by pattern of the path (`/v1/{path}`: relayed to a backend).",
+            "method",
+            "route",
+            "status",
+        )
+        self.http_duration = self.histogram(
+            "http_request_duration_seconds",
+            "From the head of an HTTP request to the end of its answer, for all kinds of requests.",
+            LATENCY_BUCKETS,
+            "route",
         )

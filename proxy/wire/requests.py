@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from proxy.validation import problem
 from proxy.wire.errors import ApiError, invalid_request
 
 # The deepest nesting of JSON: no request needs more, and every later encoder would have to cope with it.
@@ -202,13 +203,14 @@ _UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object"
 
 def refusal(error: ValidationError) -> ApiError:
     """Return the first error in the fields of a request as OpenAI words it: the field, the problem, and a code for programs."""
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False)[0]
+    what = problem(first["type"], first.get("ctx", {}), first["msg"])
     param = _param(first["loc"])
     if param in _UNIONS:
-        return invalid_request(f"Invalid type for '{param}': Input should be {_UNIONS[param]}.", param, "invalid_type")
+        return invalid_request(f"Invalid type for '{param}': expected {_UNIONS[param]}.", param, "invalid_type")
     if first["type"].endswith("_type") or (first["type"] == "literal_error" and not isinstance(first["input"], str)):
-        return invalid_request(f"Invalid type for '{param}': {first['msg']}.", param, "invalid_type")
-    return invalid_request(f"Invalid value for '{param}': {first['msg']}.", param, "invalid_value")
+        return invalid_request(f"Invalid type for '{param}': {what}.", param, "invalid_type")
+    return invalid_request(f"Invalid value for '{param}': {what}.", param, "invalid_value")
 
 
 def _param(path: tuple[int | str, ...]) -> str:

@@ -77,6 +77,27 @@ OVERVIEW = Dashboard(
             ],
         ),
         Row(
+            "Service level",
+            [
+                Panel("Error budget burn rate", "How fast failures use up the error budget of 99.5 %: at 1 it lasts exactly "
+                      "for its period, at 14.4 a month's budget lasts for two days.", NUMBER,
+                      {f"({ratio(ended('failed', over=window), ended(ANSWERED, over=window))} or "
+                       f"0 * {ended(ANSWERED, over=window)}) / 0.005": window
+                       for window in ("5m", "1h", "6h")}),
+                Panel("Cache hit ratio", "Share of the input that the backends found in their prefix caches.", SHARE,
+                      {ratio(rate("tokens_total", select=MODELS + ', kind="cached"'),
+                             rate("tokens_total", select=MODELS + ', kind="input"')): "cached"}),
+                Panel("HTTP requests", "All kinds of requests, by status: also relayed ones, lists of models, and those "
+                      "without a valid key.", REQUESTS, {rate("http_requests_total", "status"): "{{status}}"}, stacked=True),
+                Panel("Relayed requests", "Requests to other paths, which the backend answers, by status.", REQUESTS,
+                      {rate("http_requests_total", "status", select=GATEWAYS + ', route="/v1/{path}"'): "{{status}}"}),
+                Panel("Relayed requests, p95", "From the head of the request to the end of the answer.", SECONDS,
+                      {quantile(0.95, "http_request_duration_seconds", select=GATEWAYS + ', route="/v1/{path}"'): "p95"}),
+                Panel("Store and Redis", "1 while all gateways can reach them.", NUMBER,
+                      {f"min by (kind) ({PREFIX}store_up{{{GATEWAYS}}})": "{{kind}}"}),
+            ],
+        ),
+        Row(
             "Store",
             [
                 Panel("Stored data", "Size of the stored responses and conversations, without free space. For PostgreSQL an "
@@ -257,7 +278,7 @@ BACKENDS = Dashboard(
                 Panel("Backends down", "Backends that at least one gateway considers unhealthy: it sends them no requests.",
                       NUMBER, {f"count(min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}}) == 0) or vector(0)": "down"},
                       "stat", 6, 4, bad=1),
-                Panel("Waiting", "Requests that wait for a free backend.", NUMBER,
+                Panel("Queued", "Requests that wait for a free backend.", NUMBER,
                       {f"sum({PREFIX}queued_requests{{{GATEWAYS}}}) or vector(0)": "waiting"}, "stat", 6, 4),
                 Panel("Rejected", "Requests that got no backend in the selected time range: the queue was full, or they "
                       "waited too long.", NUMBER, {within("queue_rejections_total"): "rejected"}, "stat", 6, 4,
@@ -273,7 +294,7 @@ BACKENDS = Dashboard(
                       {f"sum by (backend) ({PREFIX}backend_requests_in_flight{{{GATEWAYS}}})": "{{backend}}"}, stacked=True),
                 Panel("Health", "1 while all gateways consider the backend healthy.", NUMBER,
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
-                Panel("Retries", "Requests that were moved from a backend to another one, by reason.", PER_SECOND,
+                Panel("Failovers", "Requests that were moved from a backend to another one, by reason.", PER_SECOND,
                       {rate("backend_retries_total", "backend", "reason"): "{{backend}}: {{reason}}"}),
                 Panel("Continuations", "Answers that broke off: continued by another backend, or not, by reason.", PER_SECOND,
                       {rate("continuations_total", "outcome", "reason"): "{{outcome}}: {{reason}}"}),
@@ -294,6 +315,15 @@ BACKENDS = Dashboard(
                       {f"topk(10, {rate('key_tokens_total', 'key')})": "{{key}}"}, stacked=True),
                 Panel("Refused", "Requests without a valid key, or beyond a limit, by reason.", PER_SECOND,
                       {rate("access_refusals_total", "reason"): "{{reason}}"}),
+            ],
+        ),
+        Row(
+            "Latency of keys",
+            [
+                Panel("First token by key, p95", "95 % of a key's requests get their first token within this time.", SECONDS,
+                      {quantile(0.95, "key_time_to_first_token_seconds", "key", select=GATEWAYS): "{{key}}"}, width=12),
+                Panel("Whole response by key, p95", "From the arrival of the request to the last byte.", SECONDS,
+                      {quantile(0.95, "key_request_duration_seconds", "key", select=GATEWAYS): "{{key}}"}, width=12),
             ],
         ),
         Row(

@@ -15,6 +15,8 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / ".cache" / "clients"
 PYTHON = CLIENTS / "python" / "bin" / "python"
+# Frameworks that need another version of the OpenAI SDK.
+FRAMEWORKS = CLIENTS / "frameworks" / "bin" / "python"
 NODE_MODULES = CLIENTS / "node" / "node_modules"
 _HERE = Path(__file__).parent
 # A port that nobody listens on: what would leave the machine fails at once.
@@ -24,7 +26,7 @@ _NOWHERE = "http://127.0.0.1:9"
 def absence(program: str) -> str | None:
     """Return why a program cannot run here; None if it can."""
     node = shutil.which("node") is not None and NODE_MODULES.is_dir()
-    there = node if program.endswith(".mjs") else PYTHON.exists()
+    there = node if program.endswith(".mjs") else _python_of(program).exists()
     return None if there else "the client libraries are not installed: run scripts/install-clients"
 
 
@@ -44,10 +46,15 @@ class Output:
 
 def run(program: str, url: str, *arguments: str) -> Output:
     """Run one of the programs of this folder against the gateway at `url`, with more arguments."""
-    return run_text((_HERE / program).read_text(), Path(program).suffix, url, *arguments)
+    text = (_HERE / program).read_text()
+    return run_text(text, Path(program).suffix, url, *arguments, python=_python_of(program))
 
 
-def run_text(program: str, suffix: str, *arguments: str) -> Output:
+def _python_of(program: str) -> Path:
+    return FRAMEWORKS if program == "frameworks.py" else PYTHON
+
+
+def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON) -> Output:
     """Run the text of a program in JavaScript (`.mjs`) or Python (`.py`) where its libraries are, with nothing of the
     surroundings but the search path."""
     with TemporaryDirectory() as folder:
@@ -55,7 +62,7 @@ def run_text(program: str, suffix: str, *arguments: str) -> Output:
         script.write_text(program)
         if suffix == ".mjs":  # libraries are looked for beside the script
             (Path(folder) / "node_modules").symlink_to(NODE_MODULES)
-        interpreter = "node" if suffix == ".mjs" else str(PYTHON)
+        interpreter = "node" if suffix == ".mjs" else str(python)
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": folder,

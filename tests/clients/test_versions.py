@@ -30,6 +30,7 @@ def _pinned(script: str, package: str) -> str:
         ("`openai-agents` (Python)", ["openai-agents"]),
         ("`ai` with `@ai-sdk/openai` (npm)", ["ai", "@ai-sdk/openai"]),
         ("`langchain-openai` (Python)", ["langchain-openai"]),
+        ("`instructor`, `pydantic-ai-slim`, `agno` (Python)", ["instructor", "pydantic-ai-slim[openai]", "agno"]),
     ],
 )
 def test_the_libraries(client: str, packages: list[str]) -> None:

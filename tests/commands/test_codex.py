@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 CODEX = f"""#!{sys.executable}
 import json, os, signal, sys, tomllib, urllib.request
 from pathlib import Path
+if sys.argv[1:] == ["--help"]:
+    print("  --no-daemon  Run without the shared background server" if "OLD_CODEX" not in os.environ else "")
+    sys.exit()
 home = Path(os.environ["CODEX_HOME"])
 url = tomllib.loads((home / "config.toml").read_text())["model_providers"]["responses-gateway"]["base_url"]
 with urllib.request.urlopen(f"{{url}}/models") as answer:
@@ -75,6 +78,32 @@ def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess
         if said.exists():
             with suppress(ProcessLookupError):
                 os.kill(json.loads(said.read_text(encoding="utf-8"))["pid"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_no_background_server_of_codex_is_started(tmp_path: Path, old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if old:
+        monkeypatch.setenv("OLD_CODEX", "1")
+    with codex(tmp_path, "said", *nobody(free_port())) as (process, said):
+        assert process.wait(60) == 0
+    assert ("--no-daemon" in str(said["arguments"])) is not old
+
+
+def test_a_backend_that_is_down_is_named(tmp_path: Path) -> None:
+    (tmp_path / "codex").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tmp_path / "codex").chmod(0o755)
+    flags = ["--codex-home", str(tmp_path / "home"), "--backend", "http://127.0.0.1:9", *nobody(free_port())]
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy", "codex", *flags],
+        cwd=ROOT,
+        env={**os.environ, "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert "the backend http://127.0.0.1:9 does not answer: is it running, and is the URL right?" in done.stderr
 
 
 def nobody(port: int) -> tuple[str, str]:

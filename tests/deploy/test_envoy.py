@@ -70,7 +70,9 @@ def test_every_route_leads_to_a_cluster_that_is_asked_whether_it_is_ready() -> N
 
 
 def test_operators_pages_are_not_for_everybody() -> None:
-    assert {"path": "/metrics"} in [route["match"] for route in ROUTES if "direct_response" in route]
+    refused = [route["match"] for route in ROUTES if "direct_response" in route]
+    assert {"path": "/metrics"} in refused
+    assert {"prefix": "/ui"} in refused
 
 
 def test_every_extension_has_its_type() -> None:

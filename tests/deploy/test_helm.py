@@ -235,11 +235,23 @@ def groups_of(file: Path) -> list[Any]:
     return list(yaml.safe_load(file.read_text(encoding="utf-8")).get("groups", []))
 
 
+def test_the_links_of_the_alerts_lead_to_the_documentation_of_the_operator() -> None:
+    pages = "https://docs.example.com/gateway/"
+    values = {"settings": {"backend": BACKEND}, "prometheusRule": {"enabled": True, "runbookBaseUrl": pages}}
+    groups = objects(values)["PrometheusRule"]["spec"]["groups"]
+    links = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule]
+    assert links
+    assert [link for link in links if not link.startswith(f"{pages}docs/observability.md#")] == []
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "backend"),
-        ({"settings": {"backend": "vllm:8000"}}, "settings.backend"),
+        ({}, "there is no backend: give the URL of your Chat Completions server"),
+        ({"settings": {"backend": []}}, "there is no backend"),
+        ({"settings": {"backend": "vllm:8000"}}, "must be a URL that begins with http://"),
+        ({"settings": {"backend": ["http://a", "vllm:8000"]}}, "must be a URL that begins with http://"),
+        ({"settings": {"backend": BACKEND, "backends": {"gpu": {"url": BACKEND}}}}, "exclude each other"),
         ({"settings": {"backend": BACKEND, "store": "auto"}}, "which replicas do not share"),
         (
             {"settings": {"backend": BACKEND, "store": "memory"}, "autoscaling": {"enabled": True}},

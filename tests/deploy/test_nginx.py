@@ -143,8 +143,9 @@ def test_what_is_too_large_is_told_in_the_words_of_the_api(tmp_path: Path) -> No
 def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated() as served, nginx(tmp_path, served.port) as front, aiohttp.ClientSession() as session:
-            async with session.get(f"{front.url}/metrics") as answer:
-                assert answer.status == 404
+            for path in ("/metrics", "/ui", "/ui/", "/ui/api/state"):
+                async with session.get(front.url + path) as answer:
+                    assert answer.status == 404, path
             async with session.get(f"{front.url}/ready") as answer:
                 assert answer.status == 200
 

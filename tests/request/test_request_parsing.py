@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from typing import Any
 
@@ -23,6 +24,15 @@ def refusal(body: Any) -> ApiError:
     return caught.value
 
 
+def complaint(body: Any) -> str:
+    """Return the message of a refusal; nothing if the body is accepted."""
+    try:
+        parse_request(body)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
 def request(**fields: Any) -> dict[str, Any]:
     return {"model": "m", "input": "hi", **fields}
 
@@ -31,6 +41,33 @@ def test_a_small_request() -> None:
     parsed = parse_request(b'{"model": "m", "input": "hi", "temperature": 0, "stream": true}')
     assert (parsed.model, parsed.input, parsed.temperature, parsed.stream) == ("m", "hi", 0, True)
     assert parsed.tools is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "said"),
+    [
+        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata", "expected at most 16 entries."),
+        ({"temperature": "hot"}, "temperature", "expected a number."),
+        ({"max_output_tokens": 1.5}, "max_output_tokens", "expected a whole number."),
+        ({"stream": "yes"}, "stream", "expected true or false."),
+        ({"temperature": 9}, "temperature", "must be at most 2."),
+        ({"truncation": "off"}, "truncation", "expected 'auto' or 'disabled'."),
+        ({"reasoning": []}, "reasoning", "expected an object."),
+        ({"input": 1}, "input", "expected a string or a list."),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_terms_of_the_api(fields: dict[str, Any], param: str, said: str) -> None:
+    error = refusal(request(**fields))
+    assert error.param == param
+    assert error.message.endswith(f"'{param}': {said}")
+
+
+def test_no_message_is_in_the_words_of_the_library() -> None:
+    """Try values of every type for every field."""
+    for name in ResponsesRequest.model_fields:
+        for value in ({}, [], "", 1, 1.5, True, {"a": 1}, [1], ["x"] * 200, "x" * 2_000_000, -1, 10**9):
+            said = complaint(request(**{name: value}))
+            assert not re.search("Input should|after validation|dictionary", said), (name, value)
 
 
 def test_null_is_not_given() -> None:

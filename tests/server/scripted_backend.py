@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._requests = requests
         self._tasks = tasks
         self._data = b""
+        self.request = b""  # the one that came last
         self._loop = asyncio.get_running_loop()
         # Done when the gateway has closed the connection; the value is the loop's time then.
         self.lost: asyncio.Future[float] = self._loop.create_future()
@@ -95,7 +96,8 @@ class Connection(asyncio.Protocol):
         length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
         if end and len(rest) >= length:
             self._data = rest[length:]
-            self._requests.append(head + end + rest[:length])
+            self.request = head + end + rest[:length]
+            self._requests.append(self.request)
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

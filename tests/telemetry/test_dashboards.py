@@ -28,6 +28,7 @@ RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.yml"))
 # What has no series in the traffic of this test: a gateway that does well, without keys, with one backend.
 LAWFULLY_EMPTY = {
     "invariant_violations_total", "token_disagreements_total", "key_requests_total", "key_tokens_total",
+    "key_time_to_first_token_seconds_bucket", "key_request_duration_seconds_bucket",
     "access_refusals_total", "backend_retries_total", "continuations_total", "queue_rejections_total",
     "queue_wait_seconds_bucket",
 }  # fmt: skip
@@ -139,8 +140,8 @@ def test_every_alert_says_what_to_do() -> None:
     assert len(alerts) > 10
     for alert in alerts:
         assert alert["labels"]["severity"] in {"critical", "warning"}
-        assert alert["annotations"].keys() == {"summary", "description", "runbook"}
-        path, _, anchor = alert["annotations"]["runbook"].partition("#")
+        assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
+        path, _, anchor = alert["annotations"]["runbook_url"].partition("#")
         assert (path, anchor) == ("docs/observability.md", alert["alert"].lower())
         assert anchor in headings
 

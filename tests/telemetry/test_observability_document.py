@@ -17,6 +17,7 @@ import pytest
 from proxy.settings.keys import hash_of
 from proxy.telemetry import logs
 from tests.server.fleet_of_simulators import ask, fleet
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import post, run, simulated
 from tests.telemetry.traffic import busy_gateway, send_everything
 
@@ -32,8 +33,9 @@ def documented() -> set[str]:
     return {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
-def examples() -> list[dict[str, Any]]:
-    (block,) = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+def examples(message: str = "response") -> list[dict[str, Any]]:
+    blocks = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+    (block,) = [block for block in blocks if f'"message": "{message}"' in block]
     return [json.loads(line) for line in block.splitlines()]
 
 
@@ -60,6 +62,9 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
         async with fleet(access_log=True) as served:
             await ask(served, "plain", "drop=2,times=1")
             await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})
+            await post(served)  # without a key
+        async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
+            await post(hosting, tools=[MCP])
 
     try:
         run(test())
@@ -71,6 +76,11 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
     seen = {name for line in responses for name in line}
     assert seen - documented() == set()
     assert documented() - seen == set()
+    requests = [line for line in lines if line["message"] == "request"]
+    text = DOCUMENT.partition("### HTTP requests")[2].partition("### Other records")[0]
+    for example in examples("request"):
+        assert set(example) <= {name for line in requests for name in line}
+    assert [name for line in requests for name in line if f"`{name}`" not in text and name not in documented()] == []
     for example in examples():
         assert set(example) <= documented()
         order = next(line for line in responses if line["outcome"] == example["outcome"])

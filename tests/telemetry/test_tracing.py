@@ -16,6 +16,7 @@ import pytest
 
 from proxy.settings import SettingsError
 from proxy.settings.load import load
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, until
 from tests.server.scripted_backend import Backend, Connection, backend, chat_stream, refusing, streaming
 from tests.waiting import PATIENCE
@@ -256,3 +257,32 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
 def test_nothing_of_opentelemetry_is_imported_for_those_who_do_not_want_it() -> None:
     script = "import sys, proxy.server; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=PATIENCE).returncode == 0
+
+
+# ---- hosted tools -------------------------------------------------------------------------------------------------------
+
+
+def test_each_turn_and_each_hosted_call_is_a_span() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        made = calls(("docs__add", {"a": 1, "b": 2}), ("docs__fail", {}))
+        async with collector() as spans:
+            async with model(made, says("Ok."), mcp_servers=DOCS, otel_endpoint=spans.url) as (served, _):
+                await post(served, model="m", tools=[MCP])
+            kept.append(spans)
+
+    run(test())
+    (spans,) = kept
+    server = spans.one(SERVER)
+    first, second = sorted((span for span in spans.spans if span.name == "chat m"), key=lambda span: span.began)
+    tools = {span.name: span for span in spans.spans if span.name.startswith("execute_tool")}
+    assert set(tools) == {"execute_tool add", "execute_tool fail"}
+    for tool in tools.values():
+        assert tool.parent_id == server.span_id
+        assert first.ended <= tool.began + 1e7
+        assert tool.ended <= second.began + 1e7
+    outcomes = [tools[name].attributes["responses_gateway.outcome"] for name in sorted(tools)]
+    assert outcomes == ["completed", "failed"]
+    assert [span.attributes["gen_ai.usage.input_tokens"] for span in (first, second, server)] == [10, 10, 20]
+    assert first.events["first_token"] <= first.ended

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.server.gateway_process import Program
-from tests.server.running_gateway import RawClient, Served, post, simulated, until
+from tests.server.running_gateway import RawClient, Served, ask, post, simulated, until
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SEAL = {"type": "custom", "name": "seal", "format": {"type": "grammar", "syntax": "regex", "definition": ".*"}}
@@ -47,7 +47,8 @@ async def send_everything(served: Served) -> None:
 
 async def send_requests(served: Served | Program) -> None:
     """Send the same, to one that may be other processes."""
-    await asyncio.gather(*(post(served, **body) for body in REQUESTS), _leave(served))
+    relayed = ask(served, "POST", "/v1/chat/completions", json={"model": "simulator", "messages": [], "max_tokens": 1})
+    await asyncio.gather(*(post(served, **body) for body in REQUESTS), _leave(served), relayed)
 
 
 async def _leave(served: Served | Program) -> None:

@@ -151,6 +151,7 @@ class Fleet:
 
     def _set_shared(self, shared: bool, problem: str | None = None) -> None:
         self.shared = shared
+        self._metrics.child(self._metrics.store_up, "redis").set(int(shared))
         if not shared:
             self._metrics.limits_gateways.set(0)
         if shared != self._told:

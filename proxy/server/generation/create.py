@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.history import History
+from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings
@@ -466,9 +465,9 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """Return how it stands, without any of its content."""
-        return self.log.running(self.translator if self.answered else None, self._clock())
+        return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
 
     # ---- an activity -------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ import secrets
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from proxy.request import Loss
+from proxy.stream.writer import Span
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 # Requests that are remembered once they have ended.
@@ -35,11 +38,65 @@ class Interval(msgspec.Struct):
     output_tokens: int = 0
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """A request that has ended: the number in the order of their ends, and what is known of it."""
+@dataclass(slots=True, eq=False)
+class Summary:
+    """One request. It refers to what its log and its translator have counted, and becomes plain data when somebody looks.
 
-    number: int
-    summary: dict[str, Any]
+    `line` has the fields of its log line. `state` is the kind of the open item. `gaps` counts the times between reads by the
+    buckets of the metrics, `gap_sum` is their sum in seconds. `record` names the file with the recorded exchange."""
+
+    id: str
+    line: Mapping[str, Any]
+    started: float  # a Unix time in seconds, like `ended`
+    client: str
+    losses: Sequence[Loss]
+    gaps: Sequence[int]
+    gap_sum: float
+    record: str | None = None
+    ended: float | None = None
+    phase: str | None = None
+    produced: int = 0  # output tokens, or chunks where the backend reported none
+    chunks: int = 0
+    state: str = ""
+    spans: Mapping[int, Span] = field(default_factory=dict)
+    repairs: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What became of it; `running` before its end."""
+        return "running" if self.ended is None else self.line["outcome"]
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the list of requests shows."""
+        return {
+            **self.line,
+            "id": self.id,
+            "outcome": self.outcome,
+            "started": self.started,
+            "ended": self.ended,
+            "client": self.client,
+            "chunks": self.chunks,
+            "items": [self._item(span) for span in self.spans.values()],
+            "repairs": self.repairs,
+            "record": self.record,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return all of it."""
+        return {
+            **self.shown(),
+            "phase": self.phase or self.line.get("phase"),
+            "losses": [loss._asdict() for loss in self.losses],
+            "tokens": self.tokens,
+            "events": self.events,
+            "gaps": self.gaps,
+            "gap_sum": self.gap_sum,
+        }
+
+    def _item(self, span: Span) -> dict[str, Any]:
+        return {"type": span.kind or self.state, "opened": span.opened, "closed": span.closed, "size": span.size}
 
 
 class History:
@@ -47,47 +104,42 @@ class History:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the Unix time in seconds."""
-        # Names this process among others, in the ids of its requests.
+        # Names this process among others: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
-        self.ended: deque[Ended] = deque(maxlen=REMEMBERED)
+        self.ended: deque[Summary] = deque(maxlen=REMEMBERED)
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
-        self._numbers = count(1)
         self._ends = 0
         self._produced = 0  # tokens of the requests that have ended
         self._counted = 0  # tokens that are in some interval
-
-    def new_id(self) -> str:
-        """Return an id for a request, unique among all workers."""
-        return f"{self.process}-{next(self._numbers)}"
 
     @property
     def last(self) -> int:
         """The number of the last request that ended; 0 before the first one."""
         return self._ends
 
-    def since(self, number: int) -> list[dict[str, Any]]:
+    def since(self, number: int) -> list[Summary]:
         """Return the requests that ended after the one of this number, the oldest first."""
-        return [ended.summary for ended in self.ended if ended.number > number]
+        forgotten = self._ends - len(self.ended)
+        return list(islice(self.ended, max(0, number - forgotten), None))
 
-    def find(self, request_id: str) -> dict[str, Any] | None:
-        """Return a request that has ended, by the id that `new_id` gave it."""
-        return next((ended.summary for ended in reversed(self.ended) if ended.summary["id"] == request_id), None)
+    def find(self, request_id: str) -> Summary | None:
+        """Return a request that has ended, by its id."""
+        return next((summary for summary in reversed(self.ended) if summary.id == request_id), None)
 
-    def add(self, summary: dict[str, Any], gaps: Sequence[int], produced: int) -> None:
-        """Remember a request that has ended. `gaps`: the times between its tokens, by bucket; `produced`: its tokens."""
+    def add(self, summary: Summary) -> None:
+        """Remember a request that has ended."""
         self._ends += 1
-        self.ended.append(Ended(self._ends, summary))
-        self._produced += produced
+        self.ended.append(summary)
+        self._produced += summary.produced
         interval = self._interval()
-        outcome = summary["outcome"]
+        outcome = summary.outcome
         interval.outcomes[outcome] = interval.outcomes.get(outcome, 0) + 1
-        interval.input_tokens += summary.get("input_tokens", 0)
-        first_token = summary.get("first_token")
+        interval.input_tokens += summary.line.get("input_tokens", 0)
+        first_token = summary.line.get("first_token")
         if first_token is not None:
             interval.first_token[bisect_left(LATENCY_BUCKETS, first_token)] += 1
-            for bucket, number in enumerate(gaps):
-                interval.gaps[bucket] += number
+            interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
 
     def sample(self, in_flight: int, producing: int) -> None:
         """Note how many requests run, and how many tokens they have produced so far."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Protocol
+
+from proxy.server.generation.history import Summary
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
@@ -30,7 +32,7 @@ class Activity(Protocol):
     @property
     def chunks(self) -> int: ...
 
-    def summary(self) -> dict[str, Any]: ...
+    def summary(self) -> Summary: ...
 
     def tick(self, now: float) -> None: ...
 

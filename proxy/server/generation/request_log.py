@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, Literal, Protocol
 
 from yarl import URL
@@ -17,10 +18,9 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History
+from proxy.server.generation.history import History, Summary
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
-from proxy.stream.writer import Span
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 from proxy.telemetry.tracing import Trace
@@ -31,6 +31,8 @@ Phase = Literal["request", "backend", "stream", "tools"]
 
 # A sampled stream longer than this is not checked, in bytes.
 _SAMPLE_LIMIT = 4 * 1024 * 1024
+# Of the requests of this process.
+_NUMBERS = count(1)
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; with log_backend_errors its words are here."
 
@@ -94,7 +96,7 @@ class RequestLog:
         self._started = time.time()
         self._losses: list[Loss] = []
         # Unique among the requests of all workers, which the client's request id may not be; empty without a history.
-        self.id = "" if history is None else history.new_id()
+        self.id = "" if history is None else f"{history.process}-{next(_NUMBERS)}"
         self._model = ""
         self._streamed = False
         self._error: ApiError | None = None
@@ -165,7 +167,7 @@ class RequestLog:
         """Note that the model waits for the results of calls: the next read begins another answer."""
         self.count_gaps()
         if self._trace is not None:
-            turn = {"model": self._model, **_usage_fields(usage)}
+            turn = logs.present({"model": self._model, **_usage_fields(usage)})
             self._trace.end_call(turn, now, self._turn_first, self.visible_at)
         self._between_turns = True
         self._turn_first = None
@@ -247,6 +249,10 @@ class RequestLog:
         model = metrics.model(self._model) if answered else "unknown"
         metrics.count(metrics.requests, model, outcome, "true" if self._streamed else "false")
         metrics.observe(metrics.duration, now - self._began, model)
+        if self._reservation is not None and self._reservation.key is not None:
+            metrics.observe(metrics.key_duration, now - self._began, self._reservation.key)
+            if self._first is not None:
+                metrics.observe(metrics.key_first_token, self._first - self._began, self._reservation.key)
         if translator is not None:
             self._count_stream(translator, model)
         if self._logs_line or self._trace is not None or self._history is not None:
@@ -258,32 +264,30 @@ class RequestLog:
                     self._trace.tool_called(call, now)
                 self._trace.end(line, now, self._turn_first, self.visible_at)
             if self._history is not None:
-                summary = {**self._summary(translator, line), "ended": time.time(), "record": record}
-                self._history.add(summary, self._gaps, _output_of(translator))
+                summary = self._summary(translator, line, record)
+                summary.ended = time.time()
+                self._history.add(summary)
 
-    def running(self, translator: Translator | None, now: float) -> dict[str, Any]:
+    def running(self, translator: Translator | None, now: float, record: str | None) -> Summary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
         line = logs.present(self._line(translator, None, now))
-        return {**self._summary(translator, line), "outcome": "running", "phase": self.phase}
+        summary = self._summary(translator, line, record)
+        summary.phase = self.phase
+        return summary
 
-    def _summary(self, translator: Translator | None, line: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a log line, and more of what can be told without content."""
-        summary = {**line, "id": self.id, "started": self._started, "client": self._client}
-        summary["losses"] = [loss._asdict() for loss in self._losses]
-        if translator is None:
-            return {**summary, "items": [], "repairs": {}}
-        written = translator.writer
-        return {
-            **summary,
-            "chunks": translator.chunks,
-            "items": [_shape(span, translator) for span in written.spans.values()],
-            "repairs": dict(translator.repairs),
-            "tokens": self._tokens_by_kind,
-            "events": dict(written.deltas),
-            "gaps": list(self._gaps),
-            "gap_sum": self._gap_sum,
-        }
+    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> Summary:
+        client = self._client
+        summary = Summary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
+        if translator is not None:
+            summary.chunks = translator.chunks
+            summary.produced = line.get("output_tokens", translator.chunks)
+            summary.state = translator.lifecycle.state
+            summary.spans = translator.writer.spans
+            summary.repairs = translator.repairs
+            summary.tokens = self._tokens_by_kind
+            summary.events = translator.writer.deltas
+        return summary
 
     def _outcome(self, translator: Translator | None) -> str:
         if self._client_left:
@@ -418,20 +422,6 @@ class RequestLog:
     def _moment(self, at: float | None) -> float | None:
         """Return the seconds from the arrival of the request to a time."""
         return None if at is None else round(at - self._began, 3)
-
-
-def _shape(span: Span, translator: Translator) -> dict[str, Any]:
-    """Return what an item is, when it was open and how long it got, as numbers."""
-    kind = span.kind or translator.lifecycle.state
-    return {"type": kind, "opened": span.opened, "closed": span.closed, "size": span.size}
-
-
-def _output_of(translator: Translator | None) -> int:
-    """Return the output tokens of a response, or its chunks where the backend reported none."""
-    if translator is None:
-        return 0
-    usage = translator.lifecycle.usage
-    return translator.chunks if usage is None or usage.output is None else usage.output
 
 
 def _tokens_of(translator: Translator | None) -> int:

@@ -30,9 +30,13 @@ class StoreUpkeep:
                 if await self._store.lease("clean-up", _INTERVAL / 2):
                     await self._clean_up()
                 await self._measure()
-            except StoreUnavailable:
-                pass  # `Background` logs outages
+                self._show(up=True)
+            except StoreUnavailable:  # `Background` logs outages
+                self._show(up=False)
             await asyncio.sleep(_INTERVAL)
+
+    def _show(self, *, up: bool) -> None:
+        self._metrics.child(self._metrics.store_up, "store").set(int(up))
 
     async def _clean_up(self) -> None:
         deleted = self._metrics.store_deleted

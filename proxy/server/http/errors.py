@@ -27,6 +27,8 @@ _NO_EVENTS = (
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# The first part of the paths that clients ask for if their base URL lacks `/v1`.
+_UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
 def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware:
@@ -62,7 +64,8 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
             logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
             return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
         case web.HTTPNotFound():
-            return error_response(ApiError(404, f"There is no {request.path} here.", code="not_found"))
+            message = f"There is no {request.path} here.{_base_url_hint(request.path)}"
+            return error_response(ApiError(404, message, code="not_found"))
         case web.HTTPMethodNotAllowed():
             message = f"{request.method} is not possible on {request.path}."
             response = error_response(ApiError(405, message, code="method_not_allowed"))
@@ -77,6 +80,15 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
     count_defect()
     logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
     return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+
+def _base_url_hint(path: str) -> str:
+    """Tell clients whose base URL lacks `/v1`, or has it twice, what it should be."""
+    if re.match(r"/v1/v1(/|$)", path):
+        return " The base URL has /v1 twice: it should end in /v1 once."
+    if path.strip("/").partition("/")[0] in _UNVERSIONED:
+        return " The base URL should end in /v1."
+    return ""
 
 
 def error_response(error: ApiError) -> web.Response:

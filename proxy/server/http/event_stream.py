@@ -14,6 +14,8 @@ from proxy.server.http.send_queue import unsent
 _HIGH_WATER = 64 * 1024
 # Bytes that may wait for a WebSocket before the model is slowed down.
 _SOCKET_HIGH_WATER = 1024 * 1024
+# The bytes of events that were sent in answer to a request.
+SENT: web.RequestKey[int] = web.RequestKey("sent", int)
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -34,7 +36,7 @@ class EventStream:
     more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
     it has caught up."""
 
-    __slots__ = ("_chunked", "_held", "_on_ready", "_on_slow", "_request", "_transport", "_waiter", "live", "response")
+    __slots__ = ("_chunked", "_held", "_on_ready", "_on_slow", "_request", "_sent", "_transport", "_waiter", "live", "response")
 
     def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
         self._request = request
@@ -45,6 +47,7 @@ class EventStream:
         self._waiter: asyncio.Task[None] | None = None
         self.live = False  # keep-alives are wanted
         self._held: list[bytes] | None = []  # what is written before `flush`
+        self._sent = 0  # bytes of events
         self.response = aiohttp_internals.HeldHeadResponse(headers=_HEADERS)
         if self._chunked:
             self.response.enable_chunked_encoding()
@@ -76,6 +79,7 @@ class EventStream:
 
     def write(self, data: bytes) -> None:
         """Send events. Nothing happens when the client is gone: the handler is being cancelled then."""
+        self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
             return
@@ -89,12 +93,14 @@ class EventStream:
 
     async def finish(self, last: bytes) -> None:
         """Send what was not flushed, the last events and the end of the body, in one write."""
+        self._sent += len(last)
         held = self._held or []
         self._held = None
         await self.response.write_eof(b"".join([*held, last]))
 
     def close(self) -> None:
         """End the stream's task; nothing is written after this."""
+        self._request[SENT] = self._sent
         if self._waiter is not None:
             self._waiter.cancel()
 
@@ -130,6 +136,7 @@ class BufferedEventStream(EventStream):
 
     def write(self, data: bytes) -> None:
         """Send events with the next turn of the task."""
+        self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
             return

@@ -85,8 +85,7 @@ class FileRecorder(Recorder):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(_WAITING)
 
-    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> FileRecording:
-        """Begin to record a request with these headers, or a message of a connection that began with them."""
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> FileRecording:
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}
         return FileRecording(

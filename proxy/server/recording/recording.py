@@ -107,7 +107,12 @@ class Recorder:
     until: float = 0.0
 
     def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
-        """Return a recording that does nothing."""
+        """Begin to record a request with these headers, or a message of a connection that began with them, if it is time."""
+        if not self.until or time.time() >= self.until:
+            return NO_RECORDING
+        return self._begin(headers, settings, websocket=websocket)
+
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> Recording:
         return NO_RECORDING
 
     def read(self, name: str) -> str | None:

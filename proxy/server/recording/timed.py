@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.server.recording.recorder import FileRecorder
-from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
+from proxy.server.recording.recording import Recorder, Recording
 from proxy.settings import Settings
 
 # All records together, in bytes: the oldest are deleted.
@@ -18,11 +18,10 @@ _LIMIT = 256 * 1024 * 1024
 class TimedRecorder(Recorder):
     """Records nothing until `record_for` is called."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        """`settings` are those at the start; `clock` returns the Unix time in seconds."""
+    def __init__(self, settings: Settings) -> None:
+        """`settings` are those at the start."""
         self._settings = settings
-        self._clock = clock
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # made when it is needed first
         self._files: FileRecorder | None = None
 
     def record_for(self, seconds: float) -> None:
@@ -31,12 +30,10 @@ class TimedRecorder(Recorder):
             self._folder = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
             limit = min(_LIMIT, self._settings.record_limit)
             self._files = FileRecorder(Path(self._folder.name), limit, self._settings)
-        self.until = self._clock() + seconds if seconds > 0 else 0.0
+        self.until = time.time() + seconds if seconds > 0 else 0.0
 
-    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
-        """Begin to record a request, if it is time to do so."""
-        if self._files is None or self._clock() >= self.until:
-            return NO_RECORDING
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> Recording:
+        assert self._files is not None
         return self._files.begin(headers, settings, websocket=websocket)
 
     def read(self, name: str) -> str | None:

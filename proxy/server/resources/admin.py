@@ -20,6 +20,7 @@ from proxy.server.access.api_keys import Needs, needs
 from proxy.server.http.bodies import read_body
 from proxy.server.setup.backend_specs import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
+from proxy.validation import problem
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
@@ -123,9 +124,9 @@ class Admin:
 
 def _invalid_field(error: ValidationError) -> ApiError:
     """Return 400 with what is wrong, and with which field. Values are not repeated, since one may be a key."""
-    detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    detail = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(map(str, detail["loc"]))
-    message = detail["msg"].removeprefix("Value error, ")
+    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
     if detail["type"] == "extra_forbidden":
         message = f"there is no such field{suggestion(field, BackendDetails.model_fields)}"
     return invalid_request(f"'{field}': {message}.", field, "invalid_value")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.settings import SettingsError, suggestion
+from proxy.validation import problem
 
 _PACKAGE = Path(__file__).parents[2]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"
@@ -179,8 +180,9 @@ def _entry(path: Path, number: int, fields: object) -> ModelEntry:
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(map(str, detail["loc"]))
+        what = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
         hint = suggestion(name, ModelEntry.model_fields) if detail["type"] == "extra_forbidden" else ""
-        raise SettingsError(f"model_table: {path}: entry {number}: {name}: {detail['msg']}{hint}") from None
+        raise SettingsError(f"model_table: {path}: entry {number}: {name}: {what}{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"model_table: {path}: entry {number}: prompt: {error}") from None
     return entry.model_copy(update={"prompt": prompt})

@@ -70,11 +70,7 @@ class Passthrough:
         return await self._relay(request, request.rel_url.raw_path.removeprefix("/"), below_root=True)
 
     async def _relay(self, request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
-        segments = re.split(r"[/\\]", unquote(path))
-        if any(segment in {".", ".."} for segment in segments):
-            raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
-        if "" in segments and next(filter(None, segments), "") == "responses":
-            raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
+        _refuse_wrong_path(path, below_root=below_root)
         headers = _passed_on(request, self._settings)
         reservation = request.get(RESERVATION)
         if reservation is not None:
@@ -132,6 +128,17 @@ class Passthrough:
             return await read_body(request)
         headers["Content-Length"] = str(size)
         return request.content
+
+
+def _refuse_wrong_path(path: str, *, below_root: bool) -> None:
+    """Raise `HTTPNotFound` for a path that must not reach the backend."""
+    segments = re.split(r"[/\\]", unquote(path))
+    if any(segment in {".", ".."} for segment in segments):
+        raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
+    if "" in segments and next(filter(None, segments), "") == "responses":
+        raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
+    if not below_root and segments[0] == "v1":
+        raise web.HTTPNotFound  # a base URL with /v1 twice: the backend's own answer would not say so
 
 
 def _cause(request: web.Request, error: ApiError) -> ApiError:

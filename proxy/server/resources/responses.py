@@ -69,10 +69,13 @@ class ResponsesResource:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET` with a WebSocket. Where there is none, a 426 makes Codex go on over HTTP without a word."""
-        wanted = request.headers.get("Upgrade", "").lower() == "websocket"
-        if wanted and self._responses.live.current.settings.websocket:
-            return await self._websockets.serve(request)
-        raise ApiError(426, "This gateway speaks HTTP only: POST to /v1/responses.", code="websocket_not_supported")
+        if not self._responses.live.current.settings.websocket:
+            message = "WebSockets are disabled on this gateway: use POST /v1/responses."
+            raise ApiError(426, message, code="websocket_not_supported")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            message = "GET /v1/responses opens a WebSocket, which needs an Upgrade header. To create a response, use POST."
+            raise ApiError(426, message, code="upgrade_required")
+        return await self._websockets.serve(request)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def compact(self, request: web.Request) -> web.StreamResponse:

@@ -23,8 +23,6 @@ from proxy.wire.errors import ApiError
 _ATTENTION = 15.0
 # Steps of a time line that are sent at a time.
 _STEPS = 300
-# Fields of a summary that the list of requests does not need.
-_DETAILS = frozenset({"events", "gaps", "gap_sum", "losses", "tokens", "phase"})
 
 
 class ProcessView:
@@ -48,8 +46,8 @@ class ProcessView:
     def requests(self, seen: dict[str, int]) -> dict[str, Any]:
         """Return the requests that run, and those that ended after the last one that was seen of this process."""
         self._responses.metrics.flush()  # which adds those that have just ended
-        running = [_short(creation.summary()) for creation in self._running()]
-        ended = [_short(summary) for summary in self._history.since(seen.get(self.name, 0))]
+        running = [creation.summary().shown() for creation in self._running()]
+        ended = [summary.shown() for summary in self._history.since(seen.get(self.name, 0))]
         return {"process": self.name, "last": self._history.last, "running": running, "ended": ended}
 
     def intervals(self) -> list[dict[str, Any]]:
@@ -64,12 +62,12 @@ class ProcessView:
         """Return all that is known of a request, without content. Raise `ApiError` 404."""
         creation = self._find_running(request_id)
         if creation is not None:
-            return {**creation.summary(), "record": creation.recording.name}
+            return creation.summary().details()
         self._responses.metrics.flush()
         summary = self._history.find(request_id)
         if summary is None:
             raise ApiError(404, "This request is not known any more.", code="not_found")
-        return summary
+        return summary.details()
 
     def shape(self, request_id: str, after: int) -> dict[str, Any]:
         """Return the steps behind number `after`, without content: those since somebody looked first. Raise `ApiError` 404."""
@@ -164,7 +162,3 @@ class ProcessView:
         except OSError as error:
             raise ApiError(503, f"Nothing can be recorded: {error.strerror}.", code="cannot_record") from None
         return self.recording()
-
-
-def _short(summary: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in summary.items() if name not in _DETAILS}

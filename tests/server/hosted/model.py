@@ -29,6 +29,7 @@ class Model:
 
     def __init__(self, turns: tuple[Turn, ...]) -> None:
         self._turns = turns
+        self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.hold: asyncio.Event | None = None  # an answer is not ended before this is set
 
@@ -57,9 +58,9 @@ async def model(
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    talking.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     try:
-        async with gateway(url, adapt=False, **settings) as served:
+        async with gateway(talking.url, adapt=False, **settings) as served:
             yield served, talking
     finally:
         await runner.cleanup()

@@ -34,6 +34,25 @@ MEBIBYTE = 1024 * 1024
 # ---- methods and paths ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/responses", "The base URL should end in /v1."),
+        ("/chat/completions", "The base URL should end in /v1."),
+        ("/v1/v1/responses", "The base URL has /v1 twice"),
+        ("/v1/v1/models", "The base URL has /v1 twice"),
+    ],
+)
+def test_a_wrong_base_url_is_explained(path: str, hint: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            answer = await ask(served, "POST", path)
+            assert_error(answer, 404, "not_found")
+            assert hint in answer.json["error"]["message"]
+
+    run(test())
+
+
 def test_methods_and_paths_that_are_not_there() -> None:
     async def test() -> None:
         async with simulated() as served:
@@ -42,7 +61,7 @@ def test_methods_and_paths_that_are_not_there() -> None:
                 assert_error(answer, 405, "method_not_allowed")
                 assert answer.headers["allow"] == "GET, POST"
             assert (await ask(served, "HEAD", "/v1/responses")).status == 426
-            assert_error(await ask(served, "GET", "/v1/responses"), 426, "websocket_not_supported")
+            assert_error(await ask(served, "GET", "/v1/responses"), 426, "upgrade_required")
             assert_error(await ask(served, "POST", "/health"), 405, "method_not_allowed")
             for path in ("/", "/nothing", "/v1", "/v1/", "/responses", "/.env", "/metrics/x", "/%00"):
                 assert_error(await ask(served, "GET", path), 404, "not_found")

@@ -260,7 +260,8 @@ def test_so_it_does_not_stand_in_for_a_store_that_cannot_be_written(tmp_path: Pa
     state.write_bytes(b"")  # a file where a folder should be
 
     async def test() -> None:
-        async with program("--simulator", "--workers", "2", starts=False, XDG_STATE_HOME=str(state)) as running:
+        backend = ("--backend", "http://127.0.0.1:9")
+        async with program(*backend, "--workers", "2", starts=False, XDG_STATE_HOME=str(state)) as running:
             assert await running.exit() == 1
             assert "several workers need a file that all can write" in running.said
 

@@ -186,15 +186,15 @@ def test_the_last_backend_may_go_and_another_come() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "said"),
     [
-        ({}, "url", "Field required"),
+        ({}, "url", "this field is required"),
         ({"url": "gpu:8000"}, "url", "did you mean http://gpu:8000"),
         ({"url": "http://user:hunter2@gpu"}, "url", "no user, password"),
         ({"url": "http://gpu", "modells": []}, "modells", "there is no such field (did you mean models?)"),
         ({"url": "http://gpu", "weight": 0}, "weight", "greater than 0"),
-        ({"url": "http://gpu", "max_concurrency": 0}, "max_concurrency", "greater than or equal to 1"),
+        ({"url": "http://gpu", "max_concurrency": 0}, "max_concurrency", "must be at least 1"),
         ({"url": "http://gpu", "name": "a/b"}, "name", "letters, digits"),
         ({"url": "http://gpu", "name": 7}, "name", "letters, digits"),
-        ({"url": "http://gpu", "api_key": ["hunter2"]}, "api_key", "valid string"),
+        ({"url": "http://gpu", "api_key": ["hunter2"]}, "api_key", "expected a string"),
     ],
 )
 def test_what_is_wrong_with_a_new_backend_is_said_without_its_secrets(fields: dict[str, Any], param: str, said: str) -> None:

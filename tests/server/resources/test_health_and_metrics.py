@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -271,8 +272,9 @@ def test_text_lines(written: Callable[[], str]) -> None:
     logs.configure("text", "info")
     run(some_requests())
     text = written()
-    lines = text.splitlines()
+    lines = [line for line in text.splitlines() if " response " in line]
     assert len(lines) == 4
+    assert len([line for line in text.splitlines() if " request " in line]) == 4
     for part in (" info ", " response ", "request_id=my-id", "model=m", "outcome=completed", "output_tokens=7", "seconds="):
         assert part in lines[0]
     assert [word for word in SECRET_WORDS if word in text] == []
@@ -283,11 +285,13 @@ def test_no_line_can_be_forged(written: Callable[[], str]) -> None:
 
     async def test() -> None:
         async with simulated(access_log=True) as served:
-            await post(served, model="m\n2026-01-01 error forged\r\x1b[2J\u2028")
+            forged = "m\n2026-01-01 error forged\r\x1b[2J\u2028"
+            await post(served, model=forged)
+            await ask(served, "GET", f"/v1/models/{quote(forged)}")
 
     run(test())
     text = written()
-    assert len(text.splitlines()) == 1
+    assert len(text.splitlines()) == 3  # two requests, one of them for a response
     assert "\x1b" not in text
 
 

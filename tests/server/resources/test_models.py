@@ -342,13 +342,13 @@ def test_a_window_is_never_larger_than_the_backends(tmp_path: Path) -> None:
     [
         ("match: x", "a list is expected"),
         ("- [", "not valid YAML"),
-        ("- {display_name: x}", "entry 1: match: Field required"),
+        ("- {display_name: x}", "entry 1: match: this field is required"),
         (
             "- {match: a}\n- {match: x, visibilty: list}",
-            "entry 2: visibilty: Extra inputs are not permitted (did you mean visibility?)",
+            "entry 2: visibilty: there is no such field (did you mean visibility?)",
         ),
-        ("- {match: x, apply_patch_tool_type: function}", "apply_patch_tool_type: Input should be 'freeform'"),
-        ("- {match: x, context_window: 9223372036854775808}", "context_window: Input should be less than or equal to"),
+        ("- {match: x, apply_patch_tool_type: function}", "apply_patch_tool_type: expected 'freeform'"),
+        ("- {match: x, context_window: 9223372036854775808}", "context_window: must be at most"),
         ("- {match: x, prompt: none.md}", "entry 1: prompt: "),
         ("- x", "entry 1: "),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proxy.server.generation.history import Summary
 from proxy.server.window import process_view
 from proxy.settings.keys import hash_of
 from proxy.simulator import SimulatorOptions
@@ -106,7 +107,7 @@ def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -
             history = served.parts.responses.history
             assert history is not None
             for number in range(history.ended.maxlen + 5):
-                history.add({"id": str(number), "outcome": "completed"}, [], 0)
+                history.add(Summary(str(number), {"outcome": "completed"}, 0.0, "", [], [], 0.0, ended=1.0))
             assert len(await last_ended(served)) == history.ended.maxlen
             assert_error(await look(served, "requests/0"), 404, "not_found")
 

@@ -32,8 +32,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.settings.tls_cert }}HTTPS{{ else }}HTTP{{ end -}}
 {{- end -}}
 
-{{/* Reject settings that do not work with several replicas. */}}
+{{/* Reject settings without a backend, and those that do not work with several replicas. The schema could not say what to do. */}}
 {{- define "responses-gateway.check" -}}
+{{- $given := .Values.settings.backend | default (list) -}}
+{{- $urls := ternary (list $given) $given (kindIs "string" $given) -}}
+{{- if and $urls .Values.settings.backends -}}
+{{- fail "settings.backend and settings.backends exclude each other: leave one of them out" -}}
+{{- end -}}
+{{- if not (or $urls .Values.settings.backends) -}}
+{{- fail "there is no backend: give the URL of your Chat Completions server, for example --set settings.backend=http://vllm:8000" -}}
+{{- end -}}
+{{- range $urls -}}
+{{- if not (regexMatch "^https?://" .) -}}
+{{- fail (printf "settings.backend is %q: it must be a URL that begins with http:// or https://" .) -}}
+{{- end -}}
+{{- end -}}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
 {{- $store := .Values.settings.store | default "auto" -}}
 {{- if and $several (ne $store "none") (not (regexMatch "^postgres(ql)?://" $store)) -}}

@@ -192,6 +192,8 @@ function facts(summary) {
     ["Input tokens", number(summary.input_tokens) + (summary.cached_tokens ? ` (${number(summary.cached_tokens)} cached)` : "")],
     ["Output tokens", number(summary.output_tokens) + (summary.reasoning_tokens ? ` (${number(summary.reasoning_tokens)} reasoning)` : "")],
     ["Chunks", number(summary.chunks)],
+    ["Turns of the model", summary.turns > 1 ? number(summary.turns) : ""],
+    ["Hosted calls", Object.entries(summary.hosted_calls ?? {}).map(([kind, count]) => `${kind} × ${count}`).join(", ")],
     ["Finish reason", summary.finish_reason],
     ["Delivery", summary.outcome === "running" ? "" : summary.delivery],
     ["Status", summary.status],

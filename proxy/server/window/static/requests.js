@@ -5,7 +5,7 @@ import { byId, clock, h, number, seconds, setText } from "./dom.js";
 const KEPT = 500;
 // Seconds over which the pace of a running request is measured.
 const PACE = 2;
-const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool" };
+const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool", mcp_list_tools: "tools", mcp_approval_request: "ask", web_search_call: "search", file_search_call: "files", code_interpreter_call: "code" };
 
 export class Requests {
   constructor(open) {

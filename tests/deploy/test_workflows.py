@@ -1,0 +1,65 @@
+"""The workflows for GitHub: they run the scripts of this repository, with no more rights than they need."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proxy import __version__
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # `on` is a text, too
+    return content
+
+
+def commands(workflow: dict[str, Any]) -> str:
+    return "\n".join(step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_workflow_runs_exists(path: Path) -> None:
+    text = commands(read(path))
+    scripts = re.findall(r"(?:^|\s)((?:\.ci|scripts)/[\w-]+)", text)
+    assert [name for name in scripts if not (ROOT / name).is_file()] == []
+    assert set(re.findall(r"\bmake ([a-z]+)", text)) <= TARGETS
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_only_read_and_its_jobs_say_what_more_they_need(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all("timeout-minutes" in job or "needs" in job for job in workflow["jobs"].values())
+
+
+def test_pull_requests_and_releases_pass_the_script_that_runs_locally() -> None:
+    assert {path.name for path in WORKFLOWS if ".ci/run" in commands(read(path))} == {"ci.yml", "release.yml"}
+    assert set(read(ROOT / ".github" / "workflows" / "ci.yml")["on"]) == {"push", "pull_request"}
+    released = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    assert {"packages", "image-and-chart", "release"} <= {name for name, job in released.items() if "needs" in job}
+
+
+def release_notes(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([ROOT / "scripts" / "release-notes", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_release_notes_are_the_section_of_the_version() -> None:
+    done = release_notes()
+    assert done.returncode == 0, done.stderr
+    assert "### Added" in done.stdout
+    assert "## [" not in re.sub(r"^### ", "", done.stdout, flags=re.MULTILINE)
+
+
+def test_a_tag_of_another_version_is_not_released() -> None:
+    done = release_notes("v99.0.0")
+    assert done.returncode == 1
+    assert f"the tag is v99.0.0, the version {__version__}" in done.stderr

@@ -1,0 +1,125 @@
+"""One line for each HTTP request, whatever became of it, and its count."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from proxy.settings.keys import hash_of
+from proxy.telemetry import logs
+from tests.server.running_gateway import RawClient, Reachable, ask, post, run, simulated, until
+
+KEY = "a-key-of-a-client-that-is-long-enough"
+Line = dict[str, Any]
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[Line]]]:
+    """Return the lines of HTTP requests that were written so far."""
+    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
+    logs.configure("json", "info")
+    output = io.StringIO()
+    (handler,) = logs.logger().handlers
+    assert isinstance(handler, logging.StreamHandler)
+    handler.setStream(output)
+
+    def written() -> list[Line]:
+        logs.flush()
+        found: list[Line] = [json.loads(line) for line in output.getvalue().splitlines()]
+        return [line for line in found if line["message"] == "request"]
+
+    yield written
+    logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+
+
+async def metrics_of(served: Reachable) -> str:
+    return (await ask(served, "GET", "/metrics")).body.decode()
+
+
+def test_every_request_has_a_line_with_the_usual_fields(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
+            allowed = {"Authorization": f"Bearer {KEY}"}
+            answer = await post(served, headers={**allowed, "X-Request-Id": "my-id"})
+            await ask(served, "GET", "/v1/models?key=secret", headers=allowed)
+            await ask(served, "POST", "/v1/chat/completions", headers=allowed, json={"model": "simulator", "messages": []})
+            await ask(served, "GET", "/v1/models")
+            await ask(served, "GET", "/nothing", headers=allowed)
+            await until(lambda: len(lines()) == 5, "five lines")
+            streamed, models, relayed, refused, missing = lines()
+            expected = {"method": "POST", "path": "/v1/responses", "status": 200, "client": "127.0.0.1", "key": "alice"}
+            assert expected.items() <= streamed.items()
+            assert streamed["request_id"] == "my-id"
+            assert streamed["bytes_out"] == len(answer.body)
+            assert streamed["bytes_in"] > 0
+            assert streamed["seconds"] > 0
+            assert (models["path"], models["status"], models["key"]) == ("/v1/models", 200, "alice")
+            assert models["bytes_out"] > 100
+            assert (relayed["method"], relayed["path"], relayed["key"]) == ("POST", "/v1/chat/completions", "alice")
+            assert (refused["path"], refused["status"]) == ("/v1/models", 401)
+            assert "key" not in refused
+            assert (missing["path"], missing["status"]) == ("/nothing", 404)
+
+    run(test())
+
+
+def test_probes_leave_no_line_at_the_usual_level(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True) as served:
+            for path in ("/health", "/ready", "/metrics"):
+                await ask(served, "GET", path)
+            await ask(served, "GET", "/v1/models")
+            await until(lines, "a line")
+            assert [line["path"] for line in lines()] == ["/v1/models"]
+
+    run(test())
+
+
+def test_a_client_that_left_is_a_499(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True) as served:
+            client = await RawClient.connect(served)
+            await client.post(model="simulator", input="scenario: plain tps: 5")
+            await client.read_until(b"response.output_text.delta")
+            client.close()
+            await until(lines, "a line")
+            (line,) = lines()
+            assert (line["path"], line["status"]) == ("/v1/responses", 499)
+            assert line["bytes_out"] > 0
+
+    run(test())
+
+
+def test_it_can_be_switched_off(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            await ask(served, "GET", "/v1/models")
+            logs.logger().warning("the end")
+            assert lines() == []
+
+    run(test())
+
+
+def test_requests_are_counted_by_route_and_status() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            await post(served)
+            await ask(served, "POST", "/v1/embeddings", json={"model": "simulator"})
+            await ask(served, "PROPFIND", "/nothing/secret")
+            text = await metrics_of(served)
+            counted = re.findall(r"^responses_gateway_http_requests_total\{(.*)\} (\S+)$", text, re.MULTILINE)
+            labels = dict(counted)
+            assert labels['method="POST",route="/v1/responses",status="200"'] == "1.0"
+            assert [each for each in labels if each.startswith('method="POST",route="/v1/{path}"')]
+            assert labels['method="other",route="none",status="404"'] == "1.0"
+            assert 'responses_gateway_http_request_duration_seconds_count{route="/v1/{path}"} 1.0' in text
+            assert "secret" not in text
+            assert "_created" not in text
+
+    run(test())

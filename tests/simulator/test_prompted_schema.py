@@ -1,0 +1,47 @@
+"""A JSON schema in the prompt is followed, as frameworks ask for JSON where there is no structured output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.simulator.chat_request import ChatRequest
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+def asked(text: str, role: str = "system", **fields: Any) -> dict[str, Any] | None:
+    messages = [{"role": role, "content": text}, {"role": "user", "content": "Paris?"}]
+    return ChatRequest({"messages": messages, **fields}).schema
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Answer in JSON:\n```json\n{json.dumps(SCHEMA, indent=2)}\n```",
+        f"The schema is {json.dumps(SCHEMA)}, without a preamble.",
+        f'An example: {{"name": "Rome"}}. The schema: {json.dumps(SCHEMA)}',
+    ],
+)
+def test_a_schema_in_the_prompt_is_found(text: str, role: str) -> None:
+    assert asked(text, role) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Answer briefly.", 'Use {"type": "object"}.', 'Broken: {"type": "object", "properties": {', '{"properties"' * 1000],
+)
+def test_other_text_is_none(text: str) -> None:
+    assert asked(text) is None
+
+
+def test_with_tools_a_schema_in_the_prompt_is_an_example() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    assert asked(json.dumps(SCHEMA), tools=[tool]) is None
+
+
+def test_the_prompt_says_what_a_json_object_is_to_contain() -> None:
+    assert asked(json.dumps(SCHEMA), response_format={"type": "json_object"}) == SCHEMA
