@@ -246,6 +246,15 @@ ERRORS = Dashboard(
             ],
         ),
         Row(
+            "Hosted tools",
+            [
+                Panel("Calls", "Tools that the gateway runs itself, by kind and outcome. See docs/hosted-tools.md.", PER_SECOND,
+                      {rate("hosted_calls_total", "tool", "outcome"): "{{tool}}: {{outcome}}"}),
+                Panel("Duration of calls, p95", "How long the calls took, by kind of tool.", SECONDS,
+                      {quantile(0.95, "hosted_call_duration_seconds", "tool", select=GATEWAYS): "{{tool}}"}),
+            ],
+        ),
+        Row(
             "Gateway",
             [
                 Panel("Defects", "Failures of the gateway itself, per hour. The log has a stack trace for each.", NUMBER,

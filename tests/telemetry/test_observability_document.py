@@ -59,12 +59,12 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
             await send_everything(served)
         async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
             await post(served, headers={"Authorization": f"Bearer {KEY}"})
-        async with fleet(access_log=True) as served:
-            await ask(served, "plain", "drop=2,times=1")
-            await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})
             await post(served)  # without a key
         async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
             await post(hosting, tools=[MCP])
+        async with fleet(access_log=True) as served:
+            await ask(served, "plain", "drop=2,times=1")
+            await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})
 
     try:
         run(test())
