@@ -85,15 +85,15 @@ def test_a_key_without_a_name_has_one_that_stays() -> None:
         ({"alice": "hunter2"}, "alice: hash: not a hash"),
         ({"alice": {"hash": "sha256:hunter2"}}, "alice: hash: not a hash"),
         ({"alice": {"hash": []}}, "alice: hash: a hash or a list of hashes"),
-        ({"alice": {"requests_per_minute": 1}}, "alice: hash: Field required"),
+        ({"alice": {"requests_per_minute": 1}}, "alice: hash: this field is required"),
         ({"alice": {"hash": hash_of(KEY), "requests_per_minute": -1}}, "alice: requests_per_minute: "),
         ({"alice": {"hash": hash_of(KEY), "request_per_minute": 1}}, "(did you mean requests_per_minute?)"),
         ({"alice": hash_of(KEY), "bob": hash_of(KEY)}, "alice and bob have the same key"),
         ({"a b": hash_of(KEY)}, "a name consists of"),
         ({"": hash_of(KEY)}, "a name consists of"),
         ({7: hash_of(KEY)}, "a name consists of"),
-        ([hash_of(KEY)], "valid dictionary"),
-        (None, "valid dictionary"),
+        ([hash_of(KEY)], "expected an object"),
+        (None, "expected an object"),
     ],
 )
 def test_what_is_wrong_is_said_and_no_key_repeated(tmp_path: Path, keys: Any, said: str) -> None:
