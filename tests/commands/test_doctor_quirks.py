@@ -173,7 +173,9 @@ def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatc
         return web.Response(text=f'vllm:num_requests_running{{model="m"}} {busy["running"]}\n')
 
     def change(body: dict[str, Any]) -> web.Response | None:
-        busy["running"] += "1 to 2000" in body["messages"][0]["content"]
+        if "1 to 2000" in body["messages"][0]["content"]:
+            busy["running"] += 1
+            body["messages"][0]["content"] += " tps: 50"  # else a busy machine may see all of it at once
         return None
 
     monkeypatch.setattr("proxy.simulator.endpoints.metrics", metrics)
