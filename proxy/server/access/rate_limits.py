@@ -152,9 +152,11 @@ class ClientLimits:
         else:
             with self._shared as row:
                 self._read(row)
-                self._admit(verdict, row.running)
-                row.add(1)
-                self._write(row)
+                try:
+                    self._admit(verdict, row.running)
+                    row.add(1)
+                finally:
+                    self._write(row)  # a refusal tells what is left, too
         self.running += 1
         if self._fleet is not None:
             self._fleet.changed(self)

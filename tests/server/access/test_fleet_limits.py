@@ -328,8 +328,8 @@ def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_ser
             await asyncio.gather(*(ask(index) for index in range(8)))
             for one in both:
                 await one.says("limits not shared")
-            # Used up is used up, as far as each of the four processes knew: never as much as half of a fresh limit.
-            assert Counter([await ask(index) for index in range(20)])[200] < 15 + refilled(30, began)
+            # Used up is used up, but each of the four processes may let one request through.
+            assert Counter([await ask(index) for index in range(20)])[200] <= 4 + refilled(30, began)
             redis_server.start()
             for one in both:
                 await one.says("limits are shared again", times=2)

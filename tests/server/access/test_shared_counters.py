@@ -14,6 +14,7 @@ from proxy.server.access.counter_table import SharedRow, Table, create
 from proxy.server.access.rate_limits import RateLimits
 from proxy.settings import Settings
 from proxy.settings.keys import ApiKey, hash_of
+from proxy.state import Verdict
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 
@@ -54,6 +55,18 @@ def test_two_count_together_and_so_does_a_third_that_comes_later(folder: Path) -
     two.reserve()
     with pytest.raises(ApiError):
         one.reserve()
+
+
+def test_a_refusal_of_the_fleet_is_remembered_for_the_time_without_it(folder: Path) -> None:
+    """The last request that was let in saw nine left, which others have taken since."""
+    now = [1000.0]
+    one, two = (accounts(folder, place, now, requests_per_minute=30)._by_key["alice"] for place in (0, 1))
+    one.reserve(Verdict("", 9.0, 0.0, 2))
+    with pytest.raises(ApiError):
+        two.reserve(Verdict("requests", 0.0, 0.0, 2))
+    for account in (one, two):
+        with pytest.raises(ApiError):
+            account.reserve()
 
 
 def test_tokens_and_what_runs_count_for_all_until_a_worker_is_gone(folder: Path) -> None:
