@@ -43,6 +43,11 @@ class Terminal:
         eventually(lambda: all(text in self.screen() for text in texts), self.screen)
         return self.screen()
 
+    def wait_for_turns(self, number: int) -> str:
+        """Return the screen once so many turns have ended: an answer is to be seen before its turn is over."""
+        eventually(lambda: self.screen().count("Worked for") >= number, self.screen)
+        return self.screen()
+
     def tmux(self, *arguments: str) -> str:
         """Return the output of one tmux command."""
         command = [str(TMUX), "-f", os.devnull, *arguments]

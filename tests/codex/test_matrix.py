@@ -145,10 +145,13 @@ def test_compaction_and_another_model_in_the_terminal(codex: Codex, stage: Stage
         terminal.wait_for("Ask Codex to do anything")
         terminal.type("scenario: plain one")
         terminal.wait_for("A plain answer to “scenario: plain one”.")
+        terminal.wait_for_turns(1)
         terminal.type("/compact")
         terminal.wait_for("Context compacted")
+        terminal.wait_for_turns(2)
         terminal.type("scenario: plain two")
         terminal.wait_for("A plain answer to “scenario: plain two”.")
+        terminal.wait_for_turns(3)
         assert "So far: " in str(stage.chats[-1]["messages"])  # the summary
         terminal.type("/model")
         terminal.wait_for("Select Model", "lite")
