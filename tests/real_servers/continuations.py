@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,8 +56,8 @@ _GATEWAY = (
     *("--breaker-failures", "100000", "--continue-answers", "1", "--store", "none", "--no-adapt", "--no-access-log"),
     *("--health-interval", "1"),
 )
-# Answers of more tokens are cut this many times at most: each cut takes as long as the answer.
-_MOST_CUTS = 150
+# An answer of more tokens is cut in a dozen places: each cut takes as long as the whole answer.
+_LONG = 500
 _KILLED_WITHIN = 600.0
 
 
@@ -119,7 +120,8 @@ class Lane:
         await self.answered(question.body, usual)  # from which the gateway may learn how the model thinks
         whole = await self.answered(question.body, usual)
         events = self.scissors.events
-        stride = max(stride, -(-question.tokens // _MOST_CUTS))
+        if question.tokens > _LONG:
+            stride = max(stride, events // 12)
         counts: Counter[str] = Counter()
         for after in range(1, events, stride):
             counts[await self.cut(f"{name} {question.name}", question.body, whole, after)] += 1
@@ -164,8 +166,9 @@ class Replicas:
         self._setting = setting
         self._folder = folder
         self._stack = stack
-        self._started = 0
-        self.servers = [self._start() for _ in range(2)]
+        self._started = 2
+        with ThreadPoolExecutor() as pool:
+            self.servers = list(pool.map(self._start, range(2)))
 
     def kill(self, url: str) -> None:
         """Kill the server with this URL, with all of its processes."""
@@ -175,11 +178,11 @@ class Replicas:
 
     def start_again(self, number: int) -> None:
         """Start another server in the place of one that was killed."""
-        self.servers[number] = self._start()
-
-    def _start(self) -> Server:
+        self.servers[number] = self._start(self._started)
         self._started += 1
-        return self._stack.enter_context(engine(self._setting, self._folder / f"{self._setting.name}{self._started}"))
+
+    def _start(self, number: int) -> Server:
+        return self._stack.enter_context(engine(self._setting, self._folder / f"{self._setting.name}{number}"))
 
 
 @asynccontextmanager

@@ -30,11 +30,10 @@ async def relay(target: Callable[[], str], scissors: Scissors) -> AsyncIterator[
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        try:
+        with suppress(asyncio.CancelledError):  # at the end of the block
             await _Connection(scissors, target()).run(reader, writer)
-        finally:
-            writer.close()
-            tasks.discard(task)
+        writer.close()
+        tasks.discard(task)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
