@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.access.api_keys import hash_of
+from proxy.settings.keys import hash_of
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds
 from tests.server.hosted.test_hosted_web import SEARCH, results, web_of
