@@ -368,7 +368,9 @@ class Generation:
         chat = self._chat
         continuation = self._continuation
         translator = self.translator
-        if chat is None or continuation is None or self._failure is not None or translator.ended:
+        if chat is None or continuation is None or self._failure is not None:
+            return False
+        if translator.ended or translator.failover.answer_ended:  # nothing is missing
             return False
         chat.close()
         self._chat = None  # nothing is expected of it

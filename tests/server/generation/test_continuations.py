@@ -65,6 +65,19 @@ def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: py
 
 
 @pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+def test_nothing_goes_on_where_the_model_has_ended_its_answer(personality: str) -> None:
+    async def test() -> None:
+        async with fleet(personality) as served:
+            whole = said(await ask(served, "demo", NEVER))
+            answer = said(await ask(served, "demo", "drop=100000,times=1"))  # only its usage is lost
+            assert (answer["status"], answer["output"]) == ("completed", whole["output"])
+            assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
+            assert served.metric("continuations_total", outcome="continued", reason="broke") == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize(("fault", "cause"), [("eof", "eof"), ("abort", "abort"), ("error", "engine")])
 @pytest.mark.parametrize("place", ["reasoning", "text", "call"])
 def test_whatever_way_it_breaks_off(personality: str, fault: str, cause: str, place: str) -> None:
