@@ -97,7 +97,12 @@ _CONTENT = (
     Loss("content", "input_image", "adapted", "detail levels that chat servers do not support are sent as high"),
     Loss("content", "input_image", "ignored", "in a system or developer message"),
     Loss("content", "input_file", "preserved", "as a file part with file_data"),
-    Loss("content", "input_file", "adapted", "file_url is sent in the file part; few chat servers fetch it"),
+    Loss(
+        "content",
+        "input_file",
+        "adapted",
+        "file_url is sent, but few servers fetch it; a file for hosted code becomes its path",
+    ),
     Loss("content", "input_file", "ignored", "in a system or developer message"),
     Loss("content", "file_detail", "ignored", "chat servers support it for images only"),
     Loss("content", "input_audio", "preserved"),

@@ -13,6 +13,7 @@ from proxy.request.input.call_matching import NO_CALLS, match_calls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
 from proxy.request.input.item_reader import HONOURED_ITEMS, ItemReader
 from proxy.request.input.items import ResolveItem, entries, entries_at
+from proxy.request.input.sandbox_files import with_paths
 from proxy.request.input.urls import refuse_urls
 from proxy.request.loss_report import Loss, LossReport
 from proxy.request.parameters.echo import echo
@@ -99,6 +100,8 @@ def translate(
     refuse_unavailable(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
+    if hosted.files:
+        items = with_paths(items, hosted.files, report)
     # Each step below costs nothing for a request that does not need it.
     kinds = {entry.kind for entry in items}
     if "configuration_update" in kinds:

@@ -134,8 +134,8 @@ class Hosted(Section):
         default=16,
         ge=1,
         le=1000,
-        description="Maximum number of containers of one process of the gateway. One key may have half of them. Where there is "
-        "no room for a new one, the one that was not used for longest ends.",
+        description="Maximum number of containers of a gateway, all its workers together. One key may have half of them. Where "
+        "there is no room for a new one, the one that was not used for longest ends.",
     )
 
     @property

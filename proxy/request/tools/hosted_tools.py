@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from proxy.request.input.sandbox_files import SandboxFiles
 from proxy.wire.tools import ToolTarget
 
 Schema = dict[str, Any]
@@ -26,11 +27,12 @@ class OfferedTool(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class HostedTools:
     """The hosted tools that can be run for one request: the kinds, and the tools of MCP servers by the path of the declaration
-    (`tools[0]`). `container_id` is that of the request's code."""
+    (`tools[0]`). `container_id` is that of the request's code, `files` are those that it can read."""
 
     kinds: frozenset[str] = frozenset()
     mcp: Mapping[str, Sequence[OfferedTool]] = field(default_factory=dict)
     container_id: str | None = None
+    files: SandboxFiles = field(default_factory=dict)
 
 
 NO_HOSTED_TOOLS = HostedTools()

@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.hosted.calls import HostedLoss, HostedTool, ToolFailure
 from proxy.hosted.code.declaration import read_container
+from proxy.hosted.code.given_files import read_files, sent_files
 from proxy.hosted.code.mcp_runner import McpRunner
 from proxy.hosted.code.runner import CodeRunner
 from proxy.hosted.code.tool import CodeInterpreter
@@ -103,6 +104,7 @@ class _Opening:
         self._mcp: dict[str, Sequence[OfferedTool]] = {}
         self._listings: list[ToolListing] = []
         self._container_id: str | None = None
+        self._file_paths: Mapping[tuple[str, str], str] = {}
         self._losses: list[HostedLoss] = []
 
     def opened(self) -> OpenedTools | None:
@@ -110,7 +112,7 @@ class _Opening:
             return None
         metrics = self._box.metrics
         run = HostedRun(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
-        tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id)
+        tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id, self._file_paths)
         return OpenedTools(tools, run, self._listings, self._losses)
 
     def web_search(self, tool: dict[str, Any]) -> None:
@@ -138,12 +140,23 @@ class _Opening:
         runner = await self._code_runner()
         if runner is None:
             return
-        container = read_container(tool, self._tenant, runner, path, _earlier_container(self._context))
+        container = await read_container(tool, self._tenant, runner, path, _earlier_container(self._context))
         losses = container.losses.items()
         self._losses += [HostedLoss("code_interpreter", f"{param}: {reason}") for param, reason in losses]
         self._container_id = container.key.id
-        self._tools[PYTHON] = CodeInterpreter(runner, container.key)
+        files = await self._files()
+        self._tools[PYTHON] = CodeInterpreter(runner, container.key, files)
         self._kinds.add("code_interpreter")
+
+    async def _files(self) -> Mapping[str, bytes]:
+        """Return the files of the conversation for its code; an MCP tool takes none."""
+        sent = [] if self._box.code_tool is not None else list(sent_files((*self._context.history, *self._context.input)))
+        if not sent:
+            return {}
+        given = await asyncio.to_thread(read_files, sent)
+        self._losses += [HostedLoss("code_interpreter", reason) for reason in given.losses]
+        self._file_paths = given.paths
+        return given.contents
 
     async def _code_runner(self) -> CodeRunner | None:
         """Return what runs code; None where its MCP server cannot be asked for its tools."""
