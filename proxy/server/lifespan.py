@@ -15,6 +15,8 @@ from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
+from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.search.mcp_provider import CallerFor
 from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
@@ -163,7 +165,7 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
         stack.push_async_callback(servers.close)
     search = settings.searches_with or ""
     by_tool = servers is not None and search.startswith("mcp:")
-    web = open_web(settings, servers.caller("", search.removeprefix("mcp:")) if servers is not None and by_tool else None)
+    web = open_web(settings, _caller_for(servers, search.removeprefix("mcp:")) if servers is not None and by_tool else None)
     if web is not None:
         stack.push_async_callback(web.close)
     sandbox = await open_sandbox(settings, workers_folder)
@@ -183,6 +185,12 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
         code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
         code_output_bytes=settings.code_interpreter_output_bytes,
     )
+
+
+def _caller_for(servers: McpServers, name: str) -> CallerFor:
+    """Return what calls an MCP tool for a tenant. Raise `ValueError` for one of an unknown server."""
+    servers.caller("", name)
+    return lambda tenant: servers.caller(tenant, name)
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:

@@ -37,6 +37,11 @@ class Hosted(Section):
     hosted_result_bytes: ByteSize = Field(
         default=ByteSize(64 * 1024), ge=1024, description="What the model is shown of one result at most; the rest is cut off."
     )
+    hosted_history_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024),
+        description="How much of what searches and code of earlier responses have found the model is shown again in later ones "
+        "of the conversation; of more than that the oldest are left out. 0: nothing, and nothing of it is stored.",
+    )
     web_search_provider: str | None = Field(
         default=None,
         description="Who searches the web: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "

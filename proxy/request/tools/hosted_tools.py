@@ -15,8 +15,8 @@ from proxy.wire.tools import ToolTarget
 Schema = dict[str, Any]
 
 
-class McpTool(NamedTuple):
-    """A tool of an MCP server. `needs_approval`: the client decides about each call."""
+class OfferedTool(NamedTuple):
+    """A tool of an MCP server, as a request offers it. `needs_approval`: the client decides about each call."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class HostedTools:
     (`tools[0]`). `container_id` is that of the request's code, `files` are those that it can read."""
 
     kinds: frozenset[str] = frozenset()
-    mcp: Mapping[str, Sequence[McpTool]] = field(default_factory=dict)
+    mcp: Mapping[str, Sequence[OfferedTool]] = field(default_factory=dict)
     container_id: str | None = None
     files: SandboxFiles = field(default_factory=dict)
 
