@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.scenarios import SCENARIOS, choose
+from proxy.simulator.script import Say
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -45,3 +47,32 @@ def test_with_tools_a_schema_in_the_prompt_is_an_example() -> None:
 
 def test_the_prompt_says_what_a_json_object_is_to_contain() -> None:
     assert asked(json.dumps(SCHEMA), response_format={"type": "json_object"}) == SCHEMA
+
+
+MARKED = (
+    "[[ ## question ## ]]\nParis?\n\nRespond with the corresponding output fields, starting with the field `[[ ## name ## ]]`, then "
+    "`[[ ## inhabitants ## ]]` (must be formatted as a valid Python int), then `[[ ## size ## ]]` (must be formatted as a valid "
+    "Python Literal['small', 'large']), then `[[ ## rivers ## ]]` (must be formatted as a valid Python list[str]), and then ending "
+    "with the marker for `[[ ## completed ## ]]`."
+)
+AS_JSON = "Respond with a JSON object in the following order of fields: `name`, then `inhabitants` (must be formatted as a valid Python int)."
+
+
+def test_fields_that_the_prompt_asks_for_by_name_follow_their_markers() -> None:
+    request = ChatRequest({"messages": [{"role": "user", "content": MARKED}]})
+    assert choose(request) == "fields"
+    (say,) = [step for step in SCENARIOS["fields"](request).steps if isinstance(step, Say)]
+    assert (
+        say.text.split()
+        == (
+            "[[ ## name ## ]] Ada [[ ## inhabitants ## ]] 3 [[ ## size ## ]] small "
+            '[[ ## rivers ## ]] ["example"] [[ ## completed ## ]]'
+        ).split()
+    )
+
+
+def test_fields_of_a_json_object_that_the_prompt_asks_for_by_name() -> None:
+    schema = asked(AS_JSON, "user", response_format={"type": "json_object"})
+    assert schema is not None
+    assert schema["properties"] == {"name": {"type": "string"}, "inhabitants": {"type": "integer"}}
+    assert schema["required"] == ["name", "inhabitants"]
