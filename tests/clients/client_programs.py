@@ -81,8 +81,8 @@ def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON) 
 
 
 def run_command(command: list[str], home: Path, *, folder: Path | None = None, programs: str = "") -> Output:
-    """Run a command with nothing of the surroundings but the search path, and `programs` before that. `folder` is where it runs:
-    by default, in its home. What it has started ends with it."""
+    """Run a command with nothing of the surroundings but the search path, and `programs` before that. `folder` is where it
+    runs: by default, in its home. What it has started ends with it."""
     environment = {
         "PATH": os.pathsep.join(filter(None, [programs, os.environ["PATH"]])),
         "HOME": str(home),

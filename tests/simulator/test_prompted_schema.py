@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -49,26 +50,21 @@ def test_the_prompt_says_what_a_json_object_is_to_contain() -> None:
     assert asked(json.dumps(SCHEMA), response_format={"type": "json_object"}) == SCHEMA
 
 
+_TYPED = "(must be formatted as a valid Python "
 MARKED = (
-    "[[ ## question ## ]]\nParis?\n\nRespond with the corresponding output fields, starting with the field `[[ ## name ## ]]`, then "
-    "`[[ ## inhabitants ## ]]` (must be formatted as a valid Python int), then `[[ ## size ## ]]` (must be formatted as a valid "
-    "Python Literal['small', 'large']), then `[[ ## rivers ## ]]` (must be formatted as a valid Python list[str]), and then ending "
-    "with the marker for `[[ ## completed ## ]]`."
+    "[[ ## question ## ]]\nParis?\n\nRespond with the corresponding output fields, starting with the field `[[ ## name ## ]]`, "
+    f"then `[[ ## inhabitants ## ]]` {_TYPED}int), then `[[ ## size ## ]]` {_TYPED}Literal['small', 'large']), then "
+    f"`[[ ## rivers ## ]]` {_TYPED}list[str]), and then ending with the marker for `[[ ## completed ## ]]`."
 )
-AS_JSON = "Respond with a JSON object in the following order of fields: `name`, then `inhabitants` (must be formatted as a valid Python int)."
+AS_JSON = f"Respond with a JSON object in the following order of fields: `name`, then `inhabitants` {_TYPED}int)."
 
 
 def test_fields_that_the_prompt_asks_for_by_name_follow_their_markers() -> None:
     request = ChatRequest({"messages": [{"role": "user", "content": MARKED}]})
     assert choose(request) == "fields"
     (say,) = [step for step in SCENARIOS["fields"](request).steps if isinstance(step, Say)]
-    assert (
-        say.text.split()
-        == (
-            "[[ ## name ## ]] Ada [[ ## inhabitants ## ]] 3 [[ ## size ## ]] small "
-            '[[ ## rivers ## ]] ["example"] [[ ## completed ## ]]'
-        ).split()
-    )
+    values = re.findall(r"\[\[ ## (\w+) ## \]\]\n?([^\n]*)", say.text)
+    assert values == [("name", "Ada"), ("inhabitants", "3"), ("size", "small"), ("rivers", '["example"]'), ("completed", "")]
 
 
 def test_fields_of_a_json_object_that_the_prompt_asks_for_by_name() -> None:
