@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
             offer = _offer_of(found, args)
             model = args.model or preferred(offer.models, path)
             config = configuration(found, model, args.env_key, web_search=offer.web_search)
+            offer.warn()
             write(path, config)
             command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
             return _run_codex(command, _environment(found, home))

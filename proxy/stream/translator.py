@@ -19,7 +19,7 @@ A response may take several turns of the model, where the gateway runs tools its
 
 Where the options say that another backend may go on with an answer, a stream that broke off does not end it by itself:
 
-    if translator.broken_off or the connection broke and translator.continuable:
+    if translator.failover.broken_off or the connection broke and translator.continuable:
         beginning = translator.beginning()                # what another backend is asked to go on with
         send(translator.resume(rejoining, markup))        # and feed goes on; or fail(error)"""
 
@@ -37,9 +37,10 @@ from proxy.stream.catch_up import Diverged
 from proxy.stream.citations import CitationReader
 from proxy.stream.compaction import compaction_item
 from proxy.stream.deferred_calls import close_judged, is_unclosed, waiting_call
+from proxy.stream.failover import Failover
 from proxy.stream.fast_path import FastPath
 from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, McpCallItem, write_tool_list
-from proxy.stream.ledger import Beginning, TokenLedger
+from proxy.stream.ledger import Beginning
 from proxy.stream.lifecycle import Lifecycle, Stop
 from proxy.stream.markup import Markup
 from proxy.stream.options import Clock, SealText, StreamOptions
@@ -51,7 +52,8 @@ from proxy.stream.unseen import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Delta, Text, Usage
-from proxy.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk, server_error
+from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
+from proxy.wire.item_ids import BEFORE_THE_MODEL, new_item_id
 from proxy.wire.sse import SSEDecoder, SSETooLong
 from proxy.wire.tools import ToolTarget
 
@@ -59,8 +61,6 @@ from proxy.wire.tools import ToolTarget
 # is among those of the call that ended the response.
 Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
 
-# Why an answer broke off, as the stream tells it.
-BrokenOff: TypeAlias = Literal["eof", "engine", "abort"]
 # Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup; it may
 # be the white space at an end; the open call has to be complete first; the input of a call is to be judged first.
 Held = Literal["partial_chunk", "partial_delta", "markup", "white_space", "open_call", "verdict"]
@@ -103,10 +103,9 @@ class Translator:
 
     __slots__ = (
         "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
-        "_ledger", "_markup", "_outcome", "_reader", "_received", "_rejoining", "_response", "_runs_calls", "_sse",
-        "_terminal_noted", "_terminal_number", "_usage", "answer_began", "awaiting", "broken_off", "defect", "diverged",
-        "ended", "engine_error", "error", "incomplete_reason", "lifecycle", "malformed", "note", "options", "status",
-        "tokens", "turn_began", "turns", "wants_turn", "writer",
+        "_markup", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
+        "_terminal_number", "_usage", "awaiting", "defect", "ended", "error", "failover", "incomplete_reason", "lifecycle",
+        "malformed", "note", "options", "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
@@ -118,14 +117,8 @@ class Translator:
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
         self._citations = CitationReader(self.lifecycle.sources) if options.hosted is not None else None
-        self._ledger: TokenLedger | None = None
-        self._rejoining: Rejoining | None = None  # the last continuation, if there was one
-        self.broken_off: BrokenOff | None = None
-        self.answer_began = 0  # how many items were done before this answer of the model
-        self.engine_error: ApiError | None = None  # with which it broke off
-        self.diverged = ""  # why a continuation does not fit the answer that broke off
+        self.failover = Failover(options, self.lifecycle)
         self._begin_turn(options.markup)
-        self._begin_ledger()
         self._earlier_chunks = 0
         self._earlier_repairs: dict[str, int] = {}  # of the parsers of earlier turns
         self._earlier_usages: list[Usage | None] = []
@@ -158,11 +151,6 @@ class Translator:
         self._markup = markup
         learns = options.compaction is None
         self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=learns)
-
-    def _begin_ledger(self) -> None:
-        self._rejoining = None
-        if self.options.continuable:
-            self._ledger = TokenLedger(holds_text=self.options.holds_text)
 
     @property
     def response_id(self) -> str:
@@ -319,10 +307,10 @@ class Translator:
             fast_path = self._fast_path
             if fast_path.pattern is not None and fast_path.item is not None:
                 events = fast_path.feed(data, fast_path.pattern, fast_path.item)
-            if events is None and not self.ended and self.broken_off is None:
+            if events is None and not self.ended and self.failover.broken_off is None:
                 for payload in self._sse.feed(data):
                     self._read(payload)
-                    if self.ended or self.broken_off is not None:
+                    if self.ended or self.failover.broken_off is not None:
                         break
                 if fast_path.item is not None:
                     fast_path.flush()
@@ -353,11 +341,12 @@ class Translator:
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
         Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
-        ledger = self._ledger
-        if ledger is not None and ledger.complete and self.lifecycle.usage is None and self.turns == 1:
-            self.tokens.input_tokens = len(ledger.prompt)  # then the usage is known all the same
-        self._ledger = None
-        if self._runs_calls or self.wants_turn or not self._joined:
+        failover = self.failover
+        prompt_tokens = failover.prompt_tokens
+        if prompt_tokens is not None and self.lifecycle.usage is None and self.turns == 1:
+            self.tokens.input_tokens = prompt_tokens  # then the usage is known all the same
+        failover.ledger = None
+        if self._runs_calls or self.wants_turn or not failover.joined:
             self._fail(error)
         elif self.lifecycle.finish_reason is not None:
             self._finish()
@@ -388,84 +377,42 @@ class Translator:
     @property
     def continuable(self) -> bool:
         """Whether another backend can go on with the answer, should it break off now."""
-        ledger = self._ledger
-        if ledger is None or not ledger.complete or self.ended:
-            return False
-        if self.awaiting is not None or self._runs_calls or self.wants_turn:
-            return False
-        return self.lifecycle.finish_reason is None or ledger.aborted
+        waits = self.ended or self.awaiting is not None or self._runs_calls or self.wants_turn
+        return not waits and self.failover.possible
 
     def beginning(self) -> Beginning:
         """Return what was generated of an answer that is `continuable`."""
-        ledger = self._ledger
-        assert ledger is not None
-        raw = isinstance(self._markup, Markup) and self._markup.reads_all and not ledger.parsed
-        return Beginning(ledger.prompt, ledger.ids, ledger.whole, "".join(ledger.tail), raw)
-
-    @property
-    def said_nothing(self) -> bool:
-        """Whether no item was begun by this answer of the model."""
-        return self.lifecycle.state == "idle" and len(self.lifecycle.writer.done) == self.answer_began
+        return self.failover.beginning(self._markup)
 
     def restart(self, markup: Markup | ThoughtWatch | None) -> bytes:
-        """Forget an answer that has `said_nothing` yet: another backend answers in its place."""
-        self.broken_off = None
+        """Forget an answer that has said nothing yet: another backend answers in its place."""
         self._received = False
         self._earlier_chunks += self._fast_path.chunks
         self.tokens = TokenCounter(self.options.encode)
-        self.lifecycle.restart()
+        self.failover.restart()
         self._begin_turn(markup)
-        self._begin_ledger()
         return self._noted("restart", None, b"")
 
     def resume(self, rejoining: Rejoining, markup: Markup | None) -> bytes:
         """Go on with the answer of another backend, which `feed` takes. `markup` reads it, in the place of what read the answer
         that broke off; None if that goes on. Return the events of what a second reading of the beginning has shown."""
-        ledger = self._ledger
-        assert ledger is not None
         self._fast_path.flush()
-        dropped = ledger.cut(rejoining.generated)
+        dropped = self.failover.keep(rejoining)
         self.tokens.uncount(len(dropped))
         if markup is None:
             assert isinstance(self._markup, Markup)
-            markup = self._markup
-            markup.unsee(dropped)
-            if self._rejoining is not None:
-                rejoining.follow(self._rejoining)
+            self._markup.unsee(dropped)
             earlier = self._reader.repairs
         else:
             earlier = self._turn_repairs()
         for kind, count in earlier.items():
             self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
         self._earlier_chunks += self._fast_path.chunks
-        self.broken_off = None
-        self.lifecycle.resume()
-        self._begin_turn(markup)
-        self._rejoining = rejoining
+        self.failover.join(rejoining, same_parser=markup is None)
+        self._begin_turn(self._markup if markup is None else markup)
         for delta in rejoining.news:
             self.lifecycle.step(delta)
         return self._noted("resume", None, self._take())
-
-    def _keep(self, chunk: Chunk) -> bool:
-        """Keep the ids of a chunk. Return False for the error of a server that died, which is not the end of the answer."""
-        assert self._ledger is not None
-        if not self._ledger.ids:
-            self.answer_began = len(self.lifecycle.writer.done)
-        if self._rejoining is not None:
-            self._rejoining.see(chunk)
-        self._ledger.see(chunk)
-        if chunk.failure is not None and is_dead_engine(chunk.failure) and self.continuable:
-            self._fast_path.flush()
-            self.broken_off = "engine"
-            self.engine_error = in_client_terms(read_error_chunk(chunk.failure))
-            return False
-        return True
-
-    def _breaks_off(self) -> bool:
-        """Tell whether the stream ends here though the model has not ended, and may go on elsewhere."""
-        if self.broken_off is None and self.continuable:
-            self.broken_off = "eof" if self.lifecycle.finish_reason is None else "abort"
-        return self.broken_off is not None
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------
 
@@ -520,12 +467,12 @@ class Translator:
             self._received = False
             self.lifecycle.next_turn(may_call=may_call)
             self._begin_turn(markup)
-            self._begin_ledger()
+            self.failover.begin_answer()
         said = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
         return self._noted("next_turn", said, b"")
 
     def _new_id(self, prefix: str) -> str:
-        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}"
+        return new_item_id(prefix, self.response_id.removeprefix("resp_"), self.writer.next_index, BEFORE_THE_MODEL)
 
     def keep_alive(self) -> bytes:
         """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
@@ -564,8 +511,12 @@ class Translator:
         if fast_path.item is not None and fast_path.take_payload(payload):
             return
         chunk = decode_chunk(payload)
-        if self._ledger is not None and not self._keep(chunk):
-            return
+        failover = self.failover
+        if failover.ledger is not None:
+            failover.see(chunk)
+            if failover.ends_with(chunk):
+                fast_path.flush()
+                return
         if fast_path.item is not None:
             if fast_path.take_chunk(chunk, payload):
                 return
@@ -575,7 +526,7 @@ class Translator:
             return
         for delta in self._deltas_of(chunk):
             self.lifecycle.step(delta)
-        if not self.lifecycle.sources and self._joined:  # else every text has to be looked at
+        if not self.lifecycle.sources and failover.joined:  # else every text has to be looked at
             fast_path.look_ahead(self._reader.waiting)
 
     def _deltas_of(self, chunk: Chunk) -> list[Delta]:
@@ -583,7 +534,7 @@ class Translator:
         token_ids = chunk.token_ids
         if deltas or token_ids or self._reader.waiting:
             self._received = True
-        rejoining = self._rejoining
+        rejoining = self.failover.rejoining
         if rejoining is not None:
             deltas = rejoining.without_overlap(deltas)
         if self._markup is not None:
@@ -599,14 +550,7 @@ class Translator:
     @property
     def _thought_is_marked(self) -> bool:
         """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself."""
-        if self._markup is None or (self._rejoining is not None and self._rejoining.reads_again):
-            return False
-        return self._markup.evidence.marked
-
-    @property
-    def _joined(self) -> bool:
-        """Whether nothing of what was said before is still to come again."""
-        return self._rejoining is None or self._rejoining.joined
+        return self._markup is not None and not self.failover.reads_again and self._markup.evidence.marked
 
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
@@ -656,15 +600,16 @@ class Translator:
         if self.ended or self.awaiting is not None or self._runs_calls or self.wants_turn:
             return
         self._fast_path.flush()
-        if self._ledger is not None and self._breaks_off():
+        if self.failover.ends_early():
             return
         lifecycle = self.lifecycle
         rest = self._reader.finish()
         if self._markup is not None:
             rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
-        if self._rejoining is not None:
-            rest = self._rejoining.only_news(rest)
-            if not self._joined:
+        rejoining = self.failover.rejoining
+        if rejoining is not None:
+            rest = rejoining.only_news(rest)
+            if not rejoining.joined:
                 raise Diverged
         if self._citations is not None:
             rest = self._citations.read(rest) + self._citations.finish()
@@ -725,7 +670,7 @@ class Translator:
 
     def _break(self, error: Exception) -> None:
         if isinstance(error, Diverged):
-            self.diverged = str(error) or "text_differs"
+            self.failover.diverged = str(error) or "text_differs"
             self._fail(server_error("The connection to the backend broke in the middle of the answer."))
         elif isinstance(error, MalformedChunk | SSETooLong):
             self.malformed += 1
@@ -751,7 +696,7 @@ class Translator:
 
     def _release_markup(self) -> None:
         """Write what a parser held back: it is as true as what the model said before."""
-        if self._markup is not None and self.defect is None and self._joined:
+        if self._markup is not None and self.defect is None and self.failover.joined:
             for delta in self._markup.finish("error"):
                 self.lifecycle.step(delta)
         if self._citations is not None:

@@ -56,6 +56,15 @@ def test_with_a_pool_the_other_backend_takes_over(tmp_path: Path) -> None:
     assert figures["total"]["verdicts"]["completed"] > figures["total"]["verdicts"].get("failed", 0)
 
 
+def test_where_answers_go_on_elsewhere_none_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    scenario = ["--seconds", "6", "--tokens-per-second", "20", "--tokens", "20", "--backends", "2", "--scenario", "continued"]
+    done = load(*scenario, "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    assert set(figures["total"]["verdicts"]) == {"completed"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

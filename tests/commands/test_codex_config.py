@@ -96,8 +96,10 @@ def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.Capture
 
 def test_no_gateway_is_needed_when_the_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["codex-config", "--model", "org/m", "--env-key", "MY_KEY"]) == 0
-    config = tomllib.loads(capsys.readouterr().out)
-    assert config["model"] == "org/m"
+    printed = capsys.readouterr()
+    assert "web search is turned off" in printed.err
+    config = tomllib.loads(printed.out)
+    assert (config["model"], config["web_search"]) == ("org/m", "disabled")
     provider = config["model_providers"]["responses-gateway"]
     assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
     assert provider["env_key"] == "MY_KEY"

@@ -87,7 +87,7 @@ async def decoded(ids: Sequence[int]) -> str:
 def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     """Have the translator be ready for a continuation; return its events, and the ids to go on with."""
     beginning = translator.beginning()
-    if translator.said_nothing and not beginning.raw:
+    if translator.failover.said_nothing and not beginning.raw:
         return translator.restart(None), list(beginning.prompt)
     if beginning.raw:
         cut = asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
@@ -96,7 +96,7 @@ def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
     ids = beginning.ids[:count]
     markup = new_markup(family)
-    catch_up = CatchUp(translator.options, translator.lifecycle, translator.answer_began)
+    catch_up = CatchUp(translator.options, translator.lifecycle, translator.failover.answer_began)
     news = catch_up.take(markup.read([Text(said)], ids))
     return translator.resume(Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news), markup), [*beginning.prompt, *ids]
 
@@ -115,7 +115,7 @@ def play_cut(servers: Servers, cuts: list[float], size: int) -> Play:
         if not translator.continuable:  # the model has ended, or has not begun
             sent += translator.fail(LOST)
             return judged(sent, translator)
-        restarts = translator.said_nothing and not translator.beginning().raw
+        restarts = translator.failover.said_nothing and not translator.beginning().raw
         events, ids = continued(translator, servers.family)
         sent += events
         body = servers.answer() if restarts else servers.goes_on(ids)
@@ -183,14 +183,14 @@ def test_a_continuation_of_another_prompt_is_not_used() -> None:
     translator = begun(token("One"), markup=new_markup())
     resumed(translator, 1)
     assert b"Two" not in translator.feed(completion("Two", [1, 2, 3]))
-    assert (translator.status, translator.diverged) == ("failed", "other_prompt")
+    assert (translator.status, translator.failover.diverged) == ("failed", "other_prompt")
 
 
 def test_one_that_does_not_tell_its_prompt_is_not_used_either() -> None:
     translator = begun(token("One"), markup=new_markup())
     resumed(translator, 1)
     translator.feed(text("Two", token_ids=[5]))
-    assert (translator.status, translator.diverged) == ("failed", "other_prompt")
+    assert (translator.status, translator.failover.diverged) == ("failed", "other_prompt")
 
 
 @pytest.mark.parametrize(("pieces", "status"), [(["on", "e more", " thing"], "completed"), (["on", "ce"], "failed")])
@@ -209,7 +209,7 @@ def test_a_continuation_that_ends_before_it_has_caught_up() -> None:
     asked = resumed(translator, 1, overlap="one")
     translator.feed(completion("o", asked, finish_reason="stop"))
     translator.feed(DONE)
-    assert (translator.status, translator.diverged) == ("failed", "text_differs")
+    assert (translator.status, translator.failover.diverged) == ("failed", "text_differs")
     assert translator.fail(LOST) == b""
 
 
@@ -263,7 +263,7 @@ def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
     dead = {"error": {"message": "EngineCore encountered an issue. See stack trace.", "code": 500}}
     translator = begun(token("One"))
     translator.feed(event(dead) + DONE)
-    assert (translator.broken_off, translator.ended) == ("engine", False)
+    assert (translator.failover.broken_off, translator.ended) == ("engine", False)
     translator.fail(LOST)
     assert translator.status == "failed"
     translator = begun(token("One"))
@@ -274,7 +274,7 @@ def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
 def test_nothing_is_read_behind_the_break() -> None:
     translator = begun(token("One"))
     translator.feed(DONE)
-    assert translator.broken_off == "eof"
+    assert translator.failover.broken_off == "eof"
     assert translator.feed(token("Two")) == b""
     assert translator.finish() == b""
 

@@ -24,12 +24,13 @@ from proxy.server.generation.continuable import (
     longest_stop,
 )
 from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.failover import BrokenOff
 from proxy.stream.ledger import Beginning
 from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
 from proxy.stream.rejoining import Rejoining
 from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.translator import BrokenOff, Translator
+from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
 
@@ -98,7 +99,7 @@ class Continuation:
 
     async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
         beginning = translator.beginning()
-        if translator.said_nothing and not beginning.raw:
+        if translator.failover.said_nothing and not beginning.raw:
             return await self._ask_again(translator, msgspec.json.encode(body), route, headers)
         stop = longest_stop(body)
 
@@ -150,7 +151,7 @@ class Continuation:
         behind: tuple[Markup, Rejoining] | None = None
         ids = beginning.ids[:count]
         for markup in self.second_readings():
-            catch_up = CatchUp(self.options, translator.lifecycle, translator.answer_began)
+            catch_up = CatchUp(self.options, translator.lifecycle, translator.failover.answer_began)
             try:
                 news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
             except Diverged:

@@ -27,8 +27,9 @@ from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
+from proxy.stream.failover import BrokenOff
 from proxy.stream.options import StreamOptions
-from proxy.stream.translator import BrokenOff, Translator
+from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
 
@@ -287,14 +288,14 @@ class Generation:
             try:
                 completion = await self._read_to_end()
                 self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
-                if translator.broken_off is None or translator.ended:
+                if translator.failover.broken_off is None or translator.ended:
                     break
-                error = translator.engine_error or server_error(_ENDS[translator.broken_off])
+                error = translator.failover.engine_error or server_error(_ENDS[translator.failover.broken_off])
             except ApiError as broken:
                 error = self._silence or broken
                 if await self._ask_another_backend():
                     continue
-            if not await self._continue(translator.broken_off or ("broke" if self._silence is None else "silent")):
+            if not await self._continue(translator.failover.broken_off or ("broke" if self._silence is None else "silent")):
                 raise error.copy() from None
         self.phase = Phase.DECIDING
         while translator.awaiting is not None or translator.calls_to_run():
@@ -403,7 +404,7 @@ class Generation:
         self._last_read = now
         translator = self.translator
         events = self._feed(data)
-        if translator.awaiting is not None or translator.ended or translator.broken_off is not None:
+        if translator.awaiting is not None or translator.ended or translator.failover.broken_off is not None:
             self._leave_backend()
         if not events:
             return
@@ -483,7 +484,7 @@ class Generation:
             self._hosted.close()
         if self._chat is not None:
             self._chat.close()
-        if self.translator.diverged == "other_prompt" and self._chat is not None:
+        if self.translator.failover.diverged == "other_prompt" and self._chat is not None:
             self._pool.ids_ignored(self._chat.backend)
         if self.translator.lifecycle.usage is not None:
             self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")

@@ -322,9 +322,9 @@ class RequestLog:
         metrics.count_all(metrics.items, translator.writer.items)
         metrics.count_all(metrics.events, translator.writer.deltas)
         metrics.count_all(metrics.repairs, translator.repairs)
-        if translator.diverged:
-            self._not_continued = translator.diverged
-            metrics.count(metrics.continuations, "failed", translator.diverged)
+        if translator.failover.diverged:
+            self._not_continued = translator.failover.diverged
+            metrics.count(metrics.continuations, "failed", translator.failover.diverged)
         if translator.malformed:
             metrics.count(metrics.malformed, amount=translator.malformed)
         if translator.defect is not None:
