@@ -40,6 +40,7 @@ async def two_workers(*flags: str, **variables: str) -> AsyncIterator[Program]:
                     running.signal(signal.SIGTERM)
                     await running.exit()
                 await until(lambda: not [each for each in processes if lives(each)], "no process is left")
+            assert "Traceback" not in running.said
 
 
 def processes_of(running: Program) -> set[psutil.Process]:
