@@ -58,17 +58,21 @@ class Service:
         handler.add_done_callback(self._handlers.discard)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(*_BROKEN):
-            question = msgspec.json.decode(await receive(reader), type=Question)
-            if isinstance(question, Join):
-                await self._stay(reader, writer)
-            elif isinstance(question, Has):
-                send(writer, Found(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
-            elif isinstance(question, Run):
-                await self._run(question, reader, writer)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+        try:
+            with suppress(*_BROKEN):
+                await self._answer(msgspec.json.decode(await receive(reader), type=Question), reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, question: Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if isinstance(question, Join):
+            await self._stay(reader, writer)
+        elif isinstance(question, Has):
+            send(writer, Found(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
+        elif isinstance(question, Run):
+            await self._run(question, reader, writer)
 
     async def _stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._workers += 1
@@ -88,7 +92,7 @@ class Service:
     async def _run(self, question: Run, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Run code, unless the worker closes the connection before."""
         key = ContainerKey(question.tenant, question.container_id)
-        running = asyncio.create_task(self._sandbox.run(question.code, key, question.files))
+        running = asyncio.create_task(self._sandbox.run(question.code.decode("utf-8", "surrogatepass"), key, question.files))
         left = asyncio.create_task(reader.read(1))
         await asyncio.wait([running, left], return_when=asyncio.FIRST_COMPLETED)
         left.cancel()

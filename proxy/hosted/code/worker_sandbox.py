@@ -93,7 +93,7 @@ class WorkerSandbox:
         except (*_BROKEN, SandboxUnavailable):
             raise ToolFailure(_NOT_AVAILABLE) from None
         try:
-            answer = await self._ask(streams, Run(*container, code, dict(files)), Ran)
+            answer = await self._ask(streams, Run(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
         except _BROKEN:
             return Outcome("", error=_LOST)
         if answer.outcome is None:
