@@ -202,7 +202,7 @@ class Backend:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise Unreachable("connect", "The backend was taken out of the gateway.")
+            raise Unreachable("connect", "The backend was removed from the gateway.")
 
 
 async def _answer(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aiohttp.ClientResponse:
