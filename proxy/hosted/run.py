@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
+from proxy.hosted.cut import cut
+from proxy.wire.hosted import CitedSource, citable
 from proxy.wire.tools import ToolTarget
 
 
@@ -34,14 +36,21 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 
 
 class SourceNumbers:
-    """The numbers by which the model cites the sources of one response: the same source has the same number."""
+    """The numbers by which the model cites the sources of one response: the same source has the same number. Those of earlier
+    responses that the model still sees keep theirs, and no other source gets one of them."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str | None, str | None], int] = {}
+    def __init__(self, earlier: Sequence[CitedSource] = ()) -> None:
+        self.known = citable(earlier)
+        self._numbers = {(source.url, source.file_id): number for number, source in self.known.items()}
+        self._last = max((source.number for source in earlier), default=0)
 
     def number(self, source: Source) -> int:
         """Return the number of a source, from 1."""
-        return self._numbers.setdefault((source.url, source.file_id), len(self._numbers) + 1)
+        key = (source.url, source.file_id)
+        if key not in self._numbers:
+            self._last += 1
+            self._numbers[key] = self._last
+        return self._numbers[key]
 
 
 @dataclass(slots=True)
@@ -98,14 +107,10 @@ class HostedRun:
 
     def _cut(self, target: ToolTarget, result: HostedResult) -> HostedResult:
         """Return the result without what is too much for the model."""
-        data = result.text.encode("utf-8", "replace")
-        if len(data) <= self.limits.result_bytes:
-            return result
-        self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
-        shown = data[: self.limits.result_bytes].decode("utf-8", "ignore")
-        text = f"{shown}\n[cut: the result has {len(data)} bytes]"
-        item = {**result.item, "output": text} if result.item.get("output") == result.text else result.item
-        return HostedResult(text, item, result.sources, result.failed, result.losses)
+        text, was_cut = cut(result.text, self.limits.result_bytes)
+        if was_cut:
+            self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
+        return replace(result, text=text)
 
 
 def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:

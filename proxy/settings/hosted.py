@@ -37,6 +37,11 @@ class Hosted(Section):
     hosted_result_bytes: ByteSize = Field(
         default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
     )
+    hosted_history_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024),
+        description="How much of what searches and code of earlier responses have found the model is shown again in later ones "
+        "of the conversation; of more than that the oldest are left out. 0: nothing, and nothing of it is stored.",
+    )
     web_search_provider: str | None = Field(
         default=None,
         description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
@@ -129,8 +134,8 @@ class Hosted(Section):
         default=16,
         ge=1,
         le=1000,
-        description="Maximum number of containers of one process of the gateway. One key may have half of them. Where there is "
-        "no room for a new one, the one that was not used for longest ends.",
+        description="Maximum number of containers of a gateway, all its workers together. One key may have half of them. Where "
+        "there is no room for a new one, the one that was not used for longest ends.",
     )
 
     @property

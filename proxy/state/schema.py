@@ -60,6 +60,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "UPDATE responses SET log_until = created_at + 3600 WHERE background = 0 AND id IN (SELECT response FROM events)",
         "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
     ),
+    (
+        # What the model was told by the hosted call that the item is (see `results.py`).
+        "ALTER TABLE items ADD COLUMN result {blob}",
+    ),
 )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.options import StreamOptions
-from proxy.stream.said import comparable, said_by
+from proxy.stream.said import comparable, may_become, said_by
 from proxy.stream.writer import EventWriter
 from proxy.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCallCut, Usage
 
@@ -81,9 +81,12 @@ class CatchUp:
             if at >= len(wanted.done) or comparable(done[at]) != wanted.done[at]:
                 raise Diverged
             self._compared += 1
+        said = said_by(self._again)
         if self._compared < len(wanted.done):
+            if not may_become(said, wanted.done[self._compared]):
+                raise Diverged
             return
-        _, kind, name, text = said_by(self._again)
+        _, kind, name, text = said
         if kind == "idle":
             return
         if (kind, name) != (wanted.kind, wanted.name) or not wanted.text.startswith(text):

@@ -101,7 +101,7 @@ class Run:
             translator = self._creation.translator
             # What the model had finished before it could be stopped is complete, as its stream says.
             cancelled = self._cancelled and translator.status == "failed"
-            record = final_record(self.record, translator, cancelled=cancelled)
+            record = final_record(self.record, translator, self._creation.results, cancelled=cancelled)
             last = translator.terminal().removesuffix(_DONE)
             await self._save(record, EventRow(self._stored, translator.next_number, b"".join([*self._pieces, last])))
         finally:

@@ -28,6 +28,7 @@ from proxy.stream.options import StreamOptions
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.translator import ApprovedCall, ToolListing, Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
+from proxy.wire.hosted import KeptResult
 from proxy.wire.requests import ResponsesRequest, parse_message, parse_request
 
 _CUT = "the record is truncated: the exchange was longer than a record may be"
@@ -195,7 +196,8 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
     references = footing.get("references", {})
     replaced = frozenset(footing.get("replaced", ()))
     hosted = msgspec.convert(footing["hosted"], HostedTools) if "hosted" in footing else NO_HOSTED_TOOLS
-    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted)
+    results = msgspec.convert(footing.get("results", {}), dict[str, KeptResult])
+    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted, results)
 
 
 def _start(in_force: InForce, chat: Mapping[str, Any], chat_request: ChatRequest) -> AnswerStart:
