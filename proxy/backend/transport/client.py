@@ -206,7 +206,7 @@ class Backend:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise Unreachable("connect", "The backend was taken out of the gateway.")
+            raise Unreachable("connect", "The backend was removed from the gateway.")
 
 
 async def _answer(answer: Awaitable[_A], large: bool) -> _A:
