@@ -53,7 +53,7 @@ from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, us
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Delta, Text, Usage
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
-from proxy.wire.item_ids import BEFORE_THE_MODEL, new_item_id
+from proxy.wire.item_ids import BEFORE_THE_MODEL
 from proxy.wire.sse import SSEDecoder, SSETooLong
 from proxy.wire.tools import ToolTarget
 
@@ -474,7 +474,7 @@ class Translator:
         return self._noted("next_turn", said, b"")
 
     def _new_id(self, prefix: str) -> str:
-        return new_item_id(prefix, self.response_id.removeprefix("resp_"), self.writer.next_index, BEFORE_THE_MODEL)
+        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
 
     def keep_alive(self) -> bytes:
         """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
