@@ -346,11 +346,13 @@ class Translator:
         if prompt_tokens is not None and self.lifecycle.usage is None and self.turns == 1:
             self.tokens.input_tokens = prompt_tokens  # then the usage is known all the same
         failover.ledger = None
+        if self.ended:
+            return self._noted("fail", error, self._take())
         if self._runs_calls or self.wants_turn or not failover.joined:
             self._fail(error)
         elif self.lifecycle.finish_reason is not None:
             self._finish()
-        elif not self.ended:
+        else:
             self._fail(error)
         while self.awaiting is not None:
             if self.unclosed:
