@@ -147,7 +147,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     except ValueError:
         listed = None
     if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
-        raise Unusable(f"{url} lists no models as a gateway does (status {answer.status_code}): is it the right URL?")
+        raise Unusable(f"{url} does not list models as a gateway does (status {answer.status_code}): is it the right URL?")
     return listed
 
 
@@ -157,7 +157,7 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
         catalog = [model for model in listed["models"] if model["visibility"] == "list"]
         models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
     except (KeyError, TypeError):
-        raise Unusable(f"{url} lists no models as a gateway does: is it the right URL?") from None
+        raise Unusable(f"{url} does not list models as a gateway does: is it the right URL?") from None
     if not models:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
     return models
@@ -219,7 +219,7 @@ def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit
             else:
                 providers[name] = _new_provider(fields, inline=_inline(document))
         except (AttributeError, TypeError):
-            raise Unusable(f"model_providers.{name} is no table") from None
+            raise Unusable(f"model_providers.{name} is not a table") from None
     if "features" in config:
         _set_features(document, config["features"])
     return document
@@ -234,7 +234,7 @@ def _set_features(document: tomlkit.TOMLDocument, features: Mapping[str, Any]) -
         for key, value in features.items():
             _put(table, key, value)
     except (AttributeError, TypeError):
-        raise Unusable("features is no table") from None
+        raise Unusable("features is not a table") from None
 
 
 def _inline(document: tomlkit.TOMLDocument) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from proxy.request.fields import Object, object_list, quote
 from proxy.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
 from proxy.request.input.call_matching import NO_CALLS, match_calls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
-from proxy.request.input.item_reader import ItemReader
+from proxy.request.input.item_reader import HONOURED_ITEMS, ItemReader
 from proxy.request.input.items import ResolveItem, entries, entries_at
 from proxy.request.input.sandbox_files import with_paths
 from proxy.request.input.urls import refuse_urls
@@ -41,8 +42,7 @@ from proxy.wire.tools import Grammar, ToolTable
 _NOT_KEPT = frozenset({"item_reference", "compaction_trigger"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """What to ask the backend, and how to read its answer.
 
     `body`: the complete chat request, streaming, with usage.
@@ -117,7 +117,8 @@ def translate(
     approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
     call_reader = CallItemReader(catalog, report, approvals.refused, results)
     calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
-    reader = ItemReader(policy, calls, report, catalog.mcp_labels)
+    mcp_labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
+    reader = ItemReader(policy, calls, report, mcp_labels)
     body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
     if catalog.functions and not reader.compacting:
         fields = _tool_fields(request, catalog, _with_strings(choice, policy))
@@ -139,7 +140,7 @@ def translate(
         summary=wants_summary(request),
         logprobs=includes(request, LOGPROBS),
         container_id=hosted.container_id,
-        sources=list(citable(call_reader.sources).values()),
+        sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
         approved=approvals.approved,
         compacting=reader.compacting,
         compact_threshold=None if reader.compacting else compact_threshold(request, policy),

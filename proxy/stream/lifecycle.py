@@ -37,7 +37,7 @@ from proxy.wire.deltas import (
     Usage,
 )
 from proxy.wire.hosted import CitedSource
-from proxy.wire.item_ids import new_item_id
+from proxy.wire.item_ids import turn_mark
 from proxy.wire.tools import ToolTarget
 
 # The kind of the open item.
@@ -76,7 +76,7 @@ class Lifecycle:
 
     __slots__ = (
         "_allowed", "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item",
-        "_options", "_pending", "_row", "_space_logprobs", "_token", "_turn", "call", "call_cut", "client_calls",
+        "_options", "_pending", "_row", "_space_logprobs", "_token", "_turn", "_turn_mark", "call", "call_cut", "client_calls",
         "finish_reason", "hosted_calls", "repairs", "sources", "space", "state", "usage", "visible", "writer",
     )  # fmt: skip
 
@@ -99,6 +99,7 @@ class Lifecycle:
         self._allowed = options.allowed
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
         self._turn = 1  # of the model, within the response
+        self._turn_mark = ""  # in the ids of its items
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
         self._space_logprobs: list[TokenLogprob] = []
@@ -181,6 +182,7 @@ class Lifecycle:
     def next_turn(self, *, may_call: bool) -> None:
         """Begin another answer of the model within the same response: the model has got the results of its calls."""
         self._turn += 1
+        self._turn_mark = turn_mark(self._turn)
         self.state = "idle"
         self._row = TABLE["idle"]
         self.finish_reason = None
@@ -419,7 +421,7 @@ class Lifecycle:
     def _new_id(self, prefix: str) -> str:
         if prefix == "call":
             return f"call_{self._token}{self._calls:04x}"
-        return new_item_id(prefix, self._token, self.writer.next_index, self._turn)
+        return f"{prefix}_{self._token}{self.writer.next_index:04x}{self._turn_mark}"
 
     def _open_message(self, delta: Content, part: Literal["output_text", "refusal"]) -> None:
         self._item = MessageItem(self.writer, self._new_id("msg"), part)

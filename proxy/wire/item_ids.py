@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-# The turn of items that the gateway puts before the first one of the model.
-BEFORE_THE_MODEL = 0
 # A response, and a turn of the model in it; nothing else is to be read out of it.
 TurnKey: TypeAlias = str
 
+# The end of the ids of items that the gateway puts before the first turn of the model.
+BEFORE_THE_MODEL = "00"
+
+# A type of item, the token of the response, the place of the item in its output, the mark of the turn.
 _ITEM_ID = re.compile(r"[a-z]{2,5}_([0-9a-f]{32})[0-9a-f]{4}([0-9a-f]{2})?")
 
 
-def new_item_id(prefix: str, token: str, index: int, turn: int = 1) -> str:
-    """Return the id of an item: `token` is that of the response, `index` the place of the item in its output."""
-    return f"{prefix}_{token}{index:04x}" if turn == 1 else f"{prefix}_{token}{index:04x}{turn & 0xFF:02x}"
+def turn_mark(turn: int) -> str:
+    """Return how the ids of the items of a turn end; `""` for the first one of the model."""
+    return "" if turn == 1 else f"{turn & 0xFF:02x}"
 
 
 def turn_of(item_id: object) -> TurnKey | None:

@@ -33,7 +33,7 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_backend_that_dies_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     steps = ["--step", "1:kill:0", "--step", "1.5:start:0"]
-    done = load("--seconds", "4", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
+    done = load("--seconds", "8", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert [phase["phase"] for phase in figures["phases"]] == ["start", "kill 0", "start 0"]

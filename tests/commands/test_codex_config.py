@@ -329,7 +329,7 @@ def test_features_that_are_no_table_are_left_alone(
     (home / "config.toml").write_text("features = 5\n", encoding="utf-8")
     stage = start_stage(web_search_url=NOWHERE)
     assert main(["codex-config", "--url", stage.url, "--write"]) == 1
-    assert "features is no table" in capsys.readouterr().err
+    assert "features is not a table" in capsys.readouterr().err
     assert configured(home) == {"features": 5}
 
 

@@ -54,7 +54,8 @@ SETTINGS: dict[str, tuple[Setting, tuple[str, ...]]] = {
 }
 _GATEWAY = (
     *("--breaker-failures", "100000", "--continue-answers", "1", "--store", "none", "--no-adapt", "--no-access-log"),
-    *("--health-interval", "1"),
+    # On a busy machine everything takes long.
+    *("--health-interval", "5", "--connect-timeout", "120"),
 )
 # An answer of more tokens is cut in a dozen places: each cut takes as long as the whole answer.
 _LONG = 500

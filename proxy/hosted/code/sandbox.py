@@ -147,7 +147,7 @@ class Sandbox:
         if answer.get("cut"):
             losses.append(f"code_interpreter: output beyond {self._limits.output_bytes} bytes")
         if answer.get("left_out") or len(images) < len(urls):
-            losses.append(f"code_interpreter: images that are none, or beyond {self._limits.image_bytes} bytes")
+            losses.append(f"code_interpreter: files that are not images, or larger than {self._limits.image_bytes} bytes")
         return Outcome(
             logs=plain_text(str(answer.get("logs", ""))),
             images=images,

@@ -34,7 +34,7 @@ SILENT_ITEMS = {
 }
 
 # Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
-_HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
 
 # Base64, far longer than any word.
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
@@ -89,7 +89,7 @@ class ItemReader:
         elif self._is_honoured(entry):
             self._report.preserved("item", kind)
         elif kind in SILENT_ITEMS:
-            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in _HONOURED_ITEMS)
+            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in HONOURED_ITEMS)
         else:
             self._report.ignored("item", "unknown", "unknown item type", entry.path)
 

@@ -232,7 +232,7 @@ class Background:
 def new_run(store: Store | None, creation: Creation) -> Run:
     """Return the run of a response that is to be stored. Raise `ApiError` 400 if it is not."""
     if store is None or creation.record is None:
-        message = "'background' needs stored responses: leave 'store' out or set it to true."
+        message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
     return Run(store, creation, replace(creation.record, detached=True))
 

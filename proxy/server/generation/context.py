@@ -18,8 +18,8 @@ from proxy.wire.requests import ResponsesRequest
 
 Item = dict[str, Any]
 
-# Items that ask for something and are no part of the history.
-_INSTRUCTIONS_TO_THE_SERVER = frozenset({"compaction_trigger"})
+# The type of an item that asks for something and is no part of the history.
+_COMPACTION_TRIGGER = "compaction_trigger"
 
 
 @dataclass(slots=True)
@@ -91,7 +91,10 @@ def recent_results(results: Mapping[str, bytes], most_bytes: int) -> dict[str, b
 
 def _has_result(item: object) -> bool:
     """Tell whether something is the item of a hosted call, which may have a result that is kept beside it."""
-    return isinstance(item, dict) and item.get("type") in HOSTED_ITEMS and isinstance(item.get("id"), str)
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in HOSTED_ITEMS
 
 
 def conversation_id(request: ResponsesRequest) -> str:
@@ -120,15 +123,16 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
         return []
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    present = {item.get("id") for item in given if not _is_reference(item)}
+    objects = [item for item in given if isinstance(item, dict)]  # others are refused by the translation
+    present = {item["id"] for item in objects if isinstance(item.get("id"), str) and not _is_reference(item)}
     items: list[Item] = []
-    for entry in given:
-        item = entry
+    for entry in objects:
+        item: Item | None = entry
         if _is_reference(entry):
             if entry["id"] in present:
                 continue
             item = references.get(entry["id"])
-        if item is not None and item.get("type") not in _INSTRUCTIONS_TO_THE_SERVER:
+        if item is not None and item.get("type") != _COMPACTION_TRIGGER:
             items.append(item)
     return items
 

@@ -43,7 +43,7 @@ class OpenedTools:
         if not self.listings:
             return []
         items = (*context.history, *context.input)
-        shown = {item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"}
+        shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
         return [listing for listing in self.listings if listing.label not in shown]
 
 
