@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,7 +94,7 @@ class HostedRun:
             self.spent += made.seconds
             self.observe(target.kind, outcome, made.seconds)
         self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
-        return self._cut(target, result)
+        return self._cut(target, _encodable(result))
 
     def _seconds(self, target: ToolTarget) -> float:
         most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
@@ -121,6 +122,17 @@ def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
         if target.kind == "code_interpreter":
             return {"code": arguments}
         raise ToolFailure("The arguments are not a JSON object. Call the tool again.") from None
+
+
+def _encodable(result: HostedResult) -> HostedResult:
+    """Return a result without half surrogate pairs, which no JSON for a client, a backend or the store may contain."""
+    parts = (result.text, result.item, result.sources)
+    try:
+        msgspec.json.encode(parts)
+    except UnicodeEncodeError:
+        text, item, sources = json.loads(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
+        return replace(result, text=text, item=item, sources=[Source(*source) for source in sources])
+    return result
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:

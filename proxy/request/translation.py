@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from proxy.request.fields import Object, object_list, quote
 from proxy.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
@@ -41,8 +42,7 @@ from proxy.wire.tools import Grammar, ToolTable
 _NOT_KEPT = frozenset({"item_reference", "compaction_trigger"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """What to ask the backend, and how to read its answer.
 
     `body`: the complete chat request, streaming, with usage.

@@ -6,8 +6,6 @@ anything else, nobody knows how the answer would have gone on, and it ends."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from proxy.stream.lifecycle import Lifecycle
@@ -30,7 +28,7 @@ class CatchUp:
         """`lifecycle` has said what is to be said again, behind the first items; `options` are its own."""
         self._lifecycle = lifecycle
         self._wanted = said_by(lifecycle, begin)
-        self._again = Lifecycle(replace(options, seal=None), EventWriter())
+        self._again = Lifecycle(msgspec.structs.replace(options, seal=None), EventWriter())
         self._compared = 0  # items that are done in both
         self._call: int | None = None  # the number that the open call has in the second reading
         self.caught_up = False

@@ -32,11 +32,11 @@ class Has(msgspec.Struct, tag=True):
 
 
 class Run(msgspec.Struct, tag=True):
-    """Run this code. The answer is `Ran`."""
+    """Run this code, in UTF-8 that may contain half surrogate pairs. The answer is `Ran`."""
 
     tenant: str
     container_id: str
-    code: str
+    code: bytes
     files: dict[str, bytes]
 
 

@@ -27,6 +27,8 @@ from proxy.hosted.code.sandbox import Sandbox
 _PATIENCE = 300.0
 # Seconds between two checks whether there is anybody to wait for.
 _CHECK_INTERVAL = 1.0
+# Seconds for the last answers on their way.
+_LAST_ANSWERS = 5.0
 _BROKEN = (ConnectionError, asyncio.IncompleteReadError, msgspec.MsgspecError)
 
 
@@ -38,6 +40,7 @@ class Service:
         self._sandbox = sandbox
         self._error = error
         self._workers = 0
+        self._handlers: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
         self.ended = asyncio.Event()
 
@@ -45,20 +48,31 @@ class Service:
         """End all containers, then let the last worker go."""
         await self._sandbox.close()
         self._closed.set()
+        if self._handlers:
+            await asyncio.wait(self._handlers, timeout=_LAST_ANSWERS)
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection."""
-        with suppress(*_BROKEN):
-            question = msgspec.json.decode(await receive(reader), type=Question)
-            if isinstance(question, Join):
-                await self._stay(reader, writer)
-            elif isinstance(question, Has):
-                send(writer, Found(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
-            elif isinstance(question, Run):
-                await self._run(question, reader, writer)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a connection."""
+        handler = asyncio.create_task(self._handle(reader, writer))
+        self._handlers.add(handler)
+        handler.add_done_callback(self._handlers.discard)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(*_BROKEN):
+                await self._answer(msgspec.json.decode(await receive(reader), type=Question), reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, question: Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if isinstance(question, Join):
+            await self._stay(reader, writer)
+        elif isinstance(question, Has):
+            send(writer, Found(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
+        elif isinstance(question, Run):
+            await self._run(question, reader, writer)
 
     async def _stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._workers += 1
@@ -78,7 +92,7 @@ class Service:
     async def _run(self, question: Run, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Run code, unless the worker closes the connection before."""
         key = ContainerKey(question.tenant, question.container_id)
-        running = asyncio.create_task(self._sandbox.run(question.code, key, question.files))
+        running = asyncio.create_task(self._sandbox.run(question.code.decode("utf-8", "surrogatepass"), key, question.files))
         left = asyncio.create_task(reader.read(1))
         await asyncio.wait([running, left], return_when=asyncio.FIRST_COMPLETED)
         left.cancel()
@@ -132,7 +146,7 @@ async def serve(listening: socket.socket, options: SandboxOptions) -> None:
     except SandboxUnavailable as unavailable:
         error = str(unavailable)
     service = Service(sandbox, error)
-    server = await asyncio.start_unix_server(service.handle, sock=listening)
+    server = await asyncio.start_unix_server(service.accept, sock=listening)
     await service.wait(Path(listening.getsockname()).parent)
     server.close()  # a worker that comes now starts another one
     await service.close()

@@ -25,6 +25,8 @@ from proxy.hosted.code.runner import ContainerKey, Outcome
 # Seconds for the start of the sandbox, which unpacks its interpreter; and for its end.
 _START = 120.0
 _END = 20.0
+# Seconds for an answer for which nothing has to be done.
+_ANSWER = 10.0
 _BACKLOG = 1024
 _BROKEN = (OSError, asyncio.IncompleteReadError)
 _NOT_AVAILABLE = "The code interpreter is not available. Answer without running code."
@@ -80,20 +82,20 @@ class WorkerSandbox:
 
     async def has(self, container: ContainerKey) -> bool:
         """Return whether the tenant has this container."""
-        with suppress(*_BROKEN, SandboxUnavailable):
-            await self.start()
-            return (await self._ask(await self._connect(), Has(*container), Found)).exists
+        with suppress(*_BROKEN, TimeoutError, SandboxUnavailable):
+            streams = await self._reach()
+            async with asyncio.timeout(_ANSWER):
+                return (await self._ask(streams, Has(*container), Found)).exists
         return False
 
     async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
         """Run code; see `CodeRunner`."""
         try:
-            await self.start()
-            streams = await self._connect()
+            streams = await self._reach()
         except (*_BROKEN, SandboxUnavailable):
             raise ToolFailure(_NOT_AVAILABLE) from None
         try:
-            answer = await self._ask(streams, Run(*container, code, dict(files)), Ran)
+            answer = await self._ask(streams, Run(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
         except _BROKEN:
             return Outcome("", error=_LOST)
         if answer.outcome is None:
@@ -152,6 +154,16 @@ class WorkerSandbox:
                 )
         finally:
             os.close(lock)
+
+    async def _reach(self) -> Streams:
+        """Connect to the process, which is started again if it was killed. Raise SandboxUnavailable, `OSError`."""
+        await self.start()
+        try:
+            return await self._connect()
+        except OSError:
+            self._leave()
+            await self.start()
+            return await self._connect()
 
     async def _connect(self) -> Streams:
         return await asyncio.open_unix_connection(str(self._path))

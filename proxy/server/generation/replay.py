@@ -159,7 +159,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         start = _start(in_force, chat, chat_request)
         options = stream_options(in_force, request, chat_request, client, chat["response_id"], start)
         if websocket:
-            options = replace(options, stream_id=request.stream_id)
+            options = msgspec.structs.replace(options, stream_id=request.stream_id)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -245,9 +245,9 @@ def _translator(options: StreamOptions, chat_request: ChatRequest, chat: dict[st
         return next(sealed, "(sealed by no recorded call)")
 
     if chat_request.encrypted_reasoning and "sealed" in chat:
-        options = replace(options, seal=seal)
+        options = msgspec.structs.replace(options, seal=seal)
     if chat_request.compacting:
-        options = replace(options, compaction=seal)
+        options = msgspec.structs.replace(options, compaction=seal)
     return Translator(options, clock), clock
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from proxy.hosted.code.options import Limits, SandboxOptions
+from proxy.hosted.code.worker_sandbox import WorkerSandbox
 from proxy.simulator import serving
-from tests.hosted.code.sandboxes import PYTHON, needs_sandbox
+from tests.hosted.code.sandboxes import KEY, PYTHON, needs_sandbox
 from tests.hosted.code.test_through_the_gateway import asking, model
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import Answer, RawClient, assert_error, post, run
@@ -40,6 +44,7 @@ async def two_workers(*flags: str, **variables: str) -> AsyncIterator[Program]:
                     running.signal(signal.SIGTERM)
                     await running.exit()
                 await until(lambda: not [each for each in processes if lives(each)], "no process is left")
+            assert "Traceback" not in running.said
 
 
 def processes_of(running: Program) -> set[psutil.Process]:
@@ -152,6 +157,26 @@ def test_a_sandbox_that_is_killed_is_replaced_and_its_containers_are_gone() -> N
             fresh = container_id(await at_worker(running, 1, "x = 7"))
             assert printed(await at_worker(running, 0, "x", fresh)) == "7"
             assert len(sandbox_processes(running)) == 1
+
+    run(test())
+
+
+def test_code_may_contain_any_text_and_files(tmp_path: Path) -> None:
+    async def test() -> None:
+        lock = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as the parent of workers does
+        box = WorkerSandbox(tmp_path, SandboxOptions("test", str(PYTHON), Limits(), 2, 3600))
+        await box.start()
+        try:
+            assert not await box.has(KEY)
+            outcome = await box.run("open('in').read() + '\U0001f600'", KEY, {"in": b"\xc3\xa9"})
+            assert (outcome.logs, outcome.error) == ("'\xe9\U0001f600'\n", None)
+            outcome = await box.run("'\ud83d'", KEY, {})
+            assert "surrogates not allowed" in outcome.logs
+            assert await box.has(KEY)
+        finally:
+            await box.close()
+            os.close(lock)
 
     run(test())
 

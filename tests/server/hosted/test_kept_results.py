@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from proxy.commands.replay import replay
+from proxy.server.recording.recorder import PATTERN
 from proxy.settings.keys import hash_of
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds
@@ -284,3 +286,19 @@ def test_the_turns_of_a_response_go_to_one_backend() -> None:
             assert set(backends) == {"one", "other"}
 
     run(test())
+
+
+def test_a_record_of_what_is_told_again_replays_identically(tmp_path: Path) -> None:
+    async def test() -> None:
+        turns = calls(LOOK), says("High."), says("As it says【1】.")
+        async with web_of(*turns, store="memory", record=tmp_path) as (served, _, _engine, _site):
+            first = (await post(served, tools=[SEARCH])).final
+            second = (await post(served, tools=[SEARCH], input="So?", previous_response_id=first["id"])).final
+            assert second["output"][-1]["content"][0]["annotations"]
+
+    run(test())
+    paths = sorted(tmp_path.glob(PATTERN))
+    assert len(paths) == 2
+    for path in paths:
+        done = replay(path)
+        assert (done.differences, done.notes, done.ending) == ([], [], "response.completed")
