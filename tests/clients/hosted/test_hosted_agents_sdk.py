@@ -57,7 +57,7 @@ def test_interruption(got: Any) -> None:
     assert got == {"interruptions": 1, "text": SUM, "again": "You are welcome."}
 
 
-def test_all_tools(got: Any) -> None:
+def test_all_tools(got: Any, hosted: Hosted) -> None:
     assert got["kinds"] == [
         "mcp_list_tools",
         "reasoning",
@@ -70,5 +70,10 @@ def test_all_tools(got: Any) -> None:
         "reasoning",
         "message",
     ]
-    assert got["text"].endswith("3 22 degrees in Paris")
+    # The SDK sends the items back with the result of its own function: the model is told what all the others returned, too.
+    assert got["text"] == "The tower is 321 metres high."
+    turns = [[message["content"] for message in chat["messages"] if message["role"] == "tool"] for chat in hosted.chats]
+    (searched, found, ran, *rest) = next(told for told in turns if len(told) == 5)
+    assert ("It is 321 metres high." in searched, "Manual 0" in found, ran) == (True, True, "ran: print(6 * 7)")
+    assert rest == ["3", "22 degrees in Paris"]
     assert got["again"] == "You are welcome."
