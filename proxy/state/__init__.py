@@ -8,6 +8,7 @@ from proxy.state.records import (
     Cursor,
     EventRow,
     NewItem,
+    Orphan,
     Page,
     PageOrder,
     Record,
@@ -20,6 +21,6 @@ from proxy.state.store import Store
 
 __all__ = [
     "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewItem", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite", "Store",
-    "StoreUnavailable", "Stored", "Verdict",
+    "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
+    "Store", "StoreUnavailable", "Stored", "Verdict",
 ]  # fmt: skip

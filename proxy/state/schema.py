@@ -60,6 +60,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "UPDATE responses SET log_until = created_at + 3600 WHERE background = 0 AND id IN (SELECT response FROM events)",
         "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
     ),
+    (
+        # What another process needs to go on with a running response (see `journals.py`).
+        "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
+        "PRIMARY KEY (response, first))",
+    ),
 )
 
 
