@@ -14,7 +14,7 @@ ARGS ?=
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs recording bench load soak oracle servers dist image lock clean
+.PHONY: help run demo test lint types docs recording bench load soak oracle servers bridges dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it
 
 servers: .cache/oracle/.vllm-$(VLLM) .cache/servers/.stamp $(VENV)/.stamp ## run the gateway in front of real servers, which it installs (large); writes docs/servers.md (ARGS="NAME …" chooses some)
 	@$(BIN)/python -m tests.real_servers $(ARGS)
+
+bridges: $(VENV)/.stamp ## play the same streams through other bridges, which it installs; writes docs/comparison.md
+	@PYTHON=$(PYTHON) scripts/install-bridges
+	@nice $(BIN)/python -m tests.bridges $(ARGS)
 
 dist: $(VENV)/.stamp ## build the wheel, the source archive and the Helm chart into dist/
 	rm -rf dist

@@ -3,13 +3,14 @@
     python -m bench.load                                        1,000 streams of 5 tokens/s for a minute
     python -m bench.load --streams 200 --seconds 20             smaller
     python -m bench.load --workers 2 --backends 2 --scenario kill
+    python -m bench.load --backends 2 --scenario continued      killed, and no answer may be lost
     python -m bench.load --workers 2 --backends 2 --scenario all        killed, slowed down and halted, one after the other
     python -m bench.load --step 10:stall:0 --step 20:resume:0   steps of your own: SECOND:ACTION:BACKEND
     python -m bench.load --json figures.json                    the figures for your own arithmetic
 
 Backends are simulators, all on the loopback interface. Ends with status 1 if a stream was cut without an end, said something
-wrong or broke a law; where no backend was touched, if an answer failed; and with several backends if one came to nothing
-before its client had seen a token. Never for being slow. See bench/README.md.
+wrong or broke a law; where no backend was touched, or answers go on elsewhere, if one failed; and with several backends if one
+came to nothing before its client had seen a token. Never for being slow. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Step:
 SCENARIOS: dict[str, list[tuple[float, Action]]] = {
     "steady": [],
     "kill": [(1 / 3, "kill"), (2 / 3, "start")],
+    "continued": [(1 / 3, "kill"), (2 / 3, "start")],
     "stall": [(1 / 3, "stall"), (2 / 3, "resume")],
     "slow": [(1 / 3, "kill"), (1 / 3, "slow"), (2 / 3, "kill"), (2 / 3, "start")],
     "all": [
@@ -76,6 +78,10 @@ SCENARIOS: dict[str, list[tuple[float, Action]]] = {
         (0.9, "resume"),
     ],
 }
+
+
+#: Scenario -> flags of the gateway with which every answer has to complete.
+FLAGS: dict[str, list[str]] = {"continued": ["--continue-answers", "2"]}
 
 
 class Simulator:
@@ -141,8 +147,8 @@ def main() -> int:
     if args.json:
         values = {"arguments": vars(args), "phases": [figures_of(phase, pace) for phase in phases], "total": asdict(total)}
         args.json.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")
-    untouched = not steps and total.completed < total.answers
-    return 1 if total.never or untouched or (args.backends > 1 and total.needless) else 0
+    lost = (not steps or args.scenario in FLAGS) and total.completed < total.answers
+    return 1 if total.never or lost or (args.backends > 1 and total.needless) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -197,6 +203,7 @@ def _run(args: argparse.Namespace, steps: list[Step]) -> tuple[list[Phase], Crow
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--no-access-log", "--store", "none"]
     command += [part for simulator in simulators for part in ("--backend", simulator.url)]
     command += ["--workers", str(args.workers)] if args.workers > 1 else []
+    command += FLAGS.get(args.scenario, [])
     with ExitStack() as running:
         for simulator in simulators:
             running.callback(simulator.close)

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +51,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def upstream(program: Path, port: int = 0) -> Iterator[int]:
-    """The chat server behind all targets; gives its port. Raises `HarnessError` if it did not live to the end."""
-    with subprocess.Popen([str(program), str(port)], stdout=subprocess.PIPE, text=True) as process:
+def upstream(program: Path, port: int = 0, models: Sequence[str] = ()) -> Iterator[int]:
+    """The chat server behind all targets; gives its port. With `models` it is a vLLM that has those.
+
+    Raises `HarnessError` if it did not live to the end.
+    """
+    with subprocess.Popen([str(program), str(port), *models], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline().split()

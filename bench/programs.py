@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -87,8 +88,9 @@ class Outcome:
     errors: dict[str, int]
 
 
-def request_body(protocol: str, model: str, tools_too: bool = False) -> str:
-    """The JSON that asks for the synthetic answer `model` (see text.h) in the target's language, with tools if it needs any."""
+def request_body(protocol: str, model: str, tools_too: bool = False, fields: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The JSON that asks for the synthetic answer `model` (see text.h) in the target's language, with these fields, and with
+    tools if it needs any."""
     body: dict[str, Any] = {"model": model, "stream": True}
     question = "Say something of the given length."
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -101,6 +103,7 @@ def request_body(protocol: str, model: str, tools_too: bool = False) -> str:
         tools = [{"type": "function", **function}]
     if tools_too or model.startswith("mix:"):
         body["tools"] = tools
+    body |= fields
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -113,6 +116,7 @@ def drive(
     ramp_ms: int = 0,
     timeout_s: int = 60,
     tools_too: bool = False,
+    fields: Mapping[str, Any] = MappingProxyType({}),
     when_open: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
     """Load all targets at the same time until every answer is over; the outcomes by name.
@@ -121,7 +125,8 @@ def drive(
     """
     command = [str(client), model, str(repeats), str(ramp_ms), str(timeout_s)]
     for load in loads:
-        command += [load.name, load.protocol, str(load.port), str(load.streams), request_body(load.protocol, model, tools_too)]
+        body = request_body(load.protocol, model, tools_too, fields)
+        command += [load.name, load.protocol, str(load.port), str(load.streams), body]
     report = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -15,7 +15,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import CONTINUED, MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -44,6 +44,7 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())],
     STORED: lambda: [],
     WATCHED: lambda: [],
+    CONTINUED: lambda: ["--continue-answers", "1"],
 }
 
 
@@ -79,6 +80,7 @@ class Bench:
             ramp_ms=ramp_ms,
             timeout_s=30 + 5 * seconds,
             tools_too=scenario.beside == "gateway",
+            fields=scenario.fields,
             **options,
         )
 
@@ -142,15 +144,14 @@ def warm_up(bench: Bench) -> None:
 def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     """Build and start everything; `stack` stops it."""
     client = programs.build("client")
-    upstream_port = stack.enter_context(processes.upstream(programs.build("upstream"), options.upstream_port))
-    backend = f"http://127.0.0.1:{upstream_port}"
+    program = programs.build("upstream")
+    upstream_port = stack.enter_context(processes.upstream(program, options.upstream_port))
 
-    def python(module: list[str], port: int) -> list[str]:
-        return [sys.executable, "-m", *module, "--backend", backend, "--port", str(port)]
-
-    def start_target(name: str, protocol: str, module: list[str]) -> Target:
+    def start_target(name: str, protocol: str, module: list[str], backends: Sequence[int] = (upstream_port,)) -> Target:
         port = processes.free_port()
-        return stack.enter_context(processes.target(name, protocol, python(module, port), port))
+        flags = [flag for backend in backends for flag in ("--backend", f"http://127.0.0.1:{backend}")]
+        command = [sys.executable, "-m", *module, *flags, "--port", str(port)]
+        return stack.enter_context(processes.target(name, protocol, command, port))
 
     relay = start_target("relay", "chat", ["bench.relay"])
     if options.gateway:
@@ -163,8 +164,13 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
         store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"] if name == STORED else NO_STORE
         serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
+        backends = [upstream_port]
+        if name == CONTINUED and not options.self_check:
+            models = {_fit(SCENARIOS[one], options).model for one in options.scenario if one in SCENARIOS}
+            alike = [processes.upstream(program, models=sorted({*models, WARM_UP.model})) for _ in range(2)]
+            backends = [stack.enter_context(one) for one in alike]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
-        variants[name] = start_target(name, protocol, module)
+        variants[name] = start_target(name, protocol, module, backends)
         if name == WATCHED and not options.self_check:
             stack.enter_context(visiting(variants[name].port))
     return Bench(relay, gateway, variants, upstream_port, client)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 # The variant of a gateway that stores what it answers.
 STORED = "stored"
+# The variant of a gateway with several backends of which one goes on with the answers of another one that dies.
+CONTINUED = "continued"
+# What no other backend can go on with: the grammar would begin anew.
+_WITH_SCHEMA = {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}}
 # The variant of a gateway through whose window somebody looks.
 WATCHED = "watched"
 
@@ -17,8 +23,8 @@ class Scenario:
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
-    `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window. `stored` stands beside the relay:
-    a gateway with a SQLite store.
+    `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
+    at another backend. `stored` stands beside the relay: a gateway with a SQLite store. `fields`: what else both are asked.
     """
 
     name: str
@@ -28,6 +34,7 @@ class Scenario:
     together: bool = False
     per_answer: bool = False
     variant: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def beside(self) -> str:
@@ -71,10 +78,13 @@ SCENARIOS = {
         Scenario("raw64", "paced:200:20ms", 64, together=True, variant="raw"),
         Scenario("tokens64", "paced:200:20ms", 64, together=True, variant="tokens"),
         Scenario("watched64", "paced:200:20ms", 64, together=True, variant=WATCHED),
+        Scenario("continued64", "paced:200:20ms", 64, together=True, variant=CONTINUED),
+        Scenario("uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, fields=_WITH_SCHEMA),
         Scenario("burst1", "burst:1000", 1, repeats=40),
         Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
         Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
+        Scenario("uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, fields=_WITH_SCHEMA),
         Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
     )
 }
@@ -99,6 +109,7 @@ PROMISES = (
     Promise("cpu/raw64", "CPU per chunk where the gateway looks for markup, beside one that does not", 1.3, 1.1),
     Promise("cpu/tokens64", "the same with re-tokenization", 1.6, 1.3),
     Promise("cpu/watched64", "CPU per chunk while somebody looks through the window", 1.25, 1.1),
+    Promise("cpu/uncontinued64", "CPU per chunk of an answer that could not be continued, where others can", 1.05, 1.0),
     Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),

@@ -4,7 +4,9 @@
  * paced, its own send() with TCP_NODELAY. What to send is read from the request's model name (see text.h). One thread,
  * epoll, a heap of deadlines. Streams start at a random phase within their interval, so they do not tick together.
  *
- *     upstream PORT          (0: any free port)     prints "ready PORT" when it listens
+ *     upstream PORT [MODEL]...   (0: any free port)     prints "ready PORT" when it listens
+ *
+ * With models it says that it is vLLM and has those, and sends the ids of tokens to those who ask for them.
  */
 #define _GNU_SOURCE
 #include "text.h"
@@ -21,10 +23,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { MAX_FD = 65536, MAX_REQUEST = 4 << 20, BATCH = 64 << 10, PIECE_MAX = 1024 };
+enum { MAX_FD = 65536, MAX_REQUEST = 4 << 20, BATCH = 64 << 10, PIECE_MAX = 1024, FIRST_ID = 10000, IDS = 80000 };
 
 struct connection {
-    int fd, streaming, writable, usage, heap_index; /* heap_index -1: no deadline */
+    int fd, streaming, writable, usage, ids, heap_index; /* heap_index -1: no deadline */
     char *in;
     size_t in_length, in_size;
     char *out; /* bytes that the socket did not take yet, or a batch in the making */
@@ -39,6 +41,8 @@ static struct connection *connections[MAX_FD];
 static struct connection *heap[MAX_FD];
 static int heap_length, poller, timer;
 static int64_t armed;
+static char model_list[4096] = "{\"object\":\"list\",\"data\":[{\"id\":\"burst:1\",\"object\":\"model\"}]}";
+static int sends_ids;
 
 /* ---- deadlines: a binary heap, earliest first ---- */
 
@@ -136,15 +140,18 @@ static int piece_json(const struct connection *c, char *to) {
         to += sprintf(to, "],\"usage\":{\"prompt_tokens\":12,\"total_tokens\":%d,\"completion_tokens\":%d}}", n + 12, n);
         return (int)(to - start);
     }
+    char ids[16] = "null";
+    if (c->ids) sprintf(ids, "[%d]", FIRST_ID + piece % IDS);
     to += sprintf(to, "{\"index\":0,\"delta\":");
-    if (piece == 0)
-        to += sprintf(to, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]}");
-    else if (piece <= n) {
+    if (piece == 0) {
+        to += sprintf(to, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]");
+        to += sprintf(to, c->ids ? ",\"prompt_token_ids\":[151644,872,198,45764,2494,315,279,2661,3084,13,151645,198]}" : "}");
+    } else if (piece <= n) {
         to += delta_json(c, piece - 1, to);
-        to += sprintf(to, ",\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}]}");
+        to += sprintf(to, ",\"logprobs\":null,\"finish_reason\":null,\"token_ids\":%s}]}", ids);
     } else
-        to += sprintf(to, "{},\"logprobs\":null,\"finish_reason\":\"%s\",\"stop_reason\":null,\"token_ids\":null}]}",
-                      c->answer.count[ARGUMENTS] ? "tool_calls" : "stop");
+        to += sprintf(to, "{},\"logprobs\":null,\"finish_reason\":\"%s\",\"stop_reason\":null,\"token_ids\":%s}]}",
+                      c->answer.count[ARGUMENTS] ? "tool_calls" : "stop", ids);
     return (int)(to - start);
 }
 
@@ -279,10 +286,11 @@ static int read_request(struct connection *c) {
     const char *body = head_end + 4;
     int known = !is_get && find_model(c, body, body_length);
     c->usage = memmem(body, body_length, "\"include_usage\"", 15) != NULL;
+    c->ids = sends_ids && memmem(body, body_length, "\"return_token_ids\":true", 23) != NULL;
     memmove(c->in, c->in + total, c->in_length - total);
     c->in_length -= total;
     if (known) start_stream(c);
-    else if (is_models) return answer_plainly(c, "200 OK", "{\"object\":\"list\",\"data\":[{\"id\":\"burst:1\",\"object\":\"model\"}]}");
+    else if (is_models) return answer_plainly(c, "200 OK", model_list);
     else if (is_get) return answer_plainly(c, "404 Not Found", "{\"error\":{\"message\":\"not here\",\"code\":404}}");
     else return answer_plainly(c, "400 Bad Request", "{\"error\":{\"message\":\"no model of the harness\",\"code\":400}}");
     return 1;
@@ -346,8 +354,17 @@ static void send_due(void) {
     }
 }
 
+static void list_models(char **names) {
+    char *to = model_list + sprintf(model_list, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; names[i]; i++)
+        to += snprintf(to, 256, "%s{\"id\":\"%s\",\"object\":\"model\",\"owned_by\":\"vllm\"}", i ? "," : "", names[i]);
+    sprintf(to, "]}");
+    sends_ids = 1;
+}
+
 int main(int argc, char **argv) {
     struct epoll_event events[256];
+    if (argc > 2 && argc < 14) list_models(argv + 2);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     poller = epoll_create1(EPOLL_CLOEXEC);
     timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);

@@ -18,6 +18,7 @@ SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for p
 # Room -> the rooms that it may import besides itself. A room is a folder of `proxy/`, or a module beside them.
 ROOMS: dict[str, set[str]] = {
     "validation": set(),
+    "child_process": set(),
     "wire": {"validation"},
     "conformance": set(),
     "telemetry": set(),
@@ -28,12 +29,12 @@ ROOMS: dict[str, set[str]] = {
     "parsers": {"wire"},
     "request": {"wire"},
     "backend": {"wire"},
-    "hosted": {"wire"},
+    "hosted": {"wire", "child_process"},
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {
         "wire", "conformance", "telemetry", "settings", "validation", "version", "state", "parsers", "request", "backend",
-        "stream", "probing", "hosted",
+        "stream", "probing", "hosted", "child_process",
     },
     "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},

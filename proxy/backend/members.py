@@ -247,7 +247,7 @@ class Members:
         """Send no new requests to a backend, and let those under way end. `draining=False` reverts that."""
         member = self.find(name)
         member.draining = draining
-        self._observer.log("backend draining" if draining else "backend takes requests again", name)
+        self._observer.log("backend draining" if draining else "backend accepts requests again", name)
         self._has_room(member)
         return member
 

@@ -130,7 +130,7 @@ def _fetch(args: argparse.Namespace) -> bytes:
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
     if not all(value.isascii() for value in headers.values()):
-        raise Unusable("the API key has characters that a header cannot have")
+        raise Unusable("the API key contains characters that a header may not have")
     try:
         with httpx.Client(headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)

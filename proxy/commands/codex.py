@@ -76,9 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", default=DEFAULT_URL, help="gateway to use; if none answers there, one is started (default: %(default)s)"
     )
-    parser.add_argument("--backend", metavar="URL", help="Chat Completions server of a gateway that is started")
+    parser.add_argument("--backend", metavar="URL", help="Chat Completions server, if a gateway has to be started")
     parser.add_argument("--simulator", action="store_true", help="start the gateway in front of a simulated backend")
-    parser.add_argument("--config", metavar="FILE", help="settings of a gateway that is started, as for serve")
+    parser.add_argument("--config", metavar="FILE", help="settings file, if a gateway has to be started")
     parser.add_argument(
         "--model", help="model to start with (default: the last one picked if it is served, else the first one served)"
     )
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--codex-home",
         type=Path,
         metavar="DIR",
-        help="folder of Codex's settings and sessions (default: one apart from ~/.codex)",
+        help="folder of Codex's settings and sessions (default: separate from ~/.codex)",
     )
 
 
@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
             offer = _offer_of(found, args)
             model = args.model or preferred(offer.models, path)
             config = configuration(found, model, args.env_key, web_search=offer.web_search)
+            offer.warn()
             write(path, config)
             command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
             return _run_codex(command, _environment(found, home))
@@ -147,7 +148,7 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
     """Give the URL of a gateway: the one that answers at `url`, or one that runs as long as the block. Raises `Unusable`."""
     if _answers(url):
         if args.backend or args.simulator or args.config:
-            print(f"responses-gateway: a gateway answers at {url} already: using that one as it is", file=sys.stderr)
+            print(f"responses-gateway: a gateway answers at {url} already: it is used as it is", file=sys.stderr)
         yield url
         return
     if not is_loopback(url):
@@ -221,7 +222,7 @@ def _answers(url: str) -> bool:
     except httpx.ConnectError:
         return False
     except httpx.HTTPError as error:
-        raise Unusable(f"what listens at {url} does not answer as a gateway does ({type(error).__name__})") from None
+        raise Unusable(f"the server at {url} does not answer like a gateway ({type(error).__name__})") from None
     if answer.headers.get("server") != "responses-gateway":
         raise Unusable(f"another server listens at {url}: give --url another port, for example http://127.0.0.1:9001")
     return True

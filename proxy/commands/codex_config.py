@@ -39,6 +39,10 @@ _REASONS = {
 }
 
 
+# What an error says to those who have not named a model.
+_OR_NAMED = ", or give --model"
+
+
 class Unusable(Exception):
     """There is no such gateway, or no such file; the text says what to do."""
 
@@ -49,10 +53,21 @@ class BackendDown(Unusable):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a gateway offers: the models that Codex would list, its default first, and whether it searches the web."""
+    """What a gateway offers: the models that Codex would list, its default first, and whether it searches the web.
+    `unknown` says why that is not known."""
 
     models: tuple[str, ...] = ()
     web_search: bool = False
+    unknown: str = ""
+
+    def warn(self) -> None:
+        """Tell the user what was decided without the gateway."""
+        if self.unknown:
+            print(
+                "responses-gateway: warning: web search is turned off in this configuration, since it is not known whether the "
+                f"gateway has one: {self.unknown}",
+                file=sys.stderr,
+            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)
+        offer.warn()
         if args.write:
             print(write(path, config))
         else:
@@ -104,10 +120,10 @@ def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs
     try:
         listed = _listed(url, env_key, environ)
         models = _served(url, listed)
-    except Unusable:
+    except Unusable as reason:
         if needs_models:
             raise
-        return Offer()
+        return Offer(unknown=str(reason).removesuffix(_OR_NAMED))
     hosted = listed.get("hosted_tools")
     return Offer(models, isinstance(hosted, list) and "web_search" in hosted)
 
@@ -121,9 +137,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     try:
         answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_loopback(url))
     except httpx.HTTPError:
-        raise Unusable(
-            f"no gateway answers at {url}: start it (responses-gateway serve --backend URL), or give --model"
-        ) from None
+        raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
     if answer.status_code in (401, 403):
         raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
     if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
@@ -133,7 +147,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     except ValueError:
         listed = None
     if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
-        raise Unusable(f"{url} lists no models as a gateway does (status {answer.status_code}): is it the right URL?")
+        raise Unusable(f"{url} does not list models as a gateway does (status {answer.status_code}): is it the right URL?")
     return listed
 
 
@@ -143,7 +157,7 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
         catalog = [model for model in listed["models"] if model["visibility"] == "list"]
         models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
     except (KeyError, TypeError):
-        raise Unusable(f"{url} lists no models as a gateway does: is it the right URL?") from None
+        raise Unusable(f"{url} does not list models as a gateway does: is it the right URL?") from None
     if not models:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
     return models
@@ -205,7 +219,7 @@ def merged(document: tomlkit.TOMLDocument, config: Mapping[str, Any]) -> tomlkit
             else:
                 providers[name] = _new_provider(fields, inline=_inline(document))
         except (AttributeError, TypeError):
-            raise Unusable(f"model_providers.{name} is no table") from None
+            raise Unusable(f"model_providers.{name} is not a table") from None
     if "features" in config:
         _set_features(document, config["features"])
     return document
@@ -220,7 +234,7 @@ def _set_features(document: tomlkit.TOMLDocument, features: Mapping[str, Any]) -
         for key, value in features.items():
             _put(table, key, value)
     except (AttributeError, TypeError):
-        raise Unusable("features is no table") from None
+        raise Unusable("features is not a table") from None
 
 
 def _inline(document: tomlkit.TOMLDocument) -> bool:

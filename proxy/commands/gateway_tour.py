@@ -52,7 +52,7 @@ def tour(url: str, *, model: str | None, api_key: str | None, patience: float) -
             ("result of a tool", walk.result),
             ("whole answer", walk.whole),
             ("answer cut at its limit", walk.limit),
-            ("refusal of a wrong request", walk.refusal),
+            ("rejection of an invalid request", walk.refusal),
             ("counting tokens", walk.count),
         ):
             steps.append(_taken(name, action))
@@ -105,7 +105,9 @@ class _Walk:
         self._items = response["output"]
         calls = [item for item in self._items if item["type"] == "function_call"]
         if not calls:
-            raise _Unclear("the model made no call; does the backend parse calls? (doctor URL-of-the-backend tells)")
+            raise _Unclear(
+                "the model made no call; does the backend parse calls? (`responses-gateway doctor BACKEND-URL` tells)"
+            )
         json.loads(calls[0]["arguments"])
         return f"{events} events: {calls[0]['name']}({calls[0]['arguments']})"
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"responses-gateway replay: {path}: {error}", file=sys.stderr)
             failed = True
     if not replays and not failed:
-        print("responses-gateway replay: no records there", file=sys.stderr)
+        print("responses-gateway replay: no records found there", file=sys.stderr)
     if args.json:
         print(json.dumps([as_json(done) for done in replays], indent=2))
     else:
@@ -83,7 +83,7 @@ def _print(done: Replay, console: Console) -> None:
                 continue
             console.print(Text(f"  {sign} {printable(line)}", style={"-": "red", "+": "green"}.get(sign, "")))
         if len(lines) > _SHOWN_LINES:
-            console.print(Text(f"  … and {len(lines) - _SHOWN_LINES} lines more (--json has them)", style="dim"))
+            console.print(Text(f"  … and {len(lines) - _SHOWN_LINES} more lines (--json shows them)", style="dim"))
 
 
 def _abridged(lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:

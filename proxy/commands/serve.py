@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "docs/configuration.md describes them."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
-    parser.add_argument("--print-config", action="store_true", help="print the settings in force, and end")
+    parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
     parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
     flagged = (knob for knob in reference() if knob.kind != "MAPPING")  # a mapping is for files, not for command lines
     for title, knobs in groupby(flagged, key=lambda knob: knob.section):

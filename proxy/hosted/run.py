@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
 
 from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
+from proxy.hosted.cut import cut
+from proxy.wire.hosted import CitedSource, citable
 from proxy.wire.tools import ToolTarget
 
 
@@ -34,14 +37,21 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 
 
 class SourceNumbers:
-    """The numbers by which the model cites the sources of one response: the same source has the same number."""
+    """The numbers by which the model cites the sources of one response: the same source has the same number. Those of earlier
+    responses that the model still sees keep theirs, and no other source gets one of them."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str | None, str | None], int] = {}
+    def __init__(self, earlier: Sequence[CitedSource] = ()) -> None:
+        self.known = citable(earlier)
+        self._numbers = {(source.url, source.file_id): number for number, source in self.known.items()}
+        self._last = max((source.number for source in earlier), default=0)
 
     def number(self, source: Source) -> int:
         """Return the number of a source, from 1."""
-        return self._numbers.setdefault((source.url, source.file_id), len(self._numbers) + 1)
+        key = (source.url, source.file_id)
+        if key not in self._numbers:
+            self._last += 1
+            self._numbers[key] = self._last
+        return self._numbers[key]
 
 
 @dataclass(slots=True)
@@ -84,7 +94,7 @@ class HostedRun:
             self.spent += made.seconds
             self.observe(target.kind, outcome, made.seconds)
         self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
-        return self._cut(target, result)
+        return self._cut(target, _encodable(result))
 
     def _seconds(self, target: ToolTarget) -> float:
         most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
@@ -98,14 +108,10 @@ class HostedRun:
 
     def _cut(self, target: ToolTarget, result: HostedResult) -> HostedResult:
         """Return the result without what is too much for the model."""
-        data = result.text.encode("utf-8", "replace")
-        if len(data) <= self.limits.result_bytes:
-            return result
-        self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
-        shown = data[: self.limits.result_bytes].decode("utf-8", "ignore")
-        text = f"{shown}\n[cut: the result has {len(data)} bytes]"
-        item = {**result.item, "output": text} if result.item.get("output") == result.text else result.item
-        return HostedResult(text, item, result.sources, result.failed, result.losses)
+        text, was_cut = cut(result.text, self.limits.result_bytes)
+        if was_cut:
+            self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
+        return replace(result, text=text)
 
 
 def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
@@ -116,6 +122,17 @@ def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
         if target.kind == "code_interpreter":
             return {"code": arguments}
         raise ToolFailure("The arguments are not a JSON object. Call the tool again.") from None
+
+
+def _encodable(result: HostedResult) -> HostedResult:
+    """Return a result without half surrogate pairs, which no JSON for a client, a backend or the store may contain."""
+    parts = (result.text, result.item, result.sources)
+    try:
+        msgspec.json.encode(parts)
+    except UnicodeEncodeError:
+        text, item, sources = json.loads(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
+        return replace(result, text=text, item=item, sources=[Source(*source) for source in sources])
+    return result
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:

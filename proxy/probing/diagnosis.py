@@ -97,18 +97,18 @@ def _streams(profile: Profile) -> Iterator[Finding]:
 def _reasoning(profile: Profile) -> Iterator[Finding]:
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
-        text = "Reasoning comes as markup in the text: the server has no parser for it, or a wrong one."
+        text = "Reasoning arrives as markup in the text: the server has no parser for it, or a wrong one."
         # If tools need a change too, one line of advice covers both.
         advice = _parser_advice(profile, needed) if profile.calls in _PARSED else ""
         yield Finding("warning", text, advice)
     elif profile.reasoning_field is None and not profile.problems:
-        yield Finding("note", "No reasoning was seen.", "This is right, unless the model is one that thinks.")
+        yield Finding("note", "No reasoning was seen.", "This is correct unless the model is a reasoning model.")
     if profile.thoughts_alone:
         advice = (
-            "If the model does not think, start the server without a reasoning parser. If it thinks only at times, "
+            "If the model does not think, start the server without a reasoning parser. If it thinks only sometimes, "
             "let the gateway parse: no parsers on the server, and the settings reasoning_parser and opened_thinking: 'no' here."
         )
-        yield Finding("warning", "A whole answer came as reasoning, without any text.", advice)
+        yield Finding("warning", "A whole answer arrived as reasoning, without any text.", advice)
     fitting = reasoning_parser_for(profile)
     if fitting is not None:
         make = MAKES[profile.server]
@@ -118,7 +118,7 @@ def _reasoning(profile: Profile) -> Iterator[Finding]:
         yield Finding("warning", text, advice)
     if profile.reasoning_field == "reasoning_content":
         yield Finding(
-            "note", "Reasoning comes, and is sent back, in reasoning_content.", "See the setting reasoning_field below."
+            "note", "Reasoning arrives, and is sent back, in reasoning_content.", "See the setting reasoning_field below."
         )
     if profile.reasoning_history is False:
         yield Finding("warning", "Reasoning of earlier turns is refused.", "The setting reasoning_field: none leaves it out.")
@@ -133,7 +133,7 @@ def _calls(profile: Profile) -> Iterator[Finding]:
     elif profile.calls == "swallowed":
         yield _swallowed(profile, needed)
     elif profile.calls == "none" and needed.tools is not None:
-        text = f"Tool calls come as markup in the text ({needed.tools}): the server has no parser for them, or a wrong one."
+        text = f"Tool calls arrive as markup in the text ({needed.tools}): the server has no parser for them, or a wrong one."
         yield Finding("warning", text, _parser_advice(profile, needed))
     elif profile.calls == "none":
         advice = "Either the model cannot call tools, or the server's parser does not fit the model. Coding agents need tools."
@@ -142,12 +142,14 @@ def _calls(profile: Profile) -> Iterator[Finding]:
         advice = "The server supports tools, but the model hardly uses them. Coding agents need a model that does."
         yield Finding("warning", "The model called a tool only when it was forced to.", advice)
     elif profile.calls == "legacy":
-        yield Finding("note", "Calls come in the old field function_call.", "The gateway translates them, one call at a time.")
+        yield Finding(
+            "note", "Calls arrive in the old field function_call.", "The gateway translates them, one call at a time."
+        )
     if profile.call_arguments_valid is False:
         advice = "The gateway passes them on as they are; a parser that fits the model may help."
         yield Finding("warning", "The arguments of a call were not a JSON object.", advice)
     if profile.interleaved_calls:
-        yield Finding("note", "Parallel calls come interleaved.", "The gateway puts them in order.")
+        yield Finding("note", "Parallel calls are interleaved.", "The gateway puts them in order.")
     if markup_leaks(profile):
         advice = "Check that the parsers fit the model; the setting rescue: true parses the markup that gets through."
         yield Finding("warning", "The server parses, but markup gets through to the text.", advice)
@@ -237,7 +239,9 @@ def _rest(profile: Profile) -> Iterator[Finding]:
     if profile.error_shape == "other":
         yield Finding("note", "The format of errors is unknown.", "Clients see the HTTP status without a message.")
     if profile.stops is False:
-        advice = "The GPU keeps working for nobody. Is there a proxy in between that does not close connections?"
+        advice = (
+            "The GPU keeps working on an answer that nobody reads. Is there a proxy in between that does not close connections?"
+        )
         yield Finding("error", "Generation goes on after the client has disconnected.", advice)
 
 

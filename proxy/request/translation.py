@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from proxy.request.fields import Object, object_list, quote
 from proxy.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
 from proxy.request.input.call_matching import NO_CALLS, match_calls
 from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
-from proxy.request.input.item_reader import ItemReader
+from proxy.request.input.item_reader import HONOURED_ITEMS, ItemReader
 from proxy.request.input.items import ResolveItem, entries, entries_at
+from proxy.request.input.sandbox_files import with_paths
 from proxy.request.input.urls import refuse_urls
 from proxy.request.loss_report import Loss, LossReport
 from proxy.request.parameters.echo import echo
@@ -31,6 +34,7 @@ from proxy.request.tools.declarations import TOOL_LISTS, check_tool_count, read_
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.request.tools.tool_choice import ANY_TOOL, ToolChoice, ToolChoiceReader
 from proxy.wire.errors import invalid_request
+from proxy.wire.hosted import CitedSource, KeptResult, citable
 from proxy.wire.requests import ResponsesRequest
 from proxy.wire.tools import Grammar, ToolTable
 
@@ -38,8 +42,7 @@ from proxy.wire.tools import Grammar, ToolTable
 _NOT_KEPT = frozenset({"item_reference", "compaction_trigger"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """What to ask the backend, and how to read its answer.
 
     `body`: the complete chat request, streaming, with usage.
@@ -51,6 +54,7 @@ class ChatRequest:
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was requested. `logprobs`: log probabilities were. `compacting`: a compaction was.
     `container_id`: the container of the code that the gateway runs.
+    `sources`: what the results of earlier hosted calls let the model cite.
     `approved`: calls of MCP tools that the client has approved, to be run now.
     `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
     `encrypted_reasoning`: the reasoning is to be returned encrypted.
@@ -68,6 +72,7 @@ class ChatRequest:
     summary: bool
     logprobs: bool
     container_id: str | None
+    sources: list[CitedSource]
     approved: list[Approval]
     compacting: bool
     compact_threshold: int | None
@@ -83,16 +88,20 @@ def translate(
     history: Sequence[Object] = (),
     replaced: Container[int] = (),
     hosted: HostedTools = NO_HOSTED_TOOLS,
+    results: Mapping[str, KeptResult] = MappingProxyType({}),
 ) -> ChatRequest:
     """Translate a Responses request into a Chat Completions request. `history` are the items of the stored response or
     conversation that the request continues; they precede its input. `resolve_item` returns the stored item with an id (for
     `item_reference`), or None. `replaced` are the positions of those items of the input that a later compaction item replaces.
-    `hosted` are the hosted tools that can be run.
+    `hosted` are the hosted tools that can be run; `results` is what earlier calls of them told the model, by the ids of their
+    items, as far as it was kept.
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
+    if hosted.files:
+        items = with_paths(items, hosted.files, report)
     # Each step below costs nothing for a request that does not need it.
     kinds = {entry.kind for entry in items}
     if "configuration_update" in kinds:
@@ -106,8 +115,10 @@ def translate(
     choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
     has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
     approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
-    calls = match_calls(items, CallItemReader(catalog, report, approvals.refused), report) if has_calls else NO_CALLS
-    reader = ItemReader(policy, calls, report)
+    call_reader = CallItemReader(catalog, report, approvals.refused, results)
+    calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
+    mcp_labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
+    reader = ItemReader(policy, calls, report, mcp_labels)
     body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
     if catalog.functions and not reader.compacting:
         fields = _tool_fields(request, catalog, _with_strings(choice, policy))
@@ -129,6 +140,7 @@ def translate(
         summary=wants_summary(request),
         logprobs=includes(request, LOGPROBS),
         container_id=hosted.container_id,
+        sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
         approved=approvals.approved,
         compacting=reader.compacting,
         compact_threshold=None if reader.compacting else compact_threshold(request, policy),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.request.fields import Object
 from proxy.request.input.call_matching import match_calls
@@ -15,19 +15,28 @@ from proxy.request.policy import Policy
 from proxy.request.tools.catalog import NO_TOOLS
 
 
-def call_with_result(call_id: str, name: str, arguments: str, result: str) -> list[Object]:
-    """Return the items of a call that was run, as the messages of the next turn are made of: `name` is the chat name."""
-    return [
-        {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments},
-        {"type": "function_call_output", "call_id": call_id, "output": result},
-    ]
+class RunCall(NamedTuple):
+    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, and what it is told."""
+
+    call_id: str
+    name: str
+    arguments: str
+    result: str
+
+    @property
+    def items(self) -> tuple[Object, Object]:
+        """The call and its result, as the messages of the next turn are made of."""
+        call = {"type": "function_call", "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        return call, {"type": "function_call_output", "call_id": self.call_id, "output": self.result}
 
 
-def with_turn(body: Object, items: Sequence[Object], policy: Policy, *, may_call: bool = True) -> dict[str, Any]:
-    """Return the chat request that asks for the next turn: `body`, and messages for the items of the last one (reasoning,
-    messages, calls under their chat names, results). A tool that was forced in the last turn is not forced again; without
-    `may_call` the model has to answer now."""
+def with_turn(body: Object, said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True) -> dict[str, Any]:
+    """Return the chat request that asks for the next turn: `body`, and messages for what the model said in the last one, in
+    order: items (reasoning, messages) and the calls that were run. All of them are one message of the model, which the results
+    follow. A tool that was forced in the last turn is not forced again; without `may_call` the model has to answer now."""
     report = LossReport()
+    items = [part.items[0] if isinstance(part, RunCall) else part for part in said]
+    items += [part.items[1] for part in said if isinstance(part, RunCall)]
     entries = entries_at(items, "output")
     calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
     reader = ItemReader(policy, calls, report)

@@ -9,11 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
+from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.search.mcp_provider import CallerFor
 from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
@@ -70,9 +73,10 @@ class Parts:
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Parts]:
-    """Open the parts, and close them in reverse order. `share` is that of this process among the workers. Raise `ValueError`
-    and the errors of the parts for settings that cannot be used, `StoreUnavailable` without a store."""
+async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Path | None = None) -> AsyncIterator[Parts]:
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers, which share a folder,
+    `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
+    `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         metrics.build_info.labels(__version__, commit()).set(1)
@@ -111,7 +115,7 @@ async def open_parts(settings: Settings, share: Share = ALL) -> AsyncIterator[Pa
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, stack)
+        toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
         in_flight = InFlight()
         history = History() if settings.ui == "auto" else None
         sample = partial(_sample, history, in_flight)
@@ -154,17 +158,17 @@ def _sample(history: History | None, in_flight: InFlight) -> None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
 
 
-async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Toolbox:
+async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack, workers_folder: Path | None) -> Toolbox:
     """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
     servers = open_mcp_servers(settings)
     if servers is not None:
         stack.push_async_callback(servers.close)
     search = settings.searches_with or ""
     by_tool = servers is not None and search.startswith("mcp:")
-    web = open_web(settings, servers.caller("", search.removeprefix("mcp:")) if servers is not None and by_tool else None)
+    web = open_web(settings, _caller_for(servers, search.removeprefix("mcp:")) if servers is not None and by_tool else None)
     if web is not None:
         stack.push_async_callback(web.close)
-    sandbox = await open_sandbox(settings)
+    sandbox = await open_sandbox(settings, workers_folder)
     if sandbox is not None:
         stack.push_async_callback(sandbox.close)
     code = settings.code_interpreter
@@ -181,6 +185,12 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
         code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
         code_output_bytes=settings.code_interpreter_output_bytes,
     )
+
+
+def _caller_for(servers: McpServers, name: str) -> CallerFor:
+    """Return what calls an MCP tool for a tenant. Raise `ValueError` for one of an unknown server."""
+    servers.caller("", name)
+    return lambda tenant: servers.caller(tenant, name)
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:

@@ -77,13 +77,15 @@ class BackendSettings(Section):
     retries: int = Field(
         default=2,
         ge=0,
-        description="How often a request is sent to another backend if it fails before the client has received any output.",
+        description="How many times a request is sent to another backend if it fails before the client has received any "
+        "output.",
     )
     continue_answers: int = Field(
         default=0,
         ge=0,
         le=2,
-        description="How often an answer that breaks off in the middle goes on at another backend, as if nothing had happened. "
+        description="How many times an answer that breaks off in the middle is continued at another backend, without the "
+        "client noticing. "
         "Needs several vLLM servers of the same model. See [docs/resilience.md](resilience.md).",
     )
     health_interval: Seconds = Field(
@@ -116,7 +118,7 @@ class BackendSettings(Section):
         description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
         "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
         "Requires `pip install 'responses-gateway[tokenizer]'`; with `responses-gateway[transformers]` the files of "
-        "sentencepiece, tiktoken and tekken will do, too.",
+        "sentencepiece, tiktoken and tekken are also accepted.",
     )
     trust_remote_code: bool = Field(
         default=False,

@@ -35,11 +35,16 @@ class Hosted(Section):
         default=600, gt=0, description="Maximum time for all calls of hosted tools in one response together."
     )
     hosted_result_bytes: ByteSize = Field(
-        default=ByteSize(64 * 1024), ge=1024, description="What the model is shown of one result at most; the rest is cut off."
+        default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
+    )
+    hosted_history_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024),
+        description="How much of what searches and code of earlier responses have found the model is shown again in later ones "
+        "of the conversation; of more than that the oldest are left out. 0: nothing, and nothing of it is stored.",
     )
     web_search_provider: str | None = Field(
         default=None,
-        description="Who searches the web: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
+        description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
         "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. See "
         "docs/hosted-tools.md.",
     )
@@ -65,7 +70,7 @@ class Hosted(Section):
     web_fetch_max_bytes: ByteSize = Field(
         default=ByteSize(5_000_000),
         ge=10_000,
-        description="Maximum size of a page, compressed or not. Of a larger one the beginning is read.",
+        description="Maximum size of a page, compressed or not. Only the beginning of a larger page is read.",
     )
     web_fetch_private_hosts: TextList = Field(
         default=[],
@@ -129,8 +134,8 @@ class Hosted(Section):
         default=16,
         ge=1,
         le=1000,
-        description="Maximum number of containers of one process of the gateway. One key may have half of them. Where there is "
-        "no room for a new one, the one that was not used for longest ends.",
+        description="Maximum number of containers of a gateway, all its workers together. One key may have half of them. Where "
+        "there is no room for a new one, the one that was not used for longest ends.",
     )
 
     @property

@@ -29,7 +29,7 @@ class StorageSettings(Section):
     store_max_bytes: ByteSize | None = Field(
         default=None,
         ge=1024 * 1024,
-        description="How large the stored data may get, in bytes or with a unit (`10GB`): beyond that, the responses and "
+        description="Maximum size of the stored data, in bytes or with a unit (`10GB`): beyond that, the responses and "
         "conversations that would expire first are deleted, but never running ones. Checked every half minute. By default "
         "there is no limit.",
     )

@@ -59,8 +59,8 @@ class RequestSettings(Section):
     )
     named_tool_choice: Literal["object", "required"] = Field(
         default="object",
-        description="How a call of one function is enforced that `tool_choice` names: `object` sends the choice as in "
-        "OpenAI's API; `required` sends that function alone and requires a call, for servers that know strings alone "
+        description="How to enforce a call of the one function that `tool_choice` names: `object` sends the choice as in "
+        "OpenAI's API; `required` sends that function alone and requires a call, for servers that only know strings "
         "(llama.cpp, LM Studio).",
     )
     reasoning_parser: str = Field(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from proxy.simulator.asked_fields import json_fields
+
 # Clients send context in user messages: `<tag>…</tag>` blocks, and the instructions of a repository. A message of another agent
 # counts as the user's.
 _CONTEXT = re.compile(
@@ -120,7 +122,8 @@ class ChatRequest:
         """Return the last JSON schema of an object in the system's and the user's messages: so frameworks ask for JSON."""
         for message in reversed(self.messages):
             if message.get("role") in _PROMPTING_ROLES:
-                found = _schema_in(spoken_text(message))
+                text = spoken_text(message)
+                found = json_fields(text) or _schema_in(text)
                 if found is not None:
                     return found
         return None

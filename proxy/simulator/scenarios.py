@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from proxy.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call, wrong_patch
+from proxy.simulator.asked_fields import marked_fields, with_markers
 from proxy.simulator.chat_request import ChatRequest, Tool
 from proxy.simulator.research import research
 from proxy.simulator.schema import example
@@ -183,6 +184,12 @@ def schema(request: ChatRequest) -> Script:
     return script(Think("The answer must be JSON."), Say(json.dumps(example(wanted), ensure_ascii=False)))
 
 
+def fields(request: ChatRequest) -> Script:
+    """Answer with the fields that the prompt asks for, each behind a marker with its name."""
+    values = example(marked_fields(request.question) or {"type": "object"})
+    return script(Think("The fields must be filled in."), Say(with_markers(values)))
+
+
 def title(request: ChatRequest) -> Script:
     """Answer with a thread title as JSON."""
     return script(Say(json.dumps({"title": "Simulated conversation"})))
@@ -236,6 +243,7 @@ SCENARIOS: dict[str, Scenario] = {
     "approval": approval,
     "image": image,
     "schema": schema,
+    "fields": fields,
     "title": title,
     "compaction": compaction,
     "continued": continued,
@@ -274,6 +282,8 @@ def choose(request: ChatRequest) -> str:
         return "continued"
     if request.forced_tool is not None and not request.tool_results:
         return "tool"
+    if marked_fields(question) is not None:
+        return "fields"
     asked_for = _asked_for(request)
     if request.schema is not None and asked_for not in _NEEDS_TOOLS:
         return "schema"

@@ -16,11 +16,12 @@ from proxy.state.records import (
     Span,
     Stored,
 )
+from proxy.state.results import recent
 from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
     "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
     "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
-    "Store", "StoreUnavailable", "Stored", "Verdict",
+    "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

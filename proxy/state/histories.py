@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -45,12 +45,16 @@ def exists(sql: Sql, place: Place) -> bool:
     return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
 
 
-def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem]) -> Place:
-    """Add items after a place, reusing those that are already there. Return the place of the last one."""
+def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem], results: Mapping[str, bytes] | None = None) -> Place:
+    """Add items after a place, reusing those that are already there; `results` by their ids are kept with them. Return the
+    place of the last one."""
     for item in items:
         body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
-        place = _node(sql, tenant, place, _item(sql, tenant, body, value), value)
+        key = _item(sql, tenant, body, value)
+        if results and (result := results.get(str(value.get("id")))) is not None:
+            sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
+        place = _node(sql, tenant, place, key, value)
     return place
 
 

@@ -41,7 +41,7 @@ _PAGE = 8192
 _ROW_BYTES = 130
 # The long columns of each table.
 _LONG_COLUMNS = {
-    "items": ("body", "digest", "digest"),
+    "items": ("body", "digest", "digest", "result"),
     "nodes": ("item_id", "item_id", "tenant", "tenant"),
     "responses": ("head", "tail", "id", "id", "tenant"),
     "conversations": ("metadata", "id", "id"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +33,8 @@ class Record:
     `context`: the place in the history that the request continues; `input` are the items that it adds. `history` are the items
     up to `context`, in case `context` is deleted while the response runs.
     `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once.
-    `worker`: the process that runs the response; nothing is written once another one does. None: there is no other."""
+    `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
+    `results`: what the model was told by the calls of hosted tools, by the ids of their items, of which it is no part."""
 
     id: str
     tenant: str
@@ -50,6 +51,7 @@ class Record:
     detached: bool = False
     repeated: Sequence[str] = field(default=())
     worker: str | None = None
+    results: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

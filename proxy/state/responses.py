@@ -297,8 +297,8 @@ def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
     context = record.context
     if not histories.exists(sql, context):
         context = histories.append(sql, record.tenant, 0, record.history)
-    input_end = histories.append(sql, record.tenant, context, record.input)
-    return context, input_end, histories.append(sql, record.tenant, input_end, record.output)
+    input_end = histories.append(sql, record.tenant, context, record.input, record.results)
+    return context, input_end, histories.append(sql, record.tenant, input_end, record.output, record.results)
 
 
 def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import conversations, histories, journals, responses, retention
+from proxy.state import conversations, histories, journals, responses, results, retention
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import (
     Ages,
@@ -148,6 +148,11 @@ class Store:
     async def items(self, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Find items by id, in any history."""
         return await self._run(lambda sql: histories.find(sql, tenant, ids))
+
+    async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+        """Find what the model was told by hosted calls, by the ids of their items, which are in the order of the history. Of
+        more than `most_bytes` together the oldest are left out."""
+        return await self._run(lambda sql: results.find(sql, tenant, ids, most_bytes))
 
     # ---- running responses ------------------------------------------------------------------------------------------
 

@@ -6,13 +6,11 @@ anything else, nobody knows how the answer would have gone on, and it ends."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from proxy.stream.lifecycle import Lifecycle
 from proxy.stream.options import StreamOptions
-from proxy.stream.said import comparable, said_by
+from proxy.stream.said import comparable, may_become, said_by
 from proxy.stream.writer import EventWriter
 from proxy.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCallCut, Usage
 
@@ -30,7 +28,7 @@ class CatchUp:
         """`lifecycle` has said what is to be said again, behind the first items; `options` are its own."""
         self._lifecycle = lifecycle
         self._wanted = said_by(lifecycle, begin)
-        self._again = Lifecycle(replace(options, seal=None), EventWriter())
+        self._again = Lifecycle(msgspec.structs.replace(options, seal=None), EventWriter())
         self._compared = 0  # items that are done in both
         self._call: int | None = None  # the number that the open call has in the second reading
         self.caught_up = False
@@ -81,9 +79,12 @@ class CatchUp:
             if at >= len(wanted.done) or comparable(done[at]) != wanted.done[at]:
                 raise Diverged
             self._compared += 1
+        said = said_by(self._again)
         if self._compared < len(wanted.done):
+            if not may_become(said, wanted.done[self._compared]):
+                raise Diverged
             return
-        _, kind, name, text = said_by(self._again)
+        _, kind, name, text = said
         if kind == "idle":
             return
         if (kind, name) != (wanted.kind, wanted.name) or not wanted.text.startswith(text):

@@ -9,31 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
-
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import Citation, Delta, Text
+from proxy.wire.hosted import CitedSource
 
 # A mark, with the space before it that the model would not have written without it.
 _MARK = re.compile(r" ?【(\d{1,4}(?:\s*,\s*\d{1,4})*)(?:†[^【】\n]{0,60})?】")
 # The end of a text that may be the beginning of a mark.
 _BEGUN = re.compile(r" ?【[^【】\n]{0,90}$| $")
 _SENTENCE_END = re.compile(r"[.!?。！？]\s+|[。！？]|\n")
-
-
-class CitedSource(msgspec.Struct, frozen=True):
-    """A source that may be cited by its number: a web page, or a file."""
-
-    number: int
-    title: str
-    url: str | None = None
-    file_id: str | None = None
-
-    def annotation(self, start: int, end: int) -> dict[str, object]:
-        """Return the annotation of the text between these indices, in code points."""
-        if self.file_id is not None:
-            return {"type": "file_citation", "file_id": self.file_id, "filename": self.title, "index": end}
-        return {"type": "url_citation", "url": self.url or "", "title": self.title, "start_index": start, "end_index": end}
 
 
 class CitationReader:

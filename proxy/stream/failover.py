@@ -47,8 +47,13 @@ class Failover:
     @property
     def possible(self) -> bool:
         """Whether all is known that another backend needs, and the model has not ended the answer."""
-        ledger = self.ledger
-        return ledger is not None and ledger.complete and (self._lifecycle.finish_reason is None or ledger.aborted)
+        return self.ledger is not None and self.ledger.complete and not self.answer_ended
+
+    @property
+    def answer_ended(self) -> bool:
+        """Whether the model has ended the answer."""
+        aborted = self.ledger is not None and self.ledger.aborted
+        return self._lifecycle.finish_reason is not None and not aborted
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from proxy.stream.citations import CitedSource, sentence_start
+from proxy.stream.citations import sentence_start
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
@@ -36,6 +36,8 @@ from proxy.wire.deltas import (
     ToolCallCut,
     Usage,
 )
+from proxy.wire.hosted import CitedSource
+from proxy.wire.item_ids import turn_mark
 from proxy.wire.tools import ToolTarget
 
 # The kind of the open item.
@@ -74,8 +76,8 @@ class Lifecycle:
 
     __slots__ = (
         "_allowed", "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item",
-        "_options", "_pending", "_row", "_space_logprobs", "_token", "call", "call_cut", "client_calls", "finish_reason",
-        "hosted_calls", "repairs", "sources", "space", "state", "usage", "visible", "writer",
+        "_options", "_pending", "_row", "_space_logprobs", "_token", "_turn", "_turn_mark", "call", "call_cut", "client_calls",
+        "finish_reason", "hosted_calls", "repairs", "sources", "space", "state", "usage", "visible", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -90,10 +92,14 @@ class Lifecycle:
         self.client_calls = 0  # calls of this turn that the client has to answer
         self.hosted_calls = 0  # calls of this turn that the gateway has run
         self.sources: dict[int, CitedSource] = {}  # what may be cited, by number
+        if options.hosted is not None:
+            self.sources.update((source.number, source) for source in options.hosted.sources)
         self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
         self._allowed = options.allowed
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
+        self._turn = 1  # of the model, within the response
+        self._turn_mark = ""  # in the ids of its items
         self._row = TABLE["idle"]
         self._item: ReasoningItem | MessageItem | None = None
         self._space_logprobs: list[TokenLogprob] = []
@@ -175,6 +181,8 @@ class Lifecycle:
 
     def next_turn(self, *, may_call: bool) -> None:
         """Begin another answer of the model within the same response: the model has got the results of its calls."""
+        self._turn += 1
+        self._turn_mark = turn_mark(self._turn)
         self.state = "idle"
         self._row = TABLE["idle"]
         self.finish_reason = None
@@ -411,8 +419,9 @@ class Lifecycle:
         return options.max_calls is None or calls < options.max_calls
 
     def _new_id(self, prefix: str) -> str:
-        number = self._calls if prefix == "call" else self.writer.next_index
-        return f"{prefix}_{self._token}{number:04x}"
+        if prefix == "call":
+            return f"call_{self._token}{self._calls:04x}"
+        return f"{prefix}_{self._token}{self.writer.next_index:04x}{self._turn_mark}"
 
     def _open_message(self, delta: Content, part: Literal["output_text", "refusal"]) -> None:
         self._item = MessageItem(self.writer, self._new_id("msg"), part)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.markup import Markup
@@ -43,19 +44,18 @@ Clock: TypeAlias = Callable[[], float]
 SealText: TypeAlias = Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(msgspec.Struct, frozen=True):
     """All that a translation needs to know about its request."""
 
     response_id: str  # `resp_` and letters or digits, unique
     model: str
-    echo: Mapping[str, Any] = field(default_factory=dict)  # response fields that repeat the request
-    tools: ToolTable = field(default_factory=dict)
+    echo: Mapping[str, Any] = msgspec.field(default_factory=dict)  # response fields that repeat the request
+    tools: ToolTable = msgspec.field(default_factory=dict)
     allowed: frozenset[str] | None = None  # chat names that may be called; None: any
     allowed_later: frozenset[str] | None = None  # the same from the model's second turn on
     max_calls: int | None = None
     parallel_calls: bool = True  # else one call in each answer of the model
-    grammars: Mapping[str, Grammar] = field(default_factory=dict)  # of custom tools, by chat name
+    grammars: Mapping[str, Grammar] = msgspec.field(default_factory=dict)  # of custom tools, by chat name
     judged: bool = False  # the inputs of the tools with a grammar wait for a verdict, see `deferred_calls.py`
     call_ids: frozenset[str] = frozenset()  # call ids of the history, never given again
     summary: bool = False  # mirror reasoning into a summary

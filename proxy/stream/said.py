@@ -11,6 +11,8 @@ from proxy.stream.lifecycle import Lifecycle
 # Made up for each item, and of no meaning.
 _MADE_UP = ("id", "call_id", "encrypted_content")
 
+_TEXT_ITEMS = ("reasoning", "message")
+
 
 class Said(NamedTuple):
     """The items that are done, and the open one: its kind ("idle" for none), the name of a call, its text or arguments."""
@@ -30,6 +32,18 @@ def said_by(lifecycle: Lifecycle, begin: int = 0) -> Said:
     if item is not None:
         return Said(done, lifecycle.state, "", item.text)
     return Said(done, "idle", "", "")
+
+
+def may_become(said: Said, item: dict[str, Any]) -> bool:
+    """Tell whether what is open may become this item, which is done."""
+    if said.kind == "idle":
+        return True
+    if said.kind == "call":
+        return item["type"] not in _TEXT_ITEMS
+    if item["type"] != ("reasoning" if said.kind == "reasoning" else "message"):
+        return False
+    parts: list[dict[str, str]] = item.get("content") or []
+    return not parts or "".join(part.get("text", part.get("refusal", "")) for part in parts).startswith(said.text)
 
 
 def comparable(item: str) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, us
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Delta, Text, Usage
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
+from proxy.wire.item_ids import BEFORE_THE_MODEL
 from proxy.wire.sse import SSEDecoder, SSETooLong
 from proxy.wire.tools import ToolTarget
 
@@ -346,11 +347,13 @@ class Translator:
         if prompt_tokens is not None and self.lifecycle.usage is None and self.turns == 1:
             self.tokens.input_tokens = prompt_tokens  # then the usage is known all the same
         failover.ledger = None
+        if self.ended:
+            return self._noted("fail", error, self._take())
         if self._runs_calls or self.wants_turn or not failover.joined:
             self._fail(error)
         elif self.lifecycle.finish_reason is not None:
             self._finish()
-        elif not self.ended:
+        else:
             self._fail(error)
         while self.awaiting is not None:
             if self.unclosed:
@@ -472,7 +475,7 @@ class Translator:
         return self._noted("next_turn", said, b"")
 
     def _new_id(self, prefix: str) -> str:
-        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}"
+        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
 
     def keep_alive(self) -> bytes:
         """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""

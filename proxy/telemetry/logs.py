@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 _LOGGER = "responses_gateway"
 # So many routine records at most are held back.
 _BATCH = 256
+# A value that needs no quotes: visible ASCII characters without `"` and `=`.
+_PLAIN = re.compile(r"[!#-<>-~]+")
 
 
 def logger() -> logging.Logger:
@@ -29,27 +33,35 @@ def present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class _TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """Writes a record as one line, followed by its stack trace in the text style."""
+
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_timestamp(record)} {record.levelname.lower():7} {record.getMessage()}"
-        for name, value in getattr(record, "fields", {}).items():
-            line += f" {name}={_quoted(value)}"
-        return line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
+        fields = getattr(record, "fields", {})
+        exception = None if record.exc_info is None else self.formatException(record.exc_info)
+        return self.line(record.created, record.levelno, record.getMessage(), fields, exception)
+
+    def line(self, created: float, level: int, message: str, fields: Mapping[str, Any], exception: str | None = None) -> str:
+        """Return the line. `created` is a Unix time in seconds."""
+        line = f"{_timestamp(created)} {_level_name(level):7} {message}"
+        if fields:
+            line += " " + " ".join([f"{name}={_quoted(value)}" for name, value in fields.items()])
+        return line if exception is None else f"{line}\n{exception}"
 
 
-class _JsonFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {"time": _timestamp(record), "level": record.levelname.lower(), "message": record.getMessage()}
-        entry.update(getattr(record, "fields", {}))
-        if record.exc_info is not None:
-            entry["exception"] = self.formatException(record.exc_info)
+class _JsonFormatter(_Formatter):
+    """Writes a record as one JSON object."""
+
+    def line(self, created: float, level: int, message: str, fields: Mapping[str, Any], exception: str | None = None) -> str:
+        entry = {"time": _timestamp(created), "level": _level_name(level), "message": message, **fields}
+        if exception is not None:
+            entry["exception"] = exception
         return json.dumps(entry, default=str)
 
 
 def configure(style: Literal["text", "json"], level: str) -> None:
     """Send the gateway's records to standard error."""
-    handler = _BatchHandler()
-    handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
+    handler = _BatchHandler(_JsonFormatter() if style == "json" else _Formatter())
     target = logger()
     target.handlers = [handler]
     target.propagate = False
@@ -63,11 +75,16 @@ def configure(style: Literal["text", "json"], level: str) -> None:
 
 
 def routine(level: int, message: str, values: dict[str, Any]) -> None:
-    """Log an event that every request has, with the next `flush` and without the position in the code."""
+    """Log an event that every request has, with the next `flush`. Unless `configure` was not called, no `LogRecord` is made:
+    it would cost more than its line."""
     target = logger()
-    if target.isEnabledFor(level):
-        extra = {"fields": values, "routine": True}
-        target.handle(target.makeRecord(_LOGGER, level, "", 0, message, (), None, extra=extra))
+    if not target.isEnabledFor(level):
+        return
+    if target.propagate:
+        target.handle(target.makeRecord(_LOGGER, level, "", 0, message, (), None, extra={"fields": values}))
+    for handler in target.handlers:
+        if isinstance(handler, _BatchHandler):
+            handler.hold(time.time(), level, message, values)
 
 
 def flush() -> None:
@@ -77,19 +94,24 @@ def flush() -> None:
 
 
 class _BatchHandler(logging.StreamHandler[Any]):
-    """Holds routine records (one per request) back until `flush`, because a write for each would be expensive.
+    """Writes a record at once, and holds routine lines back until `flush`, because a write for each would be expensive."""
 
-    Any other record is written at once, after those that were held back."""
-
-    def __init__(self) -> None:
+    def __init__(self, formatter: _Formatter) -> None:
         super().__init__()
+        self.setFormatter(formatter)
+        self._line = formatter.line
         self._lines: list[str] = []
         self.lost = 0  # lines that could not be written
 
+    def hold(self, created: float, level: int, message: str, values: Mapping[str, Any]) -> None:
+        """Write a line with the next `flush`."""
+        self._lines.append(self._line(created, level, message, values))
+        if len(self._lines) >= _BATCH:
+            self.flush()
+
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(self.format(record))
-        if not getattr(record, "routine", False) or len(self._lines) >= _BATCH:
-            self.flush()
+        self.flush()
 
     def flush(self) -> None:
         with self.lock or nullcontext():
@@ -115,11 +137,24 @@ def _lost_record(lines: int) -> logging.LogRecord:
     return record
 
 
-def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+def _timestamp(created: float) -> str:
+    second = int(created)
+    return f"{_date_and_time(second)}.{int((created - second) * 1000):03}+00:00"
+
+
+@lru_cache(maxsize=2)
+def _date_and_time(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache
+def _level_name(level: int) -> str:
+    return logging.getLevelName(level).lower()
 
 
 def _quoted(value: Any) -> str:
-    text = str(value)
+    text = value if type(value) is str else str(value)
+    if _PLAIN.fullmatch(text):
+        return text
     # Values come from clients and backends: they must not write control characters to a terminal.
     return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

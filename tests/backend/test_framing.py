@@ -154,3 +154,16 @@ def test_bytes_behind_the_answer_do_not_leak_into_the_next() -> None:
                 assert b"evil" not in answer.body
 
     run(test())
+
+
+@pytest.mark.parametrize(("said", "connections"), [(b"keep-alive", 1), (b"close", 3), (b"Close, TE", 3)])
+def test_a_connection_serves_again_unless_the_backend_says_that_it_will_close_it(said: bytes, connections: int) -> None:
+    head = HEAD.replace(b"\r\n\r\n", b"\r\nConnection: " + said + b"\r\n\r\n")
+
+    async def test() -> None:
+        async with backend(writing(head + BODY)) as behind, gateway(behind.url) as served:
+            for _ in range(3):
+                assert (await post(served, tools=[WEATHER])).final["status"] == "completed"
+            assert len(behind.connections) == connections
+
+    run(test())

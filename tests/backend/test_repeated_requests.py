@@ -93,9 +93,8 @@ def test_many_idle_connections_are_not_tried_one_after_the_other(stream: bool) -
             assert isinstance(sender, aiohttp_internals.DirectSender)
             answers = [await sender.post(b"{}", {}) for _ in range(5)]  # at the same time: five connections
             for answer in answers:
-                protocol = aiohttp_internals.push_protocol_of(answer)
-                assert protocol is not None
-                await protocol.attach(lambda data: None)
+                assert isinstance(answer, aiohttp_internals.PushedAnswer)
+                await answer.attach(lambda data: None)
             assert len(server.connections) == 5
             server.requests.clear()
             closes.closes = True

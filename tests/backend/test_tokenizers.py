@@ -76,7 +76,7 @@ def test_a_name_in_the_cache(tmp_path: Path, environ: dict[str, str], cache: str
     assert locate("org/name@0ld", here) == old / "tokenizer.json"
     with pytest.raises(TokenizerError, match="no revision v2 of org/name"):
         locate("org/name@v2", here)
-    with pytest.raises(TokenizerError, match="no model in the cache"):
+    with pytest.raises(TokenizerError, match="nor a model in the cache"):
         locate("org/other", here)
 
 
@@ -87,7 +87,7 @@ def test_the_cache_of_the_user_by_default(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="no file and no folder /nowhere/at/all"):
+    with pytest.raises(TokenizerError, match="no file or folder /nowhere/at/all"):
         locate("/nowhere/at/all", {})
     with pytest.raises(TokenizerError, match=r"has no tokenizer.json, and no tekken.json, tokenizer.model"):
         locate(str(tmp_path), {})

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import programs  # noqa: E402
+from bench import first_token, programs  # noqa: E402
 from bench.processes import upstream  # noqa: E402
 from bench.programs import HarnessError, Latency, Load, Outcome  # noqa: E402
 from bench.report import Measured, Round, summary, tables, verdicts  # noqa: E402
@@ -174,3 +174,18 @@ def test_a_promise_is_kept_or_missed() -> None:
     report = tables(summaries, memory)
     assert "0.80x" in report
     assert "missed" in report
+
+
+# The first token
+
+
+def test_the_first_token_is_measured_on_every_way(client: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert first_token.main(["--requests", "3"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[0].removeprefix("| ") for row in rows] == ["straight to the backend", "a plain relay", "the gateway"]
+    assert all(float(row[1]) > 0 for row in rows)
+
+
+def test_what_is_added_is_counted_from_the_first_row() -> None:
+    shown = first_token.table({"direct": [1.0, 1.0, 9.0], "gateway": [3.0, 2.5, 2.5]})
+    assert [line.split(" | ")[-1] for line in shown.splitlines()[2:]] == ["0.00 |", "1.50 |"]

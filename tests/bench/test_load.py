@@ -33,7 +33,7 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_backend_that_dies_and_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     steps = ["--step", "1:kill:0", "--step", "1.5:start:0"]
-    done = load("--seconds", "4", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
+    done = load("--seconds", "8", "--tokens-per-second", "20", *steps, "--json", str(file), *IMPATIENT)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert [phase["phase"] for phase in figures["phases"]] == ["start", "kill 0", "start 0"]
@@ -54,6 +54,15 @@ def test_with_a_pool_the_other_backend_takes_over(tmp_path: Path) -> None:
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert set(figures["total"]["verdicts"]) <= {"completed", "failed"}  # what ran there fails and says so, nothing is refused
     assert figures["total"]["verdicts"]["completed"] > figures["total"]["verdicts"].get("failed", 0)
+
+
+def test_where_answers_go_on_elsewhere_none_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    scenario = ["--seconds", "6", "--tokens-per-second", "20", "--tokens", "20", "--backends", "2", "--scenario", "continued"]
+    done = load(*scenario, "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    assert set(figures["total"]["verdicts"]) == {"completed"}
 
 
 @pytest.mark.parametrize(

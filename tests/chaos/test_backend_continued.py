@@ -59,7 +59,7 @@ def test_two_of_three_are_killed_during_one_answer(setting: str) -> None:
                 assert spoken(final) == spoken(whole)
                 assert final["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
                 assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
-                await running.says("answer goes on at another backend", times=2)
+                await running.says("answer continued at another backend", times=2)
                 await shows(running, lambda line: 'continuations_total{outcome="continued",reason="broke"} 2.0' in line)
 
     run(test())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,19 +17,31 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / ".cache" / "clients"
 PYTHON = CLIENTS / "python" / "bin" / "python"
-# Frameworks that need another version of the OpenAI SDK.
+# Frameworks that need other versions of the OpenAI SDK, and the programs with them.
 FRAMEWORKS = CLIENTS / "frameworks" / "bin" / "python"
+OLDER_FRAMEWORKS = CLIENTS / "older" / "bin" / "python"
+_PYTHONS = {
+    "frameworks.py": FRAMEWORKS,
+    "llama_index_agents.py": OLDER_FRAMEWORKS,
+    "strands_agents.py": OLDER_FRAMEWORKS,
+    "dspy_programs.py": OLDER_FRAMEWORKS,
+}
 NODE_MODULES = CLIENTS / "node" / "node_modules"
 _HERE = Path(__file__).parent
+NOT_INSTALLED = "the client libraries are not installed: run scripts/install-clients"
 # A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
 
 
 def absence(program: str) -> str | None:
     """Return why a program cannot run here; None if it can."""
+    return missing(Path(program).suffix, _python_of(program))
+
+
+def missing(suffix: str, python: Path = PYTHON) -> str | None:
+    """Return why a program in JavaScript (`.mjs`) or for this Python cannot run here; None if it can."""
     node = shutil.which("node") is not None and NODE_MODULES.is_dir()
-    there = node if program.endswith(".mjs") else _python_of(program).exists()
-    return None if there else "the client libraries are not installed: run scripts/install-clients"
+    return None if (node if suffix == ".mjs" else python.exists()) else NOT_INSTALLED
 
 
 class Output:
@@ -51,7 +65,7 @@ def run(program: str, url: str, *arguments: str) -> Output:
 
 
 def _python_of(program: str) -> Path:
-    return FRAMEWORKS if program == "frameworks.py" else PYTHON
+    return _PYTHONS.get(program, PYTHON)
 
 
 def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON) -> Output:
@@ -63,17 +77,33 @@ def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON) 
         if suffix == ".mjs":  # libraries are looked for beside the script
             (Path(folder) / "node_modules").symlink_to(NODE_MODULES)
         interpreter = "node" if suffix == ".mjs" else str(python)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": folder,
-            "HTTPS_PROXY": _NOWHERE,
-            "HTTP_PROXY": _NOWHERE,
-            "NO_PROXY": "127.0.0.1",
-            "LANG": "C.UTF-8",
-        }
-        done = subprocess.run(
-            [interpreter, str(script), *arguments],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return Output(done.stdout, done.stderr)
+        return run_command([interpreter, str(script), *arguments], Path(folder))
+
+
+def run_command(command: list[str], home: Path, *, folder: Path | None = None, programs: str = "") -> Output:
+    """Run a command with nothing of the surroundings but the search path, and `programs` before that. `folder` is where it
+    runs: by default, in its home. What it has started ends with it."""
+    environment = {
+        "PATH": os.pathsep.join(filter(None, [programs, os.environ["PATH"]])),
+        "HOME": str(home),
+        "HTTPS_PROXY": _NOWHERE,
+        "HTTP_PROXY": _NOWHERE,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "LANG": "C.UTF-8",
+    }
+    running = subprocess.Popen(
+        command, cwd=folder or home, env=environment, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        output, errors = running.communicate(timeout=2 * PATIENCE)
+    finally:
+        _end_group(running)
+    assert running.returncode == 0, errors
+    return Output(output, errors)
+
+
+def _end_group(leader: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)
+    leader.communicate()

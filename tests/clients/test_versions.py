@@ -31,6 +31,14 @@ def _pinned(script: str, package: str) -> str:
         ("`ai` with `@ai-sdk/openai` (npm)", ["ai", "@ai-sdk/openai"]),
         ("`langchain-openai` (Python)", ["langchain-openai"]),
         ("`instructor`, `pydantic-ai-slim`, `agno` (Python)", ["instructor", "pydantic-ai-slim[openai]", "agno"]),
+        (
+            "`llama-index-llms-openai`, `strands-agents`, `dspy` (Python)",
+            ["llama-index-llms-openai", "strands-agents[openai]", "dspy"],
+        ),
+        (
+            "`opencode-ai`, `@earendil-works/pi-coding-agent` (npm)",
+            ["opencode-$platform", "@earendil-works/pi-coding-agent"],
+        ),
     ],
 )
 def test_the_libraries(client: str, packages: list[str]) -> None:
@@ -38,5 +46,7 @@ def test_the_libraries(client: str, packages: list[str]) -> None:
 
 
 def test_codex_and_the_sdk() -> None:
-    assert f"version={_table()['Codex CLI']}\n" in (ROOT / "scripts" / "install-codex").read_text()
+    script = (ROOT / "scripts" / "install-codex").read_text()
+    assert f"version={_table()['Codex CLI']}\n" in script
+    assert f"sdk={_table()['`@openai/codex-sdk` (npm)']}\n" in script
     assert _table()["`openai` (Python)"] == importlib.metadata.version("openai")

@@ -3,7 +3,7 @@ for; without it these tests are skipped. Whatever a test is about, every stream 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ def background() -> Iterator[Background]:
 
 @pytest.fixture
 def start_stage(background: Background) -> Iterator[StartStage]:
-    """Start servers: `start_stage(options=SimulatorOptions(…), backend=url, **settings)`."""
+    """Start servers: `start_stage(options=SimulatorOptions(…), backends=[url], **settings)`."""
     stack = AsyncExitStack()
     stages: list[Stage] = []
 
-    def start(options: SimulatorOptions | None = None, backend: str | None = None, **knobs: Any) -> Stage:
-        opening = stack.enter_async_context(open_stage(options or SimulatorOptions(), backend, knobs))
+    def start(options: SimulatorOptions | None = None, backends: Sequence[str] = (), **knobs: Any) -> Stage:
+        opening = stack.enter_async_context(open_stage(options or SimulatorOptions(), list(backends), knobs))
         stages.append(background.run(opening))
         return stages[-1]
 

@@ -75,18 +75,18 @@ class Stage:
         return [complaint for body in streams for complaint in judge_stream(body, unfinished_allowed=True)]
 
 
-# `start_stage(options, backend=url, **settings)`, as the fixture of that name gives it.
+# `start_stage(options, backends=[url], **settings)`, as the fixture of that name gives it.
 StartStage = Callable[..., Stage]
 
 
 @asynccontextmanager
-async def open_stage(options: SimulatorOptions, backend: str | None, knobs: dict[str, Any]) -> AsyncIterator[Stage]:
-    """Servers on free ports while the block runs. `backend` is a URL to use instead of the simulator's, `knobs` are fields
+async def open_stage(options: SimulatorOptions, backends: list[str], knobs: dict[str, Any]) -> AsyncIterator[Stage]:
+    """Servers on free ports while the block runs. `backends` are URLs to use instead of the simulator's, `knobs` are fields
     of the gateway's settings."""
     simulator = create_simulator(options)
     tape = Tape()
     async with serving(simulator) as simulator_url:
-        settings = Settings(backend=[backend or simulator_url], access_log=False, **{"store": "memory", **knobs})
+        settings = Settings(backend=backends or [simulator_url], access_log=False, **{"store": "memory", **knobs})
         async with _gateway(settings) as (host, port), tape.listening(host, port) as tapped:
             yield Stage(simulator, tape, f"http://127.0.0.1:{tapped}/v1")
 

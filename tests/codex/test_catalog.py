@@ -130,7 +130,7 @@ def test_the_window_of_the_backend_decides_when_the_history_is_compacted(
 
 
 def test_a_backend_that_is_down_keeps_nobody_waiting(tmp_path: Path, start_stage: StartStage) -> None:
-    stage = start_stage(backend="http://127.0.0.1:9")
+    stage = start_stage(backends=["http://127.0.0.1:9"])
     codex = Codex(tmp_path, stage.url)
     configure(codex, stage.url, "qwen3")
     codex.provider |= {"request_max_retries": 0, "stream_max_retries": 0}

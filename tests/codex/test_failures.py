@@ -89,7 +89,7 @@ def test_a_content_filter_is_answered_with_guidance(codex: Codex, stage: Stage) 
 def test_a_backend_that_is_down(tmp_path: Path, start_stage: StartStage) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
-        stage = start_stage(backend=f"http://127.0.0.1:{closed.getsockname()[1]}")
+        stage = start_stage(backends=[f"http://127.0.0.1:{closed.getsockname()[1]}"])
         codex = Codex(tmp_path, stage.url)
         codex.provider |= _NO_RETRIES
         run = codex.run("scenario: plain")

@@ -96,8 +96,10 @@ def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.Capture
 
 def test_no_gateway_is_needed_when_the_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["codex-config", "--model", "org/m", "--env-key", "MY_KEY"]) == 0
-    config = tomllib.loads(capsys.readouterr().out)
-    assert config["model"] == "org/m"
+    printed = capsys.readouterr()
+    assert "web search is turned off" in printed.err
+    config = tomllib.loads(printed.out)
+    assert (config["model"], config["web_search"]) == ("org/m", "disabled")
     provider = config["model_providers"]["responses-gateway"]
     assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
     assert provider["env_key"] == "MY_KEY"
@@ -327,7 +329,7 @@ def test_features_that_are_no_table_are_left_alone(
     (home / "config.toml").write_text("features = 5\n", encoding="utf-8")
     stage = start_stage(web_search_url=NOWHERE)
     assert main(["codex-config", "--url", stage.url, "--write"]) == 1
-    assert "features is no table" in capsys.readouterr().err
+    assert "features is not a table" in capsys.readouterr().err
     assert configured(home) == {"features": 5}
 
 

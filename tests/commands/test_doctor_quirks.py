@@ -110,7 +110,7 @@ def _say_hello(body: dict[str, Any]) -> web.Response | None:
 
 def test_reasoning_that_never_becomes_an_answer() -> None:
     found = report(model="sim-reasoning-only")
-    assert "came as reasoning, without any text" in found.said("warning")
+    assert "arrived as reasoning, without any text" in found.said("warning")
     assert found.profile["structured_output"] is None
 
 

@@ -264,7 +264,7 @@ def test_a_record_that_was_cut_is_compared_so_far(
     assert run(record({"input": "hi"})) == 0
     out = capsys.readouterr().out
     assert "no terminal event" in out
-    assert "the record is cut" in out
+    assert "the record is truncated" in out
 
 
 def test_a_request_that_was_too_large_is_said(
@@ -278,10 +278,10 @@ def test_a_request_that_was_too_large_is_said(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "no record"),
-        ("hello", "no record"),
-        ('{"some": "thing"}', "no record"),
-        ("[1]", "no record"),
+        ("", "not a record"),
+        ("hello", "not a record"),
+        ('{"some": "thing"}', "not a record"),
+        ("[1]", "not a record"),
         ('{"record": 99}', "format 99"),
     ],
 )
@@ -296,7 +296,7 @@ def test_nothing_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(tmp_path) == 2
     assert run(tmp_path / "gone.jsonl") == 2
     err = capsys.readouterr().err
-    assert "no records there" in err
+    assert "no records found there" in err
     assert "No such file" in err
 
 

@@ -156,7 +156,7 @@ def test_what_only_the_store_knows_is_not_compared(tmp_path: Path, capsys: pytes
     assert run(tmp_path) == 0
     out = capsys.readouterr().out
     assert "HTTP 400" in out
-    assert "not compared: refused for what is not in the record: Previous response with id 'resp_gone'" in out
+    assert "not compared: it was refused for a reason that is not in the record: Previous response with id 'resp_gone'" in out
 
 
 def test_the_settings_are_those_at_the_beginning(tmp_path: Path) -> None:

@@ -91,6 +91,12 @@ def search(query: str, limit: int = 3) -> dict[str, Any]:
 
 
 @server.tool()
+def search_the_web(query: str) -> str:
+    """Find one page, whose address tells the id of the process."""
+    return f"https://example.com/process/{os.getpid()}"
+
+
+@server.tool()
 def shout_code(code: str) -> str:
     """Tell the code that would be run."""
     return f"ran: {code}"

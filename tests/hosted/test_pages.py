@@ -63,12 +63,71 @@ def test_the_text_of_an_html_page_and_its_links() -> None:
     with_pages(test)
 
 
-def test_without_the_extra_all_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_a_page_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     found = read(ARTICLE.encode(), "http://a.example/tower", None, 10_000, 10)
     assert "The tower of Example is 321 metres high" in str(found["text"])
-    assert "Home Visit" in str(found["text"])
+    assert "Home" not in str(found["text"])
     assert "never shown" not in str(found["text"])
+
+
+MANUAL = (
+    """<html><head><title>Manual</title><style>p {}</style></head><body>
+<nav><ul><li><a href="/a">Chapter A</a></li><li>Chapter B</li></ul></nav>
+<div role="main"><h1>Towers</h1><p>A tower is
+a tall   building.</p><div><ul><li>high</li><li>slim</li></ul></div>
+<table><tr><th>Name</th> <th>Height</th></tr>
+<tr><td>Eiffel</td><td></td><td>330</td></tr></table>
+<pre><span>def</span> height():
+    <b>return</b>  330</pre>"""
+    + "<p>More about towers.</p>" * 20
+    + """</div>
+<div>Related: bridges</div><footer>Imprint</footer></body></html>"""
+)
+
+
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+
+
+def text_of(html: str) -> str:
+    return str(read(html.encode(), "http://a.example/", None, 10_000, 10)["text"])
+
+
+@pytest.mark.usefixtures("without_extra")
+def test_without_the_extra_the_main_part_is_read_with_its_form() -> None:
+    assert text_of(MANUAL).splitlines()[:8] == [
+        "# Towers",
+        "A tower is a tall building.",
+        "- high",
+        "- slim",
+        "Name | Height",
+        "Eiffel |  | 330",
+        "def height():",
+        "    return  330",
+    ]
+    assert not any(word in text_of(MANUAL) for word in ("Chapter", "Related", "Imprint"))
+    assert read(MANUAL.encode(), "http://a.example/", None, 10_000, 10)["links"] == [["Chapter A", "http://a.example/a"]]
+
+
+@pytest.mark.usefixtures("without_extra")
+@pytest.mark.parametrize(
+    ("html", "found", "left_out"),
+    [
+        ("<nav>Home</nav><p>" + "text " * 100, "text", "Home"),
+        ("<p>" + "text " * 100 + "<main>aside</main>", "text", None),  # too small to be the main part
+        ("<nav>" + "text " * 100, "text", None),  # never closed
+        ("<main>" + "text " * 100 + "<main>more</main></main><p>Related", "more", "Related"),
+        ("<div role=main><div>" + "text " * 100 + "</div></div><div>Related</div>", "text", "Related"),
+        ("<nav>Home</nav>short", "Home", None),
+        ("</main></nav></pre>" + "text " * 100, "text", None),
+        ("\0\1a<td>b", "a | b", None),
+    ],
+)
+def test_without_the_extra_wrong_html_loses_nothing(html: str, found: str, left_out: str | None) -> None:
+    assert found in text_of(html)
+    assert left_out is None or left_out not in text_of(html)
 
 
 @pytest.mark.parametrize(

@@ -87,19 +87,39 @@ def test_days_become_the_nearest_span_that_has_them(days: int, span: str) -> Non
 
 def test_brave_is_asked_as_its_manual_says() -> None:
     async def test(site: Website, provider: ServiceProvider) -> None:
-        result = {"title": "A", "url": "https://a.example/", "description": "about", "page_age": "2026-11-20"}
+        about = "It&#x27;s &lt;b&gt; in <strong>HTML</strong>: 1 < 2 > 0"
+        result = {"title": "A &amp; B", "url": "https://a.example/", "description": about, "page_age": "2026-11-20"}
         site.page("/res/v1/web/search", json.dumps({"type": "search", "web": {"results": [result]}}), "application/json")
         results = await provider.search(FULL)
-        assert results.found == [Found("A", "https://a.example/", "about", "2026-11-20")]
+        assert results.found == [Found("A & B", "https://a.example/", "It's <b> in HTML: 1 < 2 > 0", "2026-11-20")]
         [request] = site.requests
         sites = "towers (site:example.com OR site:b.example) -site:bad.example"
-        assert dict(request.query) == {"q": sites, "count": "5", "freshness": "pw"}
+        assert dict(request.query) == {"q": sites, "count": "5", "freshness": "pw", "text_decorations": "false"}
         assert request.headers["X-Subscription-Token"] == KEY
         places = {name: value for name, value in request.headers.items() if name.startswith("X-Loc-")}
         assert places == {"X-Loc-City": "Paris", "X-Loc-Country": "FR", "X-Loc-Timezone": "Europe/Paris"}
         assert [loss.partition(":")[0] for loss in results.losses] == ["user_location"]  # Île-de-France
 
     with_service("brave", test)
+
+
+def test_brave_gets_no_more_words_and_characters_than_it_takes() -> None:
+    few = Domains(("example.com",), ("bad.example",))
+    many = Domains(tuple(f"{number}.example.com" for number in range(60)))
+    for text in ("word " * 100, "long-word" * 100, "x"):
+        for domains in (few, many, Domains()):
+            request = SERVICES["brave"].request(Query(text, 5, domains), KEY, TODAY)
+            asked = request.params["q"]
+            assert (len(asked) <= 400, len(asked.split()) <= 50) == (True, True)
+            assert asked.startswith(text[:4].strip())
+            assert asked.endswith(" site:example.com -site:bad.example") == (domains is few)
+            assert [loss.partition(":")[0] for loss in request.losses] == (["filters"] if domains is many else [])
+
+
+def test_tavily_refuses_long_questions_so_it_gets_none() -> None:
+    body = SERVICES["tavily"].request(Query("x" * 1000, 5), KEY, TODAY).body
+    assert body is not None
+    assert body["query"] == "x" * 400
 
 
 def test_tavily_is_asked_as_its_manual_says() -> None:
@@ -146,7 +166,7 @@ def test_exa_is_asked_as_its_manual_says() -> None:
 def test_a_plain_question_asks_for_nothing_else(name: str) -> None:
     request = SERVICES[name].request(Query("towers", 5), KEY, TODAY)
     asked = {**request.params, **(request.body or {})}
-    extra = set(asked) - {"q", "query", "format", "count", "max_results", "numResults", "contents"}
+    extra = set(asked) - {"q", "query", "format", "count", "max_results", "numResults", "contents", "text_decorations"}
     assert (extra, request.losses) == (set(), [])
 
 

@@ -287,7 +287,7 @@ def test_the_usual_answers_of_mcp_tools_are_read(text: str, structured: Any) -> 
         assert arguments == {"query": "towers"}
         return text, structured
 
-    results = asyncio.run(McpProvider(call_tool).search(Query("towers", 5, recency=7, location=Location("FR"))))
+    results = asyncio.run(McpProvider(lambda _tenant: call_tool).search(Query("towers", 5, recency=7, location=Location("FR"))))
     assert results.found == [Found("Page A", A.url, "about A")]
     assert [loss.partition(":")[0] for loss in results.losses] == ["recency", "user_location"]
 
@@ -297,6 +297,6 @@ def test_other_answers_of_mcp_tools_are_passed_on(structured: Any) -> None:
     async def call_tool(arguments: Mapping[str, Any]) -> tuple[str, Any]:
         return "Page A (https://a.example/one), as it says.", structured
 
-    results = asyncio.run(McpProvider(call_tool).search(Query("towers", 5)))
+    results = asyncio.run(McpProvider(lambda _tenant: call_tool).search(Query("towers", 5)))
     assert results.text == "Page A (https://a.example/one), as it says."
     assert [found.url for found in results.found] == [A.url]

@@ -36,11 +36,13 @@ _PACKAGES: dict[Program, str] = {
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `metrics` is the URL of its metrics, None if it has none."""
+    """A running server. `metrics` is the URL of its metrics, None if it has none, `group` its process group if it has the model
+    and may be killed."""
 
     url: str
     model: str
     metrics: str | None
+    group: int | None = None
 
 
 def python_of(program: Program) -> Path:
@@ -87,10 +89,11 @@ def in_front(setting: Setting, server: Server, folder: Path) -> Iterator[Server]
 
 
 @contextmanager
-def _ready(command: list[str], environment: dict[str, str], log: Path, url: str, *, health: str = "/health") -> Iterator[None]:
+def _ready(command: list[str], environment: dict[str, str], log: Path, url: str, *, health: str = "/health") -> Iterator[int]:
+    """Run a server while the block lasts, once it is ready; yield its process group."""
     with running(command, environment, log) as process, httpx.Client(trust_env=False, timeout=10) as client:
         process.wait_until(lambda: responds(client, url + health), _READY_WITHIN)
-        yield
+        yield process.popen.pid
 
 
 @contextmanager
@@ -108,8 +111,8 @@ def _vllm(setting: Setting, folder: Path) -> Iterator[Server]:
         "--chat-template", str(template), "--default-chat-template-kwargs", json.dumps({"fmt": setting.markup}),
         *setting.flags,
     ]  # fmt: skip
-    with _ready(command, _environment_of_vllm(folder), folder / "vllm.log", url):
-        yield Server(url, "tiny", f"{url}/metrics")
+    with _ready(command, _environment_of_vllm(folder), folder / "vllm.log", url) as group:
+        yield Server(url, "tiny", f"{url}/metrics", group)
 
 
 def _environment_of_vllm(folder: Path) -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.scenarios import SCENARIOS, choose
+from proxy.simulator.script import Say
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -45,3 +48,27 @@ def test_with_tools_a_schema_in_the_prompt_is_an_example() -> None:
 
 def test_the_prompt_says_what_a_json_object_is_to_contain() -> None:
     assert asked(json.dumps(SCHEMA), response_format={"type": "json_object"}) == SCHEMA
+
+
+_TYPED = "(must be formatted as a valid Python "
+MARKED = (
+    "[[ ## question ## ]]\nParis?\n\nRespond with the corresponding output fields, starting with the field `[[ ## name ## ]]`, "
+    f"then `[[ ## inhabitants ## ]]` {_TYPED}int), then `[[ ## size ## ]]` {_TYPED}Literal['small', 'large']), then "
+    f"`[[ ## rivers ## ]]` {_TYPED}list[str]), and then ending with the marker for `[[ ## completed ## ]]`."
+)
+AS_JSON = f"Respond with a JSON object in the following order of fields: `name`, then `inhabitants` {_TYPED}int)."
+
+
+def test_fields_that_the_prompt_asks_for_by_name_follow_their_markers() -> None:
+    request = ChatRequest({"messages": [{"role": "user", "content": MARKED}]})
+    assert choose(request) == "fields"
+    (say,) = [step for step in SCENARIOS["fields"](request).steps if isinstance(step, Say)]
+    values = re.findall(r"\[\[ ## (\w+) ## \]\]\n?([^\n]*)", say.text)
+    assert values == [("name", "Ada"), ("inhabitants", "3"), ("size", "small"), ("rivers", '["example"]'), ("completed", "")]
+
+
+def test_fields_of_a_json_object_that_the_prompt_asks_for_by_name() -> None:
+    schema = asked(AS_JSON, "user", response_format={"type": "json_object"})
+    assert schema is not None
+    assert schema["properties"] == {"name": {"type": "string"}, "inhabitants": {"type": "integer"}}
+    assert schema["required"] == ["name", "inhabitants"]

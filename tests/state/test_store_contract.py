@@ -5,12 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.state import Cursor, Database, PageOrder, Record, Span, Sqlite, Store, StoreUnavailable
+from proxy.state import (
+    Cursor,
+    Database,
+    EventRow,
+    PageOrder,
+    Record,
+    Running,
+    Span,
+    Sqlite,
+    Store,
+    StoreUnavailable,
+    recent,
+)
 from proxy.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
@@ -338,3 +351,72 @@ def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
             await Store(Sqlite(tmp_path / "other"), 1000.0, Clock()).open()
 
     asyncio.run(test())
+
+
+# ---- what hosted calls told the model ------------------------------------------------------------------------------------
+
+HIT = b'{"text":"found \xc3\xa9"}'
+
+
+def searched(number: int) -> str:
+    return f'{{"type":"web_search_call","id":"ws_{number}","status":"completed","action":{{"type":"search"}}}}'
+
+
+def test_results_are_kept_beside_their_items_and_go_with_them(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        async def kept() -> int:
+            count = "SELECT count(*) FROM items WHERE result IS NOT NULL"
+            return int(await database.run(lambda sql: sql.execute(count).fetchone()[0]))
+
+        await store.save(record("resp_1", input=[USER], output=[searched(1), said(2)], results={"ws_1": HIT}))
+        assert await store.results("a", ["msg_2", "ws_1", "ws_9"], 1000) == {"ws_1": HIT}
+        assert await store.results("b", ["ws_1"], 1000) == {}
+        stored = await store.response("a", "resp_1")
+        assert stored is not None
+        assert "found" not in stored.json
+        assert "found" not in str(await store.items("a", ["ws_1"]))
+
+        conversation = await store.create_conversation("a", {}, [])
+        await store.save(record("resp_2", context=stored.end, input=[USER], output=[said(3)]))
+        await store.save(record("resp_3", conversation=conversation.id, output=[searched(4)], results={"ws_4": HIT}))
+        assert await store.delete_response("a", "resp_1")
+        assert await store.delete_response("a", "resp_3")
+        assert set(await store.results("a", ["ws_1", "ws_4"], 1000)) == {"ws_1", "ws_4"}  # both are still in a history
+        assert await store.delete_response("a", "resp_2")
+        assert await store.results("a", ["ws_1", "ws_4"], 1000) == {"ws_4": HIT}
+        assert await store.delete_conversation("a", conversation.id)
+        assert await kept() == 0
+
+    play(opening, test)
+
+
+def test_results_of_a_response_in_the_background_are_kept_at_its_end(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        running = record("resp_1", status="in_progress", input=[USER], background=True, detached=True)
+        await store.save(running, Running("worker", 2e9), EventRow(0, 1, b""))
+        ended = replace(running, status="completed", output=[searched(1)], results={"ws_1": HIT})
+        await store.save(ended, last=EventRow(1, 2, b""))
+        assert await store.results("a", ["ws_1"], 1000) == {"ws_1": HIT}
+
+    play(opening, test)
+
+
+def test_of_many_results_the_newest_are_found(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        many = {f"ws_{number}": b"x" * 10 for number in range(1000)}
+        await store.save(record("resp_1", output=[searched(number) for number in range(1000)], results=many))
+        found = await store.results("a", list(many), 5_005)
+        assert list(found) == list(many)[-len(found) :]
+        assert 2_500 <= 10 * len(found) <= 5_005
+
+    play(opening, test)
+
+
+def test_the_room_for_results_is_halved_when_it_is_full() -> None:
+    sizes = {str(number): 10 for number in range(8)}
+    kept = [recent(dict(list(sizes.items())[:count]), 45) for count in range(1, 9)]
+    begins = [int(ids[0]) for ids in kept]
+    assert begins == [0, 0, 0, 0, 3, 3, 3, 6]  # they change seldom
+    assert all(ids[-1] == str(count) for count, ids in enumerate(kept))
+    assert recent({"small": 5, "huge": 100}, 45) == ["small"]
+    assert recent(sizes, 0) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -210,7 +211,9 @@ def test_a_continuation_that_ends_before_it_has_caught_up() -> None:
     translator.feed(completion("o", asked, finish_reason="stop"))
     translator.feed(DONE)
     assert (translator.status, translator.failover.diverged) == ("failed", "text_differs")
+    number = translator.next_number
     assert translator.fail(LOST) == b""
+    assert translator.next_number == number
 
 
 def test_a_second_break_before_it_has_caught_up_ends_the_response_once() -> None:
@@ -285,6 +288,34 @@ def test_a_second_reading_that_says_something_else() -> None:
         catch_up = CatchUp(translator.options, translator.lifecycle)
         with pytest.raises(Diverged):
             catch_up.take(list(deltas))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "differs"),
+    [
+        ([Text("Loo")], False),
+        ([Text("Loud")], True),
+        ([Reasoning("Look")], True),
+        ([ToolCall(0, "", "get_weather")], True),
+    ],
+)
+def test_a_second_reading_differs_before_its_item_is_done(deltas: list[Any], differs: bool) -> None:
+    """Of several parsers the one that differs later must not be taken for the right one."""
+    call = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": ""}}
+    translator = begun(text("Look.", token_ids=[5]), chunk({"tool_calls": [call]}, token_ids=[6]))
+    catch_up = CatchUp(translator.options, translator.lifecycle)
+    with pytest.raises(Diverged) if differs else nullcontext():
+        assert catch_up.take(deltas) == []
+
+
+def test_a_second_reading_of_calls_that_are_done() -> None:
+    calls = [{"index": at, "id": str(at), "function": {"name": "get_weather", "arguments": "{}"}} for at in range(2)]
+    translator = begun(*(chunk({"tool_calls": [call]}, token_ids=[5]) for call in calls))
+    catch_up = CatchUp(translator.options, translator.lifecycle)
+    assert catch_up.take([ToolCall(0, "", "get_weather"), ToolArguments(0, "{}")]) == []
+    assert not catch_up.caught_up
+    with pytest.raises(Diverged):
+        CatchUp(translator.options, translator.lifecycle).take([Text("Look.")])
 
 
 def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:

@@ -18,6 +18,7 @@ import yaml
 from proxy.telemetry.metrics import Metrics
 from tests.server.gateway_process import program
 from tests.server.running_gateway import run
+from tests.telemetry.draw_dashboards import PICTURES, picture
 from tests.telemetry.prometheus import PROMETHEUS, PROMTOOL, Prometheus, prometheus
 from tests.telemetry.traffic import REQUESTS, busy_gateway, send_everything, send_requests
 from tests.waiting import PATIENCE
@@ -104,6 +105,24 @@ def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
             assert panel["fieldConfig"]["defaults"]["unit"], place
             assert panel["datasource"]["uid"] == "${datasource}", place
             assert all(target["legendFormat"] for target in panel["targets"]), place
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_show_the_panels_under_the_titles_that_they_have(name: str) -> None:
+    page = json.loads((ROOT / "deploy" / "grafana" / f"{name}.json").read_text(encoding="utf-8"))
+    drawn = re.findall(r">([^<>]+)</text>", (ROOT / "docs" / "images" / f"dashboard-{name}.svg").read_text(encoding="utf-8"))
+    titles = [panel["title"] for panel in page["panels"] if panel["gridPos"]["y"] + panel["gridPos"]["h"] <= PICTURES[name]]
+    assert page["title"] in drawn
+    missing = [title for title in titles if title not in drawn and f"▾ {title}" not in drawn]
+    assert missing == [], "run python -m tests.telemetry.draw_dashboards"
+
+
+def test_a_picture_shows_values_in_the_units_of_their_panels() -> None:
+    panel = {"id": 1, "type": "stat", "title": "First token", "gridPos": {"x": 0, "y": 0, "w": 4, "h": 4}}
+    panel["fieldConfig"] = {"defaults": {"unit": "s"}}
+    drawn = picture({"title": "A < B", "panels": [panel]}, 4, {1: [("p95", [(0.0, 1.0), (1.0, 0.25)])]}, (0.0, 1.0))
+    assert "A &lt; B" in drawn
+    assert ">250 ms</text>" in drawn
 
 
 def test_no_panel_lies_on_another() -> None:

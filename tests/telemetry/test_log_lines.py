@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import json
-import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from proxy.telemetry import logs
+from tests.log_lines import Line, log_lines
 from tests.server.running_gateway import RawClient, gateway, post, run, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming, text_stream
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
-Line = dict[str, Any]
 
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[Line]]]:
-    """Return the lines of responses that were written, as JSON."""
-    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
-    logs.configure("json", "info")
-    output = io.StringIO()
-    (handler,) = logs.logger().handlers
-    assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(output)
-
-    def written() -> list[Line]:
-        logs.flush()
-        found: list[Line] = [json.loads(line) for line in output.getvalue().splitlines()]
-        return [line for line in found if line["message"] == "response"]
-
-    yield written
-    logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+    """Return the lines of responses that were written so far."""
+    with log_lines() as written:
+        yield partial(written, "response")
 
 
 def asked(play: Any, **fields: Any) -> str:

@@ -48,7 +48,7 @@ async def check_health(backend: Backend, within: float) -> HealthReport:
             async with await backend.request("GET", "health", below=backend.root) as answer:
                 status = answer.status
             if not (status < 300 or status in _NO_SUCH_PATH):
-                return HealthReport(f"/health answers with HTTP {status}")
+                return HealthReport(f"/health answered with HTTP {status}")
             return await _list_models(backend)
     except TimeoutError:
         return HealthReport(f"no answer within {within:g} seconds")
@@ -72,7 +72,7 @@ async def _list_models(backend: Backend) -> HealthReport:
     async with await backend.request("GET", "models") as answer:
         body = await _read(answer)
     if answer.status >= 500:
-        return HealthReport(f"/v1/models answers with HTTP {answer.status}")
+        return HealthReport(f"/v1/models answered with HTTP {answer.status}")
     try:
         listed = msgspec.json.decode(body, type=_ModelList) if answer.status == 200 else None
     except msgspec.DecodeError:

@@ -86,7 +86,7 @@ def _text(content: Any, index: int) -> str:
 
 def _uncountable(kind: object, index: int) -> ApiError:
     return invalid_request(
-        f"Message {index} holds a part of type '{kind}': the gateway's own tokenizer knows text alone. "
+        f"Message {index} contains a part of type '{kind}': the gateway's own tokenizer only handles text. "
         "Only a backend with a /tokenize endpoint can count such a request.",
         "input",
         "unsupported_value",

@@ -110,7 +110,7 @@ def locate(source: str, environ: Mapping[str, str]) -> Path:
         return _in_folder(path)
     name = _CACHE_NAME.fullmatch(source)
     if name is None:
-        raise TokenizerError(f"tokenizer: there is no file and no folder {source}")
+        raise TokenizerError(f"tokenizer: there is no file or folder {source}")
     return _in_folder(_snapshot(name["model"], name["revision"] or "main", _cache(environ)))
 
 
@@ -133,7 +133,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 def _snapshot(model: str, revision: str, cache: Path) -> Path:
     folder = cache / f"models--{model.replace('/', '--')}"
     if not folder.is_dir():
-        raise TokenizerError(f"tokenizer: {model} is no file or folder, and no model in the cache {cache}")
+        raise TokenizerError(f"tokenizer: {model} is not a file or folder, nor a model in the cache {cache}")
     reference = folder / "refs" / revision
     commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
     snapshot = folder / "snapshots" / commit

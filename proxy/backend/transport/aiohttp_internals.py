@@ -1,9 +1,9 @@
 """Chat requests over aiohttp: the fast way, which uses private parts of its client, and the public way beside it.
 
 `DirectSender` writes a request as one prepared block of bytes, where `ClientSession` builds a request object, a timer, header
-maps and a task that writes the body. `PushProtocol` passes the body of an event stream to a callback from within
-`data_received`, where `StreamReader` costs a future, a task step and several coroutines per read. Connection pool, keep-alive,
-response heads and errors remain aiohttp's.
+maps and a task that writes the body. `PushProtocol` reads event streams: it passes the body to a callback from within
+`data_received`, where `StreamReader` costs a future, a task step and several coroutines per read. Connections, their pool, and
+all other answers remain aiohttp's.
 
 This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
 expected to be; otherwise `SessionSender` does the same through the public API, slower."""
@@ -56,12 +56,6 @@ def chat_sender(
     return SessionSender(url, headers, timeout)
 
 
-def push_protocol_of(response: aiohttp.ClientResponse) -> PushProtocol | None:
-    """Return the protocol that pushes the body of this response, or None if the body is to be read in the usual way."""
-    protocol = None if response.connection is None else response.connection.protocol
-    return protocol if isinstance(protocol, PushProtocol) and protocol.pushing else None
-
-
 def is_supported(connector: aiohttp.TCPConnector) -> bool:
     """Tell whether aiohttp has the private parts that the fast way uses, with the same parameters."""
     response = ("writer", "continue100", "timer", "request_info", "traces", "loop", "session", "stream_writer")
@@ -77,7 +71,7 @@ def is_supported(connector: aiohttp.TCPConnector) -> bool:
             inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
     except TypeError:
         return False
-    names = ("set_response_params", "data_received", "connection_lost", "should_close", "_drain_helper")
+    names = ("set_response_params", "data_received", "connection_lost", "should_close", "force_close", "_drain_helper")
     factory = getattr(connector, "_factory", None)
     return (
         all(hasattr(ResponseHandler, name) for name in names)
@@ -145,7 +139,7 @@ class DirectSender:
         lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {self._template.headers['Host']}", *_header_lines(headers)]
         self._head = "\r\n".join(lines).encode()
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse | PushedAnswer:
         """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, and ValueError for a
         malformed header."""
         fields = "".join(f"{line}\r\n" for line in _header_lines(headers)).encode("utf-8", "surrogateescape")
@@ -166,19 +160,20 @@ class DirectSender:
         await self._connector.close()
         await self._fresh_connector.close()
 
-    async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse:
+    async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse | PushedAnswer:
         protocol = connection.protocol
-        assert protocol is not None
+        assert isinstance(protocol, PushProtocol)
         try:
-            # Some servers compress whatever the request says, and the translation needs text.
-            protocol.set_response_params(read_until_eof=True, auto_decompress=True)
             if protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
+            is_pushed = protocol.expect_answer()
             writer = None
             if len(request) <= _WRITE_SIZE:
                 protocol.transport.write(request)
             else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
                 writer = self._loop.create_task(_write(protocol, memoryview(request)))
+            if await is_pushed:
+                return PushedAnswer(connection, protocol, writer)
             response = aiohttp.ClientResponse(
                 "POST",
                 self._url,
@@ -232,16 +227,71 @@ class BodyInterrupted(ConnectionError):
     """The connection ended before the body did."""
 
 
+class PushedAnswer:
+    """An event stream with status 200, whose body is pushed to a sink."""
+
+    __slots__ = ("_protocol", "_writer", "connection")
+
+    status = 200
+    content_type = "text/event-stream"
+
+    def __init__(self, connection: Connection, protocol: PushProtocol, writer: asyncio.Task[None] | None) -> None:
+        """`writer` writes the request, unless that is done."""
+        self.connection: Connection | None = connection  # until the body has ended
+        self._protocol = protocol
+        self._writer = writer
+        protocol.on_body_end = self._release
+
+    def attach(self, sink: Sink) -> asyncio.Future[None]:
+        """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
+        return self._protocol.attach(sink)
+
+    def pause(self) -> None:
+        """Stop reading while the client is slower than the model."""
+        if self.connection is not None:  # else another answer may use the protocol
+            self._protocol.pause()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self.connection is not None:
+            self._protocol.resume()
+
+    def close(self) -> None:
+        """Close the connection, unless the body has ended."""
+        connection = self._detach()
+        if connection is not None:
+            connection.close()
+
+    def _release(self) -> None:
+        """Give the connection back to the pool: the body has ended."""
+        unsent = self._writer is not None and not self._writer.done()
+        connection = self._detach()
+        if connection is None:
+            return
+        if unsent:  # what is left of the request would be read as the next one
+            connection.close()
+        else:
+            connection.release()
+
+    def _detach(self) -> Connection | None:
+        if self._writer is not None:
+            self._writer.cancel()
+        connection = self.connection
+        self.connection = None
+        return connection
+
+
 class PushProtocol(ResponseHandler):
     """A client protocol that pushes the body of a chunked event stream to a sink.
 
-    aiohttp parses the head of each response. If that announces a chunked event stream, this class removes the chunk framing and
-    calls the sink; it gives the last chunk to aiohttp again, which then returns the connection to its pool."""
+    It reads the answers that are chunked event streams itself. All others are parsed by aiohttp."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._expects_head = False
         self._requests = 0
+        self._is_pushed: asyncio.Future[bool] | None = None  # whether the answer is one to be pushed; until its head is there
+        # Called when the body that is pushed has ended.
+        self.on_body_end: Callable[[], None] | None = None
         self._reset_body(pushing=False)
 
     def _reset_body(self, *, pushing: bool) -> None:
@@ -251,13 +301,21 @@ class PushProtocol(ResponseHandler):
         self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
         self._finished: asyncio.Future[None] | None = None
         self._early = b""  # what came before there was a sink
-        self._line = b""  # a size line cut by the end of a read
+        self._line = b""  # a size line, or trailers, cut by the end of a read
         self._left = 0  # bytes of the current chunk still to come, its line end included
 
     @property
     def reused_without_answer(self) -> bool:
         """Whether the connection had served a request before, and brought nothing at all for the last one."""
-        return self._requests > 1 and self._expects_head
+        return self._requests > 1 and self._is_pushed is not None
+
+    def expect_answer(self) -> asyncio.Future[bool]:
+        """Prepare for the answer to a request that is about to be sent. The future tells, once its head is there, whether it is
+        a `PushedAnswer`; otherwise aiohttp has it, or the failure of the connection."""
+        self._requests += 1
+        self._reset_body(pushing=False)
+        self._is_pushed = self._loop.create_future()
+        return self._is_pushed
 
     def attach(self, sink: Sink) -> asyncio.Future[None]:
         """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
@@ -269,8 +327,8 @@ class PushProtocol(ResponseHandler):
         if len(early) > _EARLY_LIMIT:
             self.resume()
         self._receive(early)
-        if self._lost and not finished.done():
-            finished.set_exception(BodyInterrupted())
+        if self._lost:
+            self._finish()
         return finished
 
     def pause(self) -> None:
@@ -283,13 +341,6 @@ class PushProtocol(ResponseHandler):
         """Continue to read."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
-
-    def set_response_params(self, **params: Any) -> None:
-        """Prepare for the next answer; called when a request is about to be sent."""
-        self._expects_head = True
-        self._requests += 1
-        self._reset_body(pushing=False)
-        super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         """Handle the bytes of one read; called by the event loop."""
@@ -308,26 +359,40 @@ class PushProtocol(ResponseHandler):
             self._early += data
             if len(self._early) > _EARLY_LIMIT:
                 self.pause()
-        elif self._expects_head and data:
-            self._expects_head = False
-            end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT) + 4
-            if end < 4 or not _is_pushable(data[:end]):
-                super().data_received(data)
-                return
-            super().data_received(data[:end])
-            self._reset_body(pushing=True)
-            self._early = data[end:]
+        elif self._is_pushed is not None and data:
+            is_pushed = self._is_pushed
+            self._is_pushed = None
+            self._begin(data, is_pushed)
         else:
             super().data_received(data)
+
+    def _begin(self, data: bytes, is_pushed: asyncio.Future[bool]) -> None:
+        """Handle the first bytes of an answer."""
+        end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT) + 4
+        head = data[:end].lower() if end >= 4 else b""
+        pushing = _is_pushable(head)
+        if pushing:
+            self._reset_body(pushing=True)
+            self._early = data[end:]
+            if b"\r\nconnection:" in head and b"\r\nconnection: keep-alive\r\n" not in head:
+                self.force_close()
+        else:
+            # Some servers compress whatever the request says, and the translation needs text.
+            self.set_response_params(read_until_eof=True, auto_decompress=True)
+            super().data_received(data)
+        if not is_pushed.done():  # nobody waits any more
+            is_pushed.set_result(pushing)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End the body as interrupted; called by the event loop."""
         self._lost = True
-        if self._finished is not None and not self._finished.done():
-            self._finished.set_exception(BodyInterrupted())
+        self._finish()
+        if self._is_pushed is not None and not self._is_pushed.done():
+            self._is_pushed.set_result(False)
         # aiohttp's objects refer to each other, and to this one: what they hold stays until the garbage collector comes.
         self._sink = None
         self._ready = None
+        self.on_body_end = None
         super().connection_lost(exc)
 
     def _receive(self, data: bytes) -> None:
@@ -339,11 +404,18 @@ class PushProtocol(ResponseHandler):
             sink(body)
         if not self.pushing:
             self._sink = None  # the connection may wait long for its next request
-            if self._finished is not None and not self._finished.done():
-                self._finished.set_result(None)
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._finished is None or self._finished.done():
+            return
+        if self._lost:
+            self._finished.set_exception(BodyInterrupted())
+        else:
+            self._finished.set_result(None)
 
     def _remove_framing(self, data: bytes) -> bytes:
-        """Return the payload in `data`, where chunks may be cut anywhere. Give what follows the last chunk to aiohttp."""
+        """Return the payload in `data`, where chunks may be cut anywhere."""
         if self._line:
             data = self._line + data
             self._line = b""
@@ -362,14 +434,12 @@ class PushProtocol(ResponseHandler):
             if end < 0 and length - at < _SIZE_LINE_LIMIT:
                 self._line = data[at:]
                 break
-            line = data[at:end]
-            try:
-                size = int(line, 16)
-            except ValueError:
-                size = _size_before_extensions(line) if end >= 0 else -1
-            if size <= 0:  # the last chunk, or a malformed one: both are for aiohttp's parser
-                self.pushing = False
-                super().data_received(data[at:])
+            size = _size(data[at:end]) if end >= 0 else -1
+            if size < 0:
+                self._break_off()
+                break
+            if size == 0:
+                self._end_body(data[at:], end - at)
                 break
             at = end + 2 + size
             if at + 2 <= length:
@@ -381,22 +451,48 @@ class PushProtocol(ResponseHandler):
         self._left = left
         return b"".join(out)
 
+    def _end_body(self, last: bytes, size_end: int) -> None:
+        """Handle the last chunk, whose size line ends at `size_end`, and its trailers, which nobody reads."""
+        end = last.find(b"\r\n\r\n", size_end) + 4
+        if end < 4:
+            self._line = last
+            if len(last) > _HEAD_LIMIT:
+                self._break_off()
+            return
+        self.pushing = False
+        if len(last) > end:  # the next answer could not be told from what came behind this one
+            self.force_close()
+        on_body_end = self.on_body_end
+        self.on_body_end = None
+        if on_body_end is not None:
+            on_body_end()
+
+    def _break_off(self) -> None:
+        """End a malformed body as interrupted."""
+        self.pushing = False
+        self._lost = True
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
 
 def _is_pushable(head: bytes) -> bool:
-    """Tell whether a response has status 200 and a chunked event stream in no other encoding."""
-    if not head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 200\r\n")):
-        return False
-    head = head.lower()
+    """Tell whether a response has status 200 and a chunked event stream in no other encoding. Its head is in lower case."""
     return (
-        b"\r\ncontent-type: text/event-stream" in head
+        head.startswith((b"http/1.1 200 ", b"http/1.1 200\r\n"))
+        and b"\r\ncontent-type: text/event-stream" in head
         and b"\r\ntransfer-encoding: chunked\r\n" in head
         and b"\r\ncontent-encoding:" not in head
+        and b"\r\ncontent-length:" not in head
     )
 
 
-def _size_before_extensions(line: bytes) -> int:
-    """Return the size in a chunk's first line that has extensions, or -1 if it has none."""
-    size, mark, _ = line.partition(b";")
+def _size(line: bytes) -> int:
+    """Return the size in the first line of a chunk, which may have extensions; -1 if there is none."""
+    try:
+        return int(line, 16)
+    except ValueError:
+        size, mark, _ = line.partition(b";")
     try:
         return int(size, 16) if mark else -1
     except ValueError:

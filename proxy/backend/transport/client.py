@@ -6,21 +6,25 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from proxy.backend.transport.aiohttp_internals import BodyInterrupted, Sink, chat_sender, push_protocol_of
+from proxy.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
 from proxy.backend.transport.keepalive import open_socket
 from proxy.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
 from proxy.wire.errors import ApiError, server_error
+
+_A = TypeVar("_A")
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _READ_SIZE = 256 * 1024
 # Size in bytes above which a server may close the connection because of the body.
 _LARGE = 256 * 1024
+# The answer to a chat request, its body unread.
+Answer = aiohttp.ClientResponse | PushedAnswer
 # A request body.
 Body = bytes | aiohttp.StreamReader | None
 # Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
@@ -88,7 +92,7 @@ class Backend:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent",),
         )
-        self._lingering: set[aiohttp.ClientResponse] = set()  # abandoned answers whose end may still come
+        self._lingering: set[Answer] = set()  # abandoned answers whose end may still come
         # The fields of our own that it refuses, and what is called with each of them.
         self.refused_fields: set[str] = set()
         self.on_refused_field: Callable[[str], None] | None = None
@@ -202,10 +206,10 @@ class Backend:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise Unreachable("connect", "The backend was taken out of the gateway.")
+            raise Unreachable("connect", "The backend was removed from the gateway.")
 
 
-async def _answer(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aiohttp.ClientResponse:
+async def _answer(answer: Awaitable[_A], large: bool) -> _A:
     """Wait for an answer; `large` tells about the request's body. Raises `Unreachable` if there is none."""
     try:
         return await answer
@@ -221,7 +225,7 @@ async def _answer(answer: Awaitable[aiohttp.ClientResponse], large: bool) -> aio
 class ChatStream:
     """The answer to a chat request: its head is there, its body is not read yet."""
 
-    def __init__(self, response: aiohttp.ClientResponse, lingering: set[aiohttp.ClientResponse], large: bool) -> None:
+    def __init__(self, response: Answer, lingering: set[Answer], large: bool) -> None:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
         self.refuses_gateway_key = False
@@ -230,7 +234,7 @@ class ChatStream:
         self._response = response
         self._lingering = lingering
         self._large = large
-        self._push = push_protocol_of(response)
+        self._push = response if isinstance(response, PushedAnswer) else None
         self._sink: Sink = _no_sink
         self._finished: asyncio.Future[None] | None = None
         self._flowing = asyncio.Event()
@@ -251,7 +255,15 @@ class ChatStream:
     @property
     def retry_after(self) -> float | None:
         """The seconds of the backend's `Retry-After`, if it sent one."""
+        if isinstance(self._response, PushedAnswer):
+            return None
         return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
+
+    @property
+    def _content(self) -> aiohttp.StreamReader:
+        """The body, unless it is pushed."""
+        assert isinstance(self._response, aiohttp.ClientResponse)
+        return self._response.content
 
     def attach(self, sink: Sink) -> None:
         """Pass the body to `sink`, piece by piece: at once what is there already, the rest during `finish`."""
@@ -270,7 +282,7 @@ class ChatStream:
             if self._finished is not None:
                 await self._finished
                 return
-            content = self._response.content
+            content = self._content
             while not self._left and (data := await content.readany()):
                 self._sink(data)
                 await self._flowing.wait()
@@ -290,7 +302,7 @@ class ChatStream:
         pieces: list[bytes] = []
         size = 0
         try:
-            while size < limit and (data := await self._response.content.read(min(_READ_SIZE, limit - size))):
+            while size < limit and (data := await self._content.read(min(_READ_SIZE, limit - size))):
                 pieces.append(data)
                 size += len(data)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):

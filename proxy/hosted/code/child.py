@@ -9,6 +9,7 @@ Arguments: the limits as JSON, and `prepare` to unpack the interpreter into the 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -26,6 +27,8 @@ _OWN_MEMORY = 96 * 1024**2
 # Output beyond this ends the process, since it is collected in memory before it can be cut. A multiple of the limit.
 _OUTPUT_FACTOR = 64
 _CPU_MARGIN = 10.0
+# Characters of base64, a multiple of four.
+_PIECE = 1024**2
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -88,12 +91,13 @@ class Interpreter:
 
     def run(self, code: str, files: dict[str, str]) -> dict[str, Any]:
         """Run code; return its output, the files and images that it wrote, and what ended it, if it did not end by itself."""
-        self._output = Output(self._limits["output_bytes"])
         _limit_cpu(self._limits["timeout"] + _CPU_MARGIN)
         self._session.execution_timeout_ms = int(self._limits["timeout"] * 1000)
+        unwritten = self._write(files)
+        self._output = Output(self._limits["output_bytes"])
         ended = None
         written: dict[str, Any] = {}
-        call = f"result = await run_cell({code!r}, {files!r}, {self._limits['image_bytes']!r})"
+        call = f"result = await run_cell({code!r}, {self._limits['image_bytes']!r})"
         try:
             written = _as_object(self._session.execute(call).result_json)
             if self._memory.used() > self._limits["memory_bytes"]:
@@ -102,11 +106,25 @@ class Interpreter:
             ended = "timeout"
         except self._eryx.EryxError:  # all that the code may raise is caught inside
             ended = "crash"
-        answer = {**written, "logs": self._output.text(), "cut": self._output.cut, "ended": ended}
+        answer = {**written, "logs": self._output.text(), "cut": self._output.cut, "ended": ended, "unwritten": unwritten}
         if ended is not None:
             self._session = None
             self._session = self._open()
         return answer
+
+    def _write(self, files: dict[str, str]) -> int:
+        """Write files (base64), piece by piece: each takes several times its size. Return how many were not written."""
+        unwritten = 0
+        for name, content in files.items():
+            try:
+                self._session.execute(f"write_file({name!r}, '', 'wb')")
+                for start in range(0, len(content), _PIECE):
+                    self._session.execute(f"write_file({name!r}, {content[start : start + _PIECE]!r}, 'ab')")
+            except self._eryx.EryxError:  # no room, or the code has replaced what writes
+                unwritten += 1
+                with contextlib.suppress(self._eryx.EryxError):  # rather no file than half of it
+                    self._session.execute(f"remove_file({name!r})")
+        return unwritten
 
     def _open(self) -> Any:
         """Open a session: new variables, the same files."""

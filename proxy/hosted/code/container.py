@@ -10,30 +10,16 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from proxy.hosted.code.options import Limits
 
 PROGRAM = Path(__file__).with_name("child.py")
 
 # Seconds for the start of a child, and beyond the time limit of the code: only a process that hangs needs them.
 _START_TIMEOUT = 60.0
 _MARGIN = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a container: `timeout` in seconds for a run, `memory_bytes` for variables and files together, `output_bytes`
-    of text and `image_bytes` of images for a run."""
-
-    timeout: float = 30.0
-    memory_bytes: int = 256 * 1024**2
-    output_bytes: int = 64 * 1024
-    image_bytes: int = 4 * 1024**2
-
-    def line_bytes(self) -> int:
-        """Return the size that an answer of the child cannot exceed: escaped text, images in base64, names of files."""
-        return 8 * self.output_bytes + 2 * self.image_bytes + 1024**2
 
 
 class ContainerDied(Exception):

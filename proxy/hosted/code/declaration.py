@@ -23,7 +23,7 @@ class DeclaredContainer:
     losses: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_container(
+async def read_container(
     tool: Mapping[str, Any], tenant: str, runner: CodeRunner, param: str, earlier: str | None = None
 ) -> DeclaredContainer:
     """Return the container that a tool of the request asks for. `param` is the tool's path (`tools[0]`), `earlier` the
@@ -32,7 +32,7 @@ def read_container(
     param = f"{param}.container"
     if isinstance(container, str):
         key = ContainerKey(tenant, container)
-        if not _ID.fullmatch(container) or not runner.has(key):
+        if not _ID.fullmatch(container) or not await runner.has(key):
             raise invalid_request(
                 "There is no such container, or it has expired. Use the container_id of a recent code_interpreter_call, or "
                 '{"type": "auto"} for a new one.',
@@ -47,7 +47,7 @@ def read_container(
     losses = _losses(container, param)
     if earlier is not None and _ID.fullmatch(earlier):
         key = ContainerKey(tenant, earlier)
-        if runner.has(key):
+        if await runner.has(key):
             return DeclaredContainer(key, new=False, losses=losses)
     return DeclaredContainer(ContainerKey(tenant, new_container_id()), new=True, losses=losses)
 

@@ -109,10 +109,15 @@ async def _execute(code: Any) -> Any:
     return await result if code.co_flags & inspect.CO_COROUTINE else result
 
 
-def _write(files: dict[str, str]) -> None:
-    for name, content in files.items():
-        with open(os.path.join(FOLDER, os.path.basename(name)), "wb") as file:
-            file.write(base64.b64decode(content))
+def write_file(name: str, content: str, mode: str) -> None:
+    """Write a piece of a file, in base64."""
+    with open(os.path.join(FOLDER, os.path.basename(name)), mode) as file:
+        file.write(base64.b64decode(content))
+
+
+def remove_file(name: str) -> None:
+    """Remove a file that could not be written completely."""
+    os.remove(os.path.join(FOLDER, os.path.basename(name)))
 
 
 def _read_images(paths: list[str], left: int) -> tuple[list[str], int]:
@@ -132,10 +137,9 @@ def _read_images(paths: list[str], left: int) -> tuple[list[str], int]:
     return images, left_out
 
 
-async def run_cell(code: str, files: dict[str, str], image_bytes: int) -> dict[str, Any]:
-    """Run code after writing the given files (base64). Return the paths of the files that it wrote, and those of them that are
-    images (base64), with no more bytes together than permitted; `left_out` counts the others."""
-    _write(files)
+async def run_cell(code: str, image_bytes: int) -> dict[str, Any]:
+    """Run code. Return the paths of the files that it wrote, and those of them that are images (base64), with no more bytes
+    together than permitted; `left_out` counts the others."""
     before = _versions()
     sys.stdin = io.StringIO()
     sys.stdout = _Replacing(sys.stdout)  # those of this run

@@ -26,7 +26,7 @@ class McpRunner:
         self._session = _argument(schema, _SESSION)
         self._output_bytes = output_bytes
 
-    def has(self, container: ContainerKey) -> bool:
+    async def has(self, container: ContainerKey) -> bool:
         """Return whether the server is told of sessions: then any id may name one of the tenant's."""
         return self._session is not None
 

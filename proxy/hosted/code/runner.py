@@ -32,9 +32,9 @@ class Outcome:
 class CodeRunner(Protocol):
     """Runs code in containers, which keep variables and files between runs."""
 
-    def has(self, container: ContainerKey) -> bool:
+    async def has(self, container: ContainerKey) -> bool:
         """Return whether a request may name this container."""
 
     async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
-        """Run code in a container, which is made if there is none yet; then it gets the files, by name. Raise `ToolFailure` if
-        the code was not run. Cancelling stops it."""
+        """Run code in a container, which is made if there is none yet. Of the files, by name, it gets those that it was not
+        given before. Raise `ToolFailure` if the code was not run. Cancelling stops it."""

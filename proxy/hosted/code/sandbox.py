@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.container import Container, ContainerDied, Limits, SandboxUnavailable
+from proxy.hosted.code.container import Container, ContainerDied, SandboxUnavailable
 from proxy.hosted.code.images import image_url
+from proxy.hosted.code.options import SandboxOptions
 from proxy.hosted.code.printed import plain_text
 from proxy.hosted.code.runner import ContainerKey, Outcome
 from proxy.hosted.code.runtime_folder import RuntimeFolder
@@ -18,10 +20,12 @@ _MAX_FILES_NAMED = 50
 
 
 class _Entry:
-    """A container in the table: how many calls use it or wait for it, and the timer that ends it when it is idle."""
+    """A container in the table: the files that it was given, by name with a digest, how many calls use it or wait for it, and
+    the timer that ends it when it is idle."""
 
     def __init__(self, container: Container) -> None:
         self.container = container
+        self.given: dict[str, bytes] = {}
         self.calls = 0
         self.turn = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
@@ -30,12 +34,12 @@ class _Entry:
 class Sandbox:
     """Runs code in containers of its own, each a child process. Use `start` before the first run, and `close`."""
 
-    def __init__(self, python: str, limits: Limits, *, containers: int, idle: float) -> None:
-        self._python = python
-        self._limits = limits
-        self._capacity = containers
-        self._share = max(1, containers // 2)
-        self._idle = idle
+    def __init__(self, options: SandboxOptions) -> None:
+        self._python = options.python
+        self._limits = options.limits
+        self._capacity = options.containers
+        self._share = max(1, options.containers // 2)
+        self._idle = options.idle
         self._entries: dict[ContainerKey, _Entry] = {}  # the one that was used last is the last one
         self._ending: set[asyncio.Task[None]] = set()
         self._folder: RuntimeFolder | None = None
@@ -67,7 +71,7 @@ class Sandbox:
         if folder is not None:
             await asyncio.to_thread(folder.remove)
 
-    def has(self, container: ContainerKey) -> bool:
+    async def has(self, container: ContainerKey) -> bool:
         """Return whether the tenant has this container."""
         return container in self._entries
 
@@ -75,11 +79,14 @@ class Sandbox:
         """Run code; see `CodeRunner`."""
         with self._using(container) as entry:
             async with entry.turn:
-                fresh = not entry.container.running
-                if fresh:
+                if not entry.container.running:
+                    entry.given.clear()
                     await _start(entry.container)
+                digests = {name: blake2b(content).digest() for name, content in files.items()}
+                new = {name: content for name, content in files.items() if entry.given.get(name) != digests[name]}
                 try:
-                    answer = await entry.container.run(code, files if fresh else {})
+                    answer = await entry.container.run(code, new)
+                    entry.given.update(digests)
                 except ContainerDied:
                     return Outcome("", error=_ENDED["died"])
                 if answer.get("ended") == "output":  # the process ends itself
@@ -135,10 +142,12 @@ class Sandbox:
         images = [url for url in urls if url is not None]
         files = [plain_text(name)[:256] for name in _list(answer, "files") if isinstance(name, str)]
         losses = []
+        if answer.get("unwritten"):
+            losses.append("code_interpreter: files for which the container has no room")
         if answer.get("cut"):
             losses.append(f"code_interpreter: output beyond {self._limits.output_bytes} bytes")
         if answer.get("left_out") or len(images) < len(urls):
-            losses.append(f"code_interpreter: images that are none, or beyond {self._limits.image_bytes} bytes")
+            losses.append(f"code_interpreter: files that are not images, or larger than {self._limits.image_bytes} bytes")
         return Outcome(
             logs=plain_text(str(answer.get("logs", ""))),
             images=images,

@@ -11,6 +11,9 @@ from proxy.hosted.cut import cut
 from proxy.hosted.mcp.interface import McpServers
 from proxy.wire.mcp import ListedTool, McpServer
 
+# Before what the model is told of a failure, here and where the item of a failed call is read again.
+_ERROR = "Error: "
+
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
@@ -25,10 +28,11 @@ class McpTool:
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Call the tool. A result that says that it failed has the error of the item; other failures raise `ToolFailure`."""
         result = await self.servers.call_tool(self.tenant, self.server, self.tool.name, arguments)
-        text, was_cut = cut(result.text, self.result_bytes)
+        most = self.result_bytes - (len(_ERROR) if result.failed else 0)
+        text, was_cut = cut(result.text, most)
         losses = [f"mcp: the result of a tool was cut to {self.result_bytes} bytes"] if was_cut else []
         if not result.failed:
             return HostedResult(text, {"output": text}, losses=losses)
-        content = [{"type": "text", "text": text}]
-        error = {"type": "mcp_tool_execution_error", "content": content}
-        return HostedResult(text or "The tool failed.", {"error": error}, failed=True, losses=losses)
+        said = text or "The tool failed."
+        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": said}]}
+        return HostedResult(_ERROR + said, {"error": error}, failed=True, losses=losses)

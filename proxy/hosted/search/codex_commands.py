@@ -105,7 +105,7 @@ class CodexCommands:
     async def _search(self, query: SearchQuery, room: int) -> str:
         domains = Domains(domain_names(query.domains), self._options.domains.blocked) if query.domains else None
         recency = query.recency or None
-        results = await self._web.search(query.q, self._options, recency=recency, domains=domains)
+        results = await self._web.search(query.q, self._options, self._tenant, recency=recency, domains=domains)
         self._losses += results.losses
         longest = AMOUNTS[self._options.context_size].result
         parts = [f"Results for: {clean(query.q)[:_LONGEST_TITLE]}"]

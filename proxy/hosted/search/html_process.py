@@ -16,11 +16,22 @@ from urllib.parse import urldefrag, urljoin
 _CPU = 20
 _MEMORY = 1024 * 1024 * 1024
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_WHITE = re.compile(r"\s+")
 _META_WITHIN = 4096
 _LONGEST_TITLE = 300
 _LONGEST_LINK = 2048
 # Less text than this from the main part of a page is not trusted, in characters.
 _SHORTEST_MAIN = 200
+# The main part of a page has at least this share of the text, or is taken for a mistake.
+_SMALLEST_MAIN = 0.2
+# Parts around what a page is about.
+_AROUND = ("nav", "footer")
+_CELLS = frozenset({"td", "th"})
+# Stand for the beginning of a cell, and for the spaces of preformatted text until those of the other text are reduced.
+_CELL = "\1"
+_SPACE = "\0"
+# What lines begin with, as in Markdown.
+_MARKS = {"li": "- ", **{f"h{level}": f"{'#' * level} " for level in range(1, 7)}}
 _WITHOUT_TEXT = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "head", "select", "button"})
 _INLINE = frozenset({
     "a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "dfn", "em", "font", "i", "img", "input", "kbd", "label", "mark",
@@ -38,18 +49,39 @@ def _limit() -> None:
 
 
 class _Reader(HTMLParser):
-    """Collects the title, all text, and the links with their text."""
+    """Collects the title, the links with their text, and the text: all of it, what is neither navigation nor a footer, and the
+    main part as far as the page says which it is."""
 
     def __init__(self, url: str, most_links: int) -> None:
         super().__init__()
         self.title = ""
-        self.text: list[str] = []
         self.links: dict[str, str] = {}
+        self._text: list[str] = []
+        self._content: list[str] = []
+        self._main: list[str] = []
         self._base = url
         self._most_links = most_links
         self._hidden: list[str] = []
         self._in_title = False
         self._link: str | None = None
+        self._main_tag = ""
+        self._depths = dict.fromkeys((*_AROUND, "pre", "main"), 0)
+
+    @property
+    def everything(self) -> str:
+        """All text."""
+        return _plain(self._text)
+
+    @property
+    def best(self) -> str:
+        """The text that a reader would want, unless too little is left of it: HTML may be wrong."""
+        everything = self.everything
+        content = _plain(self._content)
+        main = _plain(self._main)
+        least = min(_SHORTEST_MAIN, len(everything))
+        if len(main) >= max(least, _SMALLEST_MAIN * len(content)):
+            return main
+        return content if len(content) >= max(least, _SMALLEST_MAIN * len(everything)) else everything
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
@@ -62,8 +94,11 @@ class _Reader(HTMLParser):
             self._hidden.append(tag)
         elif tag == "body":
             self._hidden.clear()  # a head that was not closed
+        elif tag in _CELLS:
+            self._add(_CELL)
         elif tag not in _INLINE:
-            self.text.append("\n")
+            self._add(f"\n{_MARKS.get(tag, '')}")
+        self._enter(tag, given.get("role"))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in _WITHOUT_TEXT:
@@ -76,16 +111,40 @@ class _Reader(HTMLParser):
         if tag in self._hidden:
             while self._hidden.pop() != tag:
                 pass
-        elif tag not in _INLINE:
-            self.text.append("\n")
+        elif tag not in _INLINE and tag not in _CELLS:
+            self._add("\n")
+        self._leave(tag)
 
     def handle_data(self, data: str) -> None:
         if self._in_title:
             self.title += data
         elif not self._hidden:
-            self.text.append(data)
+            self._add(data.expandtabs().replace(" ", _SPACE) if self._depths["pre"] else _WHITE.sub(" ", data))
             if self._link is not None:
                 self.links[self._link] += data
+
+    def _add(self, piece: str) -> None:
+        self._text.append(piece)
+        if not any(self._depths[tag] for tag in _AROUND):
+            self._content.append(piece)
+            if self._depths["main"]:
+                self._main.append(piece)
+
+    def _enter(self, tag: str, role: str | None) -> None:
+        if tag in self._depths and tag != "main":
+            self._depths[tag] += 1
+        if tag == self._main_tag:
+            self._depths["main"] += 1
+        elif not self._depths["main"] and (tag == "main" or role == "main"):
+            self._main_tag = tag
+            self._depths["main"] = 1
+
+    def _leave(self, tag: str) -> None:
+        if self._depths.get(tag) and tag != "main":
+            self._depths[tag] -= 1
+        if tag == self._main_tag:
+            self._depths["main"] -= 1
+            self._main_tag = tag if self._depths["main"] else ""
 
     def _open_link(self, href: str | None) -> None:
         url = _joined(self._base, href or "") if href else None
@@ -120,8 +179,14 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def _plain(pieces: list[str]) -> str:
-    lines = (" ".join(line.split()) for line in "".join(pieces).split("\n"))
+    lines = map(_line, "".join(pieces).split("\n"))
     return "\n".join(line for line in lines if line)
+
+
+def _line(text: str) -> str:
+    """Return a line with single spaces, except in preformatted text, and with its cells side by side."""
+    cells = [" ".join(cell.split()).replace(_SPACE, " ").rstrip() for cell in text.split(_CELL)]
+    return " | ".join(cells if cells[0] else cells[1:]) if any(cells) else ""
 
 
 def _main_text(page: str, url: str) -> str:
@@ -136,13 +201,12 @@ def _main_text(page: str, url: str) -> str:
 
 def read(data: bytes, url: str, charset: str | None, longest: int, links: int) -> dict[str, object]:
     """Return `title`, `text`, `links` (text and URL of each), and whether the text was `cut`."""
-    page = _decoded(data, charset)
+    page = _decoded(data, charset).replace(_SPACE, "").replace(_CELL, "")
     reader = _Reader(url, links)
     reader.feed(page)
-    everything = _plain(reader.text)
     text = _main_text(page, url)
-    if len(text) < min(_SHORTEST_MAIN, len(everything)):
-        text = everything
+    if len(text) < min(_SHORTEST_MAIN, len(reader.everything)):
+        text = reader.best
     return {
         "title": " ".join(reader.title.split())[:_LONGEST_TITLE],
         "text": text[:longest],

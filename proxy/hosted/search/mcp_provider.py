@@ -11,6 +11,8 @@ from proxy.hosted.search.providers import Found, Query, Results, is_web_url
 
 # Calls the tool with arguments; returns its text and its structured content, if there is any. Raises `ToolFailure`.
 CallTool = Callable[[Mapping[str, Any]], Awaitable[tuple[str, Any]]]
+# Returns what calls it for a tenant, over a connection that no other tenant has.
+CallerFor = Callable[[str], CallTool]
 
 _URL_IN_TEXT = re.compile(r"https?://[^\s<>\"'()\[\]]{1,2048}", re.IGNORECASE)
 _MOST_RESULTS = 100
@@ -30,15 +32,15 @@ _LOSSES = {
 class McpProvider:
     """Searches with one tool, which gets the query as `query`."""
 
-    def __init__(self, call_tool: CallTool) -> None:
-        self._call_tool = call_tool
+    def __init__(self, caller_for: CallerFor) -> None:
+        self._caller_for = caller_for
 
     async def close(self) -> None:
         """Do nothing: the connection is another's."""
 
     async def search(self, query: Query) -> Results:
         """Return the results in the tool's answer, or its text as it is. Raise `ToolFailure`."""
-        text, structured = await self._call_tool({"query": query.text})
+        text, structured = await self._caller_for(query.tenant)({"query": query.text})
         losses = [_LOSSES["recency"]] if query.recency is not None else []
         losses += [_LOSSES["location"]] if any(query.location) else []
         found = list(_results(structured)) or list(_results(_decoded(text)))

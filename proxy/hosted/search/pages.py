@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proxy.child_process import run_program
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
 from proxy.hosted.search.plain_text import clean
@@ -31,8 +30,6 @@ _KEPT = 256
 _KEPT_CHARACTERS = 20_000_000
 _KEPT_FOR = 300.0
 _HTML_PROCESS = Path(__file__).with_name("html_process.py")
-# What a Python process needs of the environment: nothing secret.
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
 _UNKNOWN_TYPE = "application/octet-stream"
@@ -136,23 +133,8 @@ class Pages:
 async def _run_html_process(fetched: Fetched) -> Any:
     """Return the answer of the process that reads HTML. Raise `ToolFailure`, `OSError`."""
     question = {"url": fetched.url, "charset": fetched.charset, "longest": _LONGEST_TEXT, "links": _MOST_LINKS}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        str(_HTML_PROCESS),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-    )
     try:
-        answer, _ = await process.communicate(json.dumps(question).encode() + b"\n" + fetched.body)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await asyncio.shield(process.wait())
-    try:
-        return json.loads(answer)
+        return await run_program(_HTML_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
     except ValueError:  # it was killed for want of memory or time, or failed
         raise ToolFailure(_UNREADABLE) from None
 

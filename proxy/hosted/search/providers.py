@@ -40,13 +40,14 @@ ANYWHERE = Location()
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One search. `recency` is in days."""
+    """One search, for one tenant. `recency` is in days."""
 
     text: str
     results: int
     domains: Domains = ANY_DOMAIN
     recency: int | None = None
     location: Location = ANYWHERE
+    tenant: str = ""
 
 
 class Found(NamedTuple):

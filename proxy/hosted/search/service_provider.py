@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any
@@ -19,6 +21,7 @@ _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
 _MOST_RESULTS = 100
 _LONGEST_FIELD = 4000
+_TAG = re.compile(r"</?[a-z]{1,10}>", re.IGNORECASE)
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "responses-gateway"}
 
 
@@ -79,6 +82,8 @@ def _refusal(status: int) -> str:
             f"The search service refuses the gateway (status {status}): web search is not available. Its operator has to check "
             "the key, and for SearXNG that the format json is enabled."
         )
+    if status in (402, 432, 433):
+        return f"The search service has no credit left (status {status}): web search is not available until its operator acts."
     if status == 429:
         return "The search service has had too many requests. Wait, or go on without it."
     return f"The search service answered with status {status}. Go on without it, or try later."
@@ -106,8 +111,16 @@ def _each(entries: list[Any], service: Service) -> Iterator[Found]:
             url = _text(entry, "url")
             if is_web_url(url):
                 text = next(filter(None, (_text(entry, name) for name in service.text_in)), "")
+                title = _text(entry, "title")
+                if service.escaped:
+                    text = _unescaped(text)
+                    title = _unescaped(title)
                 published = next(filter(None, (_text(entry, name) for name in service.published_in)), "")
-                yield Found(_text(entry, "title") or url, url, text, published[:40])
+                yield Found(title or url, url, text, published[:40])
+
+
+def _unescaped(text: str) -> str:
+    return html.unescape(_TAG.sub("", text))
 
 
 def _text(entry: dict[str, Any], name: str) -> str:

@@ -12,10 +12,13 @@ from proxy.hosted.search.providers import Query
 # SearXNG and Brave know four spans, in days.
 _SPANS = ((1, "day"), (7, "week"), (31, "month"), (366, "year"))
 _BRAVE_SPANS = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
-# What Brave accepts at most.
+# What Brave accepts at most, and how much of it domains may take from the question.
 _BRAVE_RESULTS = 20
 _BRAVE_CHARACTERS = 400
+_BRAVE_WORDS = 50
+_OPERATORS = 0.5
 _TAVILY_RESULTS = 20
+_TAVILY_CHARACTERS = 400
 # Characters of text that Exa sends with each result.
 _EXA_CHARACTERS = 1000
 
@@ -35,7 +38,7 @@ class ServiceRequest:
 @dataclass(frozen=True, slots=True)
 class Service:
     """One service: its base URL, if there is one for all, how it is asked, and the names of what it answers. `failed_in` is the
-    list of engines behind it that did not answer."""
+    list of engines behind it that did not answer. `escaped`: its texts are HTML."""
 
     name: str
     url: str | None
@@ -45,6 +48,7 @@ class Service:
     text_in: tuple[str, ...]
     published_in: tuple[str, ...]
     failed_in: str = ""
+    escaped: bool = False
 
 
 def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
@@ -57,20 +61,22 @@ def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
 
 
 def _brave(query: Query, key: str, today: date) -> ServiceRequest:
-    params = {"q": _with_sites(query)[:_BRAVE_CHARACTERS], "count": str(min(query.results, _BRAVE_RESULTS))}
+    text, losses = _brave_text(query)
+    params = {"q": text, "count": str(min(query.results, _BRAVE_RESULTS)), "text_decorations": "false"}
     if query.recency is not None:
         params["freshness"] = _BRAVE_SPANS[_span(query.recency)]
     headers = {"X-Subscription-Token": key}
     location = query.location
-    places = {"City": location.city, "State-Name": location.region, "Country": location.country, "Timezone": location.timezone}
+    country = location.country.upper()
+    places = {"City": location.city, "State-Name": location.region, "Country": country, "Timezone": location.timezone}
     headers |= {f"X-Loc-{name}": place for name, place in places.items() if place and place.isascii() and place.isprintable()}
     lost = [place for place in places.values() if place and place not in headers.values()]
-    losses = ["user_location: Brave takes names in ASCII only"] if lost else []
+    losses += ["user_location: Brave takes names in ASCII only"] if lost else []
     return ServiceRequest("/res/v1/web/search", params=params, headers=headers, losses=losses)
 
 
 def _tavily(query: Query, key: str, today: date) -> ServiceRequest:
-    body: dict[str, Any] = {"query": query.text, "max_results": min(query.results, _TAVILY_RESULTS)}
+    body: dict[str, Any] = {"query": query.text[:_TAVILY_CHARACTERS], "max_results": min(query.results, _TAVILY_RESULTS)}
     if query.domains.allowed:
         body["include_domains"] = list(query.domains.allowed)
     if query.domains.blocked:
@@ -107,7 +113,7 @@ SERVICES = {
         Service("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",), "unresponsive_engines"),
         Service(
             "brave", "https://api.search.brave.com", True, _brave, ("web", "results"), ("description", "extra_snippets"),
-            ("page_age", "age"),
+            ("page_age", "age"), escaped=True,
         ),
         Service("tavily", "https://api.tavily.com", True, _tavily, ("results",), ("content",), ("published_date",)),
         Service("exa", "https://api.exa.ai", True, _exa, ("results",), ("summary", "text"), ("publishedDate",)),
@@ -117,9 +123,27 @@ SERVICES = {
 
 def _with_sites(query: Query) -> str:
     """Return the text with the domains as operators, which most search engines know."""
+    return " ".join([query.text, *_operators(query)])
+
+
+def _operators(query: Query) -> list[str]:
     sites = " OR ".join(f"site:{domain}" for domain in query.domains.allowed)
     others = [f"-site:{domain}" for domain in query.domains.blocked]
-    return " ".join([query.text, *([f"({sites})" if " " in sites else sites] if sites else []), *others])
+    return [*([f"({sites})" if " " in sites else sites] if sites else []), *others]
+
+
+def _brave_text(query: Query) -> tuple[str, list[str]]:
+    """Return the text with the domains, as much as Brave accepts, and what is lost. Results of other domains are left out later
+    in any case."""
+    operators = " ".join(_operators(query)).split()
+    taken = len(" ".join(operators))
+    losses = []
+    if taken > _OPERATORS * _BRAVE_CHARACTERS or len(operators) > _OPERATORS * _BRAVE_WORDS:
+        operators = []
+        taken = 0
+        losses.append("filters: Brave takes few domains, so that there may be fewer results")
+    text = " ".join(query.text.split()[: _BRAVE_WORDS - len(operators)])
+    return " ".join([text[: _BRAVE_CHARACTERS - taken - 1], *operators]), losses
 
 
 def _span(days: int) -> str:

@@ -67,14 +67,15 @@ class Web:
         await self._pages.close()
 
     async def search(
-        self, text: str, options: SearchOptions, *, recency: int | None = None, domains: Domains | None = None
+        self, text: str, options: SearchOptions, tenant: str, *, recency: int | None = None, domains: Domains | None = None
     ) -> Results:
         """Return the results of one search; `domains` replaces those of the options. Raise `ToolFailure`."""
         if not text.strip():
             raise ToolFailure("The query is empty: nothing was searched.")
         wanted = {"low": max(1, self._results // 2), "medium": self._results, "high": 2 * self._results}
         chosen = options.domains if domains is None else domains
-        query = Query(text.strip()[:_LONGEST_QUERY], wanted[options.context_size], chosen, recency, options.location)
+        most = wanted[options.context_size]
+        query = Query(text.strip()[:_LONGEST_QUERY], most, chosen, recency, options.location, tenant)
         results = await self._provider.search(query)
         allowed: dict[str, Found] = {}
         for found in results.found:

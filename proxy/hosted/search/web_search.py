@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from proxy.hosted.calls import HostedResult, Source, ToolFailure
@@ -32,13 +33,21 @@ _NOTHING = "Nothing was found. Try other words."
 class WebSearch:
     """The tool, for one response."""
 
-    def __init__(self, web: Web, options: SearchOptions, number: Callable[[Source], int], tenant: str) -> None:
-        """`number` returns the number of a source in this response, the same one for the same source."""
+    def __init__(
+        self,
+        web: Web,
+        options: SearchOptions,
+        number: Callable[[Source], int],
+        tenant: str,
+        urls: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """`number` returns the number of a source in this response, the same one for the same source. `urls` are those of the
+        sources that earlier responses have shown."""
         self._web = web
         self._options = options
         self._number = number
         self._tenant = tenant
-        self._urls: dict[int, str] = {}
+        self._urls = dict(urls)
         self._last = ""  # the page that was opened last
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
@@ -87,7 +96,7 @@ class WebSearch:
 
     async def _search_once(self, query: str) -> Results | ToolFailure:
         try:
-            return await self._web.search(query, self._options)
+            return await self._web.search(query, self._options, self._tenant)
         except ToolFailure as failure:
             return failure
 

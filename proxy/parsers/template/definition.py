@@ -107,7 +107,7 @@ def _field(name: str, field: object, literals: set[str]) -> Field:
         transform = field.get("transform")
         check_transform(transform)
         if name != CALLS_FIELD and (kind != "text" or transform is not None):
-            raise TemplateError("it cannot be streamed: it is no plain text")
+            raise TemplateError("it cannot be streamed: it is not plain text")
         if field.get("transform_each") and transform is None:
             raise TemplateError("transform_each needs a transform")
         parse = content_parser(kind, field.get("content_args", {}))

@@ -229,7 +229,7 @@ class TemplateParser:
         value = field.parse(body)
         if field.each:
             if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-                raise ValueError("this is no list of objects")
+                raise ValueError("this is not a list of objects")
             value = [transformed(field.transform, {**self._captures, **item}) for item in value]
         elif field.transform is not None:
             value = transformed(field.transform, {**self._captures, "content": value})

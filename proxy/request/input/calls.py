@@ -23,7 +23,8 @@ from proxy.request.input.content import Output, screenshot, tool_output
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
-from proxy.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
+from proxy.request.tools.hosted_tools import FILE_SEARCH, FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
+from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 
 
@@ -39,11 +40,14 @@ class InputCall(NamedTuple):
 
 @dataclass(slots=True)
 class CallItemReader:
-    """Reads the call and output items of one request."""
+    """Reads the call and output items of one request. `results`: what hosted calls told the model, by the ids of their items,
+    as far as it was kept. `sources`: what it may cite of those that were read."""
 
     _catalog: Catalog
     _report: LossReport
     _refused: Mapping[str, str] = field(default_factory=dict)  # calls that the client did not approve, with the reasons
+    _results: Mapping[str, KeptResult] = field(default_factory=dict)
+    sources: list[CitedSource] = field(default_factory=list)
 
     def call(self, entry: Entry) -> InputCall | None:
         """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""
@@ -92,8 +96,10 @@ class CallItemReader:
         self._report.adapted("item", "mcp_call", "shown as a function call with its output")
         name = text(item, "name", path)
         server = text(item, "server_label", path)
-        error = item.get("error")
-        output = optional_text(item, "output", path) or (f"Error: {_as_text(error)}" if error is not None else "")
+        output = optional_text(item, "output", path) or _error_text(item.get("error"))
+        kept = self._kept(item)
+        if kept is not None:
+            output = kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
         return InputCall(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
@@ -114,9 +120,12 @@ class CallItemReader:
         if action is None or optional_text(item, "id", path) is None:
             self._report.ignored("item", "web_search_call", "it has no action", path, matters=False)
             return None
-        self._report.adapted("item", "web_search_call", "shown as a function call, without the results it does not have")
         operation = _SEARCHES.get(str(action.get("type")), SEARCH)
         name = self._catalog.name_of_call(operation.kind, operation.name, None)
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
+        self._report.adapted("item", "web_search_call", "shown as a function call, without the results it does not have")
         queries = action.get("queries") or [action.get("query") or ""]
         arguments = {"queries": queries} if operation is SEARCH else _chosen(action, "url", "pattern")
         sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
@@ -124,21 +133,41 @@ class CallItemReader:
         return InputCall(filled_text(item, "id", path), name, _json(arguments), Output(output, []))
 
     def _code_interpreter_call(self, item: Object, path: str) -> InputCall:
-        self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
         arguments = _json({"code": optional_text(item, "code", path) or ""})
         logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
         name = self._catalog.find("code_interpreter", PYTHON.name, None) or "code_interpreter"
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
+        self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
         return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(logs), []))
 
     def _file_search_call(self, item: Object, path: str) -> InputCall | None:
         results = objects(item, "results", path)
+        name = self._catalog.name_of_call("file_search", FILE_SEARCH.name, None)
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
         if not results:
             self._report.ignored("item", "file_search_call", "it has no results", path, matters=False)
             return None
         self._report.adapted("item", "file_search_call", "shown as a function call with its results")
         texts = [_json(_chosen(result, "filename", "text")) for result in results]
         arguments = _json(_chosen(item, "queries"))
-        return InputCall(filled_text(item, "id", path), "file_search", arguments, Output("\n".join(texts), []))
+        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(texts), []))
+
+    def _kept(self, item: Object) -> KeptResult | None:
+        """Return what the hosted call that the item is told the model, if it was kept."""
+        kept = self._results.get(item["id"]) if isinstance(item.get("id"), str) else None
+        if kept is not None:
+            self.sources += kept.sources
+        return kept
+
+    def _told_again(self, item: Object, path: str, name: str, kept: KeptResult) -> InputCall:
+        """Return a call with the result that was kept: the model is told the same as when it was made."""
+        self._report.adapted("item", str(item["type"]), "shown as a function call with the result that was kept")
+        arguments = kept.arguments if _parsed(kept.arguments) is not None else "{}"
+        return InputCall(filled_text(item, "id", path), name, arguments, Output(kept.text, []))
 
     def _program(self, item: Object, path: str) -> InputCall:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
@@ -223,6 +252,19 @@ def _chosen(source: Object, *keys: str) -> Object:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _error_text(error: object) -> str:
+    """Return what the model is told of the error of an `mcp_call`; nothing without one."""
+    if error is None:
+        return ""
+    message: object = error
+    if isinstance(error, dict):
+        content = error.get("content")
+        parts = content if isinstance(content, list) else []
+        texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        message = "\n".join(texts) or error.get("message") or error
+    return f"Error: {_as_text(message)}"
 
 
 def _as_text(value: object) -> str:

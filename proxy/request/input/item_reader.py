@@ -1,6 +1,6 @@
 """Read the items of an input in order and turn them into chat messages.
 
-The output of one response (reasoning, texts, calls, in any order) becomes one assistant message, followed at once by the tool
+What the model said at once (reasoning, texts, calls, in any order) becomes one assistant message, followed at once by the tool
 messages of its calls. The messages of a history depend on its own items alone and not on what follows, so that a growing
 conversation keeps its beginning byte for byte and the backend's prefix cache hits."""
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -21,11 +21,12 @@ from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
 from proxy.request.policy import Policy
 from proxy.wire.errors import invalid_request
+from proxy.wire.item_ids import TurnKey, turn_of
 
 # Items of hosted tools and of other servers that contain nothing a chat model could read.
 SILENT_ITEMS = {
     "image_generation_call": "a chat history cannot hold generated images",
-    "mcp_list_tools": "the tools are asked for again",
+    "mcp_list_tools": "no tools of this server are offered now",
     "mcp_approval_response": "the answer of the client is not a part of the conversation",
     "compaction": "its content was encrypted by another server",
     "compaction_summary": "its content was encrypted by another server",
@@ -33,19 +34,23 @@ SILENT_ITEMS = {
 }
 
 # Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
-_HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
 
 # Base64, far longer than any word.
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
 
 class ItemReader:
-    """Reads items and passes their content to a `MessageBuilder`. `compacting`: the input asked for a compaction."""
+    """Reads items and passes their content to a `MessageBuilder`. `mcp_labels`: the MCP servers whose tools are offered.
+    `compacting`: the input asked for a compaction."""
 
-    def __init__(self, policy: Policy, calls: MatchedCalls, report: LossReport) -> None:
+    def __init__(
+        self, policy: Policy, calls: MatchedCalls, report: LossReport, mcp_labels: Collection[str | None] = ()
+    ) -> None:
         self._policy = policy
         self._calls = calls.by_path
         self._report = report
+        self._mcp_labels = mcp_labels
         self._builder = MessageBuilder(policy, report)
         self._leading: list[str] = []
         self._begun = False
@@ -81,10 +86,20 @@ class ItemReader:
             self._output(entry)
         elif kind in _READERS:
             _READERS[kind](self, entry)
+        elif self._is_honoured(entry):
+            self._report.preserved("item", kind)
         elif kind in SILENT_ITEMS:
-            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in _HONOURED_ITEMS)
+            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in HONOURED_ITEMS)
         else:
             self._report.ignored("item", "unknown", "unknown item type", entry.path)
+
+    def _is_honoured(self, entry: Entry) -> bool:
+        """Tell whether the meaning of an item that the model does not read is honoured elsewhere: the tools of a list are
+        offered, an approval is carried out."""
+        if entry.kind == "mcp_list_tools":
+            label = entry.item.get("server_label")
+            return isinstance(label, str) and label in self._mcp_labels
+        return entry.kind == "mcp_approval_response" and bool(self._mcp_labels)
 
     def _message(self, entry: Entry) -> None:
         role = optional_text(entry.item, "role", entry.path) or "user"
@@ -96,7 +111,7 @@ class ItemReader:
             self._begun = True
             if entry.item.get("phase") is not None:
                 self._report.ignored("content", "phase", "chat messages have none", f"{entry.path}.phase", matters=False)
-            self._builder.add_text(assistant_text(content, param, self._report))
+            self._builder.add_text(assistant_text(content, param, self._report), turn_of(entry.item.get("id")))
         elif role in ("system", "developer"):
             self._system(role, system_text(content, param, self._report))
         else:
@@ -128,7 +143,7 @@ class ItemReader:
         self._begun = True
         matched = self._calls.get(entry.path)
         if matched is not None:
-            self._builder.add_call(matched)
+            self._builder.add_call(matched, turn_of(entry.item.get("id")))
 
     def _output(self, entry: Entry) -> None:
         self._begun = True
@@ -149,7 +164,7 @@ class ItemReader:
             self._report.ignored("item", "reasoning", "reasoning is not sent back", entry.path, matters=False)
         else:
             self._report.preserved("item", "reasoning")
-            self._builder.add_reasoning(text)
+            self._builder.add_reasoning(text, turn_of(entry.item.get("id")))
 
     def _additional_tools(self, _entry: Entry) -> None:
         """Report the item; its tools are declared with all others."""
@@ -235,18 +250,18 @@ class MessageBuilder:
         self._close_turn()
         self._messages.append({"role": "system", "content": content})
 
-    def add_reasoning(self, text: str) -> None:
-        """Add reasoning to the model's turn."""
-        self._open_turn().reasoning.append(text)
+    def add_reasoning(self, text: str, key: TurnKey | None) -> None:
+        """Add reasoning to the model's turn; `key` tells which one, if that is known."""
+        self._open_turn(key).reasoning.append(text)
 
-    def add_text(self, text: str) -> None:
+    def add_text(self, text: str, key: TurnKey | None) -> None:
         """Add text to the model's turn."""
         if text:
-            self._open_turn().texts.append(text)
+            self._open_turn(key).texts.append(text)
 
-    def add_call(self, matched: MatchedCall) -> None:
+    def add_call(self, matched: MatchedCall, key: TurnKey | None) -> None:
         """Add a call to the model's turn."""
-        turn = self._open_turn()
+        turn = self._open_turn(key)
         turn.calls.append(matched)
         if matched.call.output is not None:
             turn.answered = True
@@ -267,12 +282,13 @@ class MessageBuilder:
         self._close_turn()
         return _users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
 
-    def _open_turn(self) -> _Turn:
+    def _open_turn(self, key: TurnKey | None) -> _Turn:
         turn = self._turn
-        if turn is not None and turn.answered and not turn.waiting:
+        if turn is not None and turn.answered and not turn.waiting and (key is None or key != turn.key):
             self._close_turn()
         if self._turn is None:
             self._turn = _Turn()
+        self._turn.key = key
         return self._turn
 
     def _close_turn(self) -> None:
@@ -311,13 +327,15 @@ class MessageBuilder:
 
 @dataclass(slots=True)
 class _Turn:
-    """The content of one response. `waiting`: ids of calls whose output is still to come; `answered`: some output came."""
+    """What the model said at once. `waiting`: ids of calls whose output is still to come; `answered`: some output came, so that
+    more of the model begins another turn, unless its `key` is the same."""
 
     reasoning: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: list[MatchedCall] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     answered: bool = False
+    key: TurnKey | None = None
 
 
 def _tool_call(matched: MatchedCall) -> Object:

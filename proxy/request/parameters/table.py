@@ -43,7 +43,7 @@ IGNORED = (
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
     Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
     Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
-    Parameter("client_metadata", "ignored", "notes of the client"),
+    Parameter("client_metadata", "ignored", "the client's own notes"),
     Parameter("access_programs", "ignored", "specific to OpenAI"),
     Parameter("image", "ignored", "images are sent unchanged", neutral=({}, {"context_compression": "disabled"})),
     Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),

@@ -75,6 +75,11 @@ class Catalog:
             if target.kind == kind and namespace in (None, target.namespace) and name in (None, target.name)
         )  # fmt: skip
 
+    @property
+    def mcp_labels(self) -> frozenset[str | None]:
+        """The labels of the MCP servers whose tools are offered."""
+        return frozenset(target.namespace for target in self.table.values() if target.kind == "mcp")
+
     def names_declared_at(self, path: str) -> list[str]:
         """Return the chat names of the tools in the list at `path`."""
         return [self._names[target] for target in self._by_list[path]]

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from proxy.request.input.sandbox_files import SandboxFiles
 from proxy.wire.tools import ToolTarget
 
 Schema = dict[str, Any]
 
 
-class McpTool(NamedTuple):
-    """A tool of an MCP server. `needs_approval`: the client decides about each call."""
+class OfferedTool(NamedTuple):
+    """A tool of an MCP server, as a request offers it. `needs_approval`: the client decides about each call."""
 
     name: str
     description: str
@@ -26,11 +27,12 @@ class McpTool(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class HostedTools:
     """The hosted tools that can be run for one request: the kinds, and the tools of MCP servers by the path of the declaration
-    (`tools[0]`). `container_id` is that of the request's code."""
+    (`tools[0]`). `container_id` is that of the request's code, `files` are those that it can read."""
 
     kinds: frozenset[str] = frozenset()
-    mcp: Mapping[str, Sequence[McpTool]] = field(default_factory=dict)
+    mcp: Mapping[str, Sequence[OfferedTool]] = field(default_factory=dict)
     container_id: str | None = None
+    files: SandboxFiles = field(default_factory=dict)
 
 
 NO_HOSTED_TOOLS = HostedTools()

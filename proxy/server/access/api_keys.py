@@ -23,9 +23,10 @@ _NEEDS = "access_needs"
 KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
 
 _MISSING = (
-    "You didn't provide an API key. Send the key that you got for this gateway in the header 'Authorization: Bearer YOUR_KEY'."
+    "You didn't provide an API key. Send the key that you were given for this gateway in the header "
+    "'Authorization: Bearer YOUR_KEY'."
 )
-_WRONG = "Incorrect API key provided. Use the key that you got for this gateway."
+_WRONG = "Incorrect API key provided. Use the key that you were given for this gateway."
 
 
 class Needs(Flag):

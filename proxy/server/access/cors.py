@@ -76,5 +76,5 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     # Some libraries send the address of the server as the origin.
     if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or is_literal(request.host)):
         return
-    message = "Pages of this origin may not open a WebSocket here: name it in the setting `cors_origins`."
+    message = "Web pages of this origin may not open a WebSocket here: add it to the setting `cors_origins`."
     raise ApiError(403, message, code="origin_not_allowed")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from proxy.child_process import run_program
 from proxy.request.grammar.lark_reader import UnknownGrammar
 from proxy.request.grammar.regex import regex_of
 from proxy.wire.tools import Grammar
@@ -29,8 +28,6 @@ _PATIENCE = 5.0
 # Threads, and processes, that check at the same time: they take CPU time from the streams.
 _AT_ONCE = 2
 _LARK = Path(__file__).with_name("lark_process.py")
-# What a Python process needs of the environment: nothing secret.
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class CheckResult(NamedTuple):
@@ -100,22 +97,7 @@ def _compiled(expression: str) -> Any:
 async def _parse(grammar: Grammar, text: str) -> CheckResult:
     """Return the result of Lark."""
     question = json.dumps({"definition": grammar.definition, "text": text}).encode()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        str(_LARK),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-    )
     try:
-        answer, _ = await process.communicate(question)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await asyncio.shield(process.wait())
-    try:
-        return CheckResult(**json.loads(answer))
+        return CheckResult(**await run_program(_LARK, question))
     except (ValueError, TypeError):  # it was killed for want of memory or time, or Lark failed
         return CheckResult("skipped", "the grammar is too large to be checked")

@@ -132,7 +132,7 @@ class Run:
             translator = self._creation.translator
             # What the model had finished before it could be stopped is complete, as its stream says.
             cancelled = self._cancelled and translator.status == "failed"
-            record = final_record(self.record, translator, cancelled=cancelled)
+            record = final_record(self.record, translator, self._creation.results, cancelled=cancelled)
             last = translator.terminal().removesuffix(_DONE)
             await self._save(record, EventRow(self._stored, translator.next_number, b"".join([*self._pieces, last])))
         finally:
@@ -327,7 +327,7 @@ class Background:
 def new_run(store: Store | None, creation: Creation) -> Run:
     """Return the run of a response that is to be stored. Raise `ApiError` 400 if it is not."""
     if store is None or creation.record is None:
-        message = "'background' needs stored responses: leave 'store' out or set it to true."
+        message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
     return Run(store, creation, replace(creation.record, detached=True))
 

@@ -7,7 +7,7 @@ A request whose input ends with a `compaction_trigger` is answered with such an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,7 @@ class AutomaticCompaction:
     tenant: str
     summarise: Summarise
     translate: Translate
+    results: Mapping[str, bytes]  # of hosted calls, as a context has them
 
     async def run(self, log: RequestLog) -> tuple[str, bytes]:
         """Return the JSON of the compaction item, and the chat request that goes on from it. `log` is that of the answer, whose
@@ -91,7 +92,7 @@ class AutomaticCompaction:
         request = self.request
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
-            summary = await self.summarise(question, Context(question, self.said))
+            summary = await self.summarise(question, Context(question, self.said, results=self.results))
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
@@ -99,7 +100,7 @@ class AutomaticCompaction:
         item: Item = msgspec.json.decode(summary.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"])
         answer = request.model_copy(update={"input": []})
-        chat_request = self.translate(answer, Context(answer, [*self.said, item]))
+        chat_request = self.translate(answer, Context(answer, [*self.said, item], results=self.results))
         return msgspec.json.encode(item).decode(), msgspec.json.encode(chat_request.body)
 
     def _with_question(self, content: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import Record, Store, Stored, StoreUnavailable
+from proxy.state import Record, Store, Stored, StoreUnavailable, recent
+from proxy.stream.items.hosted import HOSTED_ITEMS
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, invalid_request
@@ -17,8 +18,8 @@ from proxy.wire.requests import ResponsesRequest
 
 Item = dict[str, Any]
 
-# Items that ask for something and are no part of the history.
-_INSTRUCTIONS_TO_THE_SERVER = frozenset({"compaction_trigger"})
+# The type of an item that asks for something and is no part of the history.
+_COMPACTION_TRIGGER = "compaction_trigger"
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Context:
 
     `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
+    `results` is what hosted calls in all of this told the model, by the ids of their items, as far as it was kept.
     """
 
     request: ResponsesRequest
@@ -36,6 +38,7 @@ class Context:
     conversation: str | None = None
     references: Mapping[str, Item] = field(default_factory=dict)
     history_tokens: int | None = None
+    results: Mapping[str, bytes] = field(default_factory=dict)
     _input: list[Item] | None = None
 
     @property
@@ -46,8 +49,9 @@ class Context:
         return self._input
 
 
-async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
-    """Look up what the request names. Raise `ApiError` for what does not exist, or belongs to another tenant."""
+async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
+    """Look up what the request names, and at most so many bytes of what earlier hosted calls told the model. Raise `ApiError`
+    for what does not exist, or belongs to another tenant."""
     if store is None:
         return Context(request)
     place = 0
@@ -72,7 +76,25 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
     wanted = [item["id"] for item in items if _is_reference(item)]
     history = await store.history(place) if place else ()
     references = await store.items(tenant, wanted) if wanted else {}
-    return Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
+    context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
+    told = [item["id"] for item in (*history, *context.input) if _has_result(item)]
+    if told and most_result_bytes:
+        context.results = await store.results(tenant, told, most_result_bytes)
+    return context
+
+
+def recent_results(results: Mapping[str, bytes], most_bytes: int) -> dict[str, bytes]:
+    """Return the results that may still be shown to the model."""
+    kept = recent({item_id: len(result) for item_id, result in results.items()}, most_bytes)
+    return {item_id: results[item_id] for item_id in kept}
+
+
+def _has_result(item: object) -> bool:
+    """Tell whether something is the item of a hosted call, which may have a result that is kept beside it."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in HOSTED_ITEMS
 
 
 def conversation_id(request: ResponsesRequest) -> str:
@@ -101,15 +123,16 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
         return []
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    present = {item.get("id") for item in given if not _is_reference(item)}
+    objects = [item for item in given if isinstance(item, dict)]  # others are refused by the translation
+    present = {item["id"] for item in objects if isinstance(item.get("id"), str) and not _is_reference(item)}
     items: list[Item] = []
-    for entry in given:
-        item = entry
+    for entry in objects:
+        item: Item | None = entry
         if _is_reference(entry):
             if entry["id"] in present:
                 continue
             item = references.get(entry["id"])
-        if item is not None and item.get("type") not in _INSTRUCTIONS_TO_THE_SERVER:
+        if item is not None and item.get("type") != _COMPACTION_TRIGGER:
             items.append(item)
     return items
 
@@ -150,19 +173,20 @@ def started_record(record: Record, translator: Translator) -> Record:
     return replace(record, status=translator.status, head=head, tail=tail)
 
 
-def final_record(record: Record, translator: Translator, *, cancelled: bool = False) -> Record:
-    """Return the record of the response as it was streamed: the very text of its items, and what stands around them. No event
-    has the status `cancelled`, so a cancelled response is stored with a status that differs from its stream's."""
+def final_record(record: Record, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False) -> Record:
+    """Return the record of the response as it was streamed: the very text of its items, and what stands around them; `results`
+    are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
+    from its stream's."""
     status = "cancelled" if cancelled else translator.status
     head, tail = translator.around(status=status)
-    return replace(record, status=status, head=head, tail=tail, output=translator.output)
+    return replace(record, status=status, head=head, tail=tail, output=translator.output, results=results)
 
 
-async def save(store: Store, record: Record, translator: Translator) -> bool:
+async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:
     """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:
-        await store.save(final_record(record, translator))
+        await store.save(final_record(record, translator, results))
     except Exception as error:  # nothing may keep the terminal event from the client
         defect = None if isinstance(error, StoreUnavailable) else error
         logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))

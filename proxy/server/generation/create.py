@@ -19,13 +19,13 @@ from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
-from proxy.server.generation.context import Context, find_context, new_record, save
+from proxy.server.generation.context import Context, find_context, new_record, recent_results, save
 from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
 from proxy.server.generation.history import History, Summary
-from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools, OpensTools
+from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
 from proxy.server.generation.live_settings import InForce, LiveSettings
@@ -39,6 +39,7 @@ from proxy.server.generation.prepare import (
     translated,
 )
 from proxy.server.generation.request_log import RequestLog, Reservation
+from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
 from proxy.stream.translator import Translator
@@ -55,8 +56,7 @@ _KEPT_HEADERS = ("originator", "User-Agent")
 DropClient = Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks for a response, without HTTP.
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
@@ -72,10 +72,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it."""
+    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
+    and what hosted calls among them told the model."""
 
     response_id: str
     items: Sequence[dict[str, object]]
+    results: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -92,7 +94,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     tokenizer: ModelTokenizer | None
-    toolbox: OpensTools | None = None
+    toolbox: Toolbox | None = None
     history: History | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
@@ -246,13 +248,14 @@ class Creation:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
         policy = in_force.parsers.policy(request.model)
+        most_results = in_force.settings.hosted_history_bytes
         if previous is not None and previous.response_id == request.previous_response_id:
             policy = replace(policy, stores_responses=True)  # what is continued is here
             if store is None:
                 request = request.model_copy(update={"store": False})
-            context = Context(request, previous.items)
+            context = Context(request, previous.items, results=recent_results(previous.results, most_results))
         elif context is None:
-            context = await find_context(store, caller.tenant, request)
+            context = await find_context(store, caller.tenant, request, most_results)
         opened = await responses.open_tools(request, context, caller.tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
@@ -371,6 +374,7 @@ class Creation:
         if not self._responses.pool.chooses:  # then nothing needs to be looked at
             return Route(request.model)
         continuable = self.record is not None or self._caller.over_websocket or self._is_summary
+        continuable = continuable or self._hosted is not None  # its next turn has the same beginning
         return Route(request.model, affinity_key(request, context, continuable=continuable))
 
     def _automatic_compaction(
@@ -391,7 +395,7 @@ class Creation:
             return chat_request
 
         said = [*context.history, *context.input]
-        return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate)
+        return AutomaticCompaction(request, said, responses.encryption, caller.tenant, summarise, translate, context.results)
 
     # ---- sending it --------------------------------------------------------------------------------------------------
 
@@ -430,7 +434,13 @@ class Creation:
         store = self._responses.store
         if store is None or self.record is None:
             return True
-        return await save(store, self.record, self.translator)
+        return await save(store, self.record, self.translator, self.results)
+
+    @property
+    def results(self) -> Mapping[str, bytes]:
+        """What hosted calls told the model so far, to be kept beside their items: those of the history included."""
+        made = self._hosted.results if self._hosted is not None and self.in_force.settings.hosted_history_bytes else {}
+        return {**self._context.results, **made}
 
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""
@@ -447,7 +457,8 @@ class Creation:
         if (stored and self.record is not None) or self.translator.status == "failed":
             return None
         output = [msgspec.json.decode(item) for item in self.translator.output]
-        return Previous(self.translator.response_id, [*self._context.history, *self._context.input, *output])
+        items = [*self._context.history, *self._context.input, *output]
+        return Previous(self.translator.response_id, items, self.results)
 
     @property
     def slow(self) -> bool:

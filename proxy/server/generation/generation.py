@@ -401,7 +401,10 @@ class Generation:
         """Have another backend go on with the answer that broke off. Return False if that cannot be done."""
         chat = self._chat
         continuation = self._continuation
+        translator = self.translator
         if continuation is None or self._failure is not None:
+            return False
+        if translator.ended or translator.failover.answer_ended:  # nothing is missing
             return False
         failed = ""  # another gateway knew it
         if chat is not None:
@@ -409,7 +412,6 @@ class Generation:
             chat.close()
         self._chat = None  # nothing is expected of it
         self._opening = None
-        translator = self.translator
         try:
             async with asyncio.timeout(None) as self._waiting:
                 body, _, route = self._question

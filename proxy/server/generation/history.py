@@ -139,7 +139,8 @@ class History:
         first_token = summary.line.get("first_token")
         if first_token is not None:
             interval.first_token[bisect_left(LATENCY_BUCKETS, first_token)] += 1
-            interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
+            if any(summary.gaps):
+                interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
 
     def sample(self, in_flight: int, producing: int) -> None:
         """Note how many requests run, and how many tokens they have produced so far."""

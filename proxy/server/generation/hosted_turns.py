@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source
-from proxy.hosted.run import HostedRun
+from proxy.hosted.run import HostedRun, read_arguments
 from proxy.request import Policy
 from proxy.request.input.approvals import Approval
 from proxy.request.tools.hosted_tools import HostedTools
-from proxy.request.turns import call_with_result, with_turn
+from proxy.request.turns import RunCall, with_turn
 from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.citations import CitedSource
 from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome
 from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
-from proxy.wire.requests import ResponsesRequest
+from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import ToolTable, ToolTarget
 
 Item = dict[str, Any]
@@ -43,15 +43,8 @@ class OpenedTools:
         if not self.listings:
             return []
         items = (*context.history, *context.input)
-        shown = {item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"}
+        shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
         return [listing for listing in self.listings if listing.label not in shown]
-
-
-class OpensTools(Protocol):
-    """Opens the hosted tools of requests, as far as the settings turn them on."""
-
-    async def open(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
-        """Return those of a request; None if it declares none that can be run. Raise `ApiError` 400."""
 
 
 class HostedTurns:
@@ -77,7 +70,8 @@ class HostedTurns:
         self._policy = policy
         self._most_calls = most_calls
         self._finished_calls = 0
-        self._results: list[tuple[CallToRun, HostedResult]] = []  # of this turn, in order
+        self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
+        self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
         self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
         self._running: set[asyncio.Task[HostedResult]] = set()
 
@@ -102,13 +96,13 @@ class HostedTurns:
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
         tasks = [self._start(ToolTarget("mcp", call.name, call.server_label), call.arguments) for call in self.approved]
         done: list[ApprovedCall] = []
-        items: list[Item] = []
+        said: list[RunCall] = []
         for call, task in zip(self.approved, tasks, strict=True):
             result = await task
             done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
             name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
-            items += call_with_result(call.request_id, name, call.arguments or "{}", result.text)
-        return done, with_turn(body, items, self._policy) if items else body
+            said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
+        return done, with_turn(body, said, self._policy) if said else body
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
@@ -120,25 +114,34 @@ class HostedTurns:
             if translator.ended:  # a time limit, a cancel or the end of the gateway
                 return
             result = task.result()
-            self._results.append((calls[0], result))
-            emit(translator.finish_call(self._outcome(result)))
+            done = translator.writer.done
+            began = len(done)
+            events = translator.finish_call(self._outcome(result))
+            if len(done) > began:  # the item of this call; others may have been closed behind it
+                self._keep(msgspec.json.decode(done[began]), calls[0], result)
+            emit(events)
+
+    def _keep(self, item: Item, call: CallToRun, result: HostedResult) -> None:
+        self._made[item["id"]] = (call, result)
+        if item.get("output") != result.text:  # else the item of an MCP call has it all
+            sources = tuple(self._cited(source) for source in result.sources)
+            self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()
 
     async def next_turn(self, body: Item, translator: Translator) -> Item:
         """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
-        results = iter(self._results)
-        items: list[Item] = []
+        said: list[Item | RunCall] = []
         for text in translator.writer.done[translator.turn_began :]:
             item: Item = msgspec.json.decode(text)
             if item["type"] in HOSTED_ITEMS:
-                call, result = next(results)
-                items += call_with_result(item["id"], self._chat_name(call, translator), call.arguments or "{}", result.text)
+                call, result = self._made[item["id"]]
+                said.append(RunCall(item["id"], self._chat_name(call, translator), _arguments(call), result.text))
             else:
-                items.append(item)
-        self._finished_calls += len(self._results)
-        self._results = []
+                said.append(item)
+        self._finished_calls += len(self._made)
+        self._made = {}
         out_of_calls = self._most_calls is not None and self._finished_calls >= self._most_calls
         may_call = not out_of_calls and translator.turns + 1 < self._run.limits.turns
-        following = with_turn(body, items, self._policy, may_call=may_call)
+        following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
         translator.next_turn(markup, may_call=may_call, start=msgspec.json.encode(start))
@@ -160,3 +163,10 @@ class HostedTurns:
 
     def _cited(self, source: Source) -> CitedSource:
         return CitedSource(self._run.numbers.number(source), source.title, source.url, source.file_id)
+
+
+def _arguments(call: CallToRun) -> str:
+    """Return the arguments as a chat server takes them: gpt-oss writes code as it is."""
+    if call.target.kind == "code_interpreter":
+        return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)
+    return call.arguments or "{}"

@@ -379,12 +379,12 @@ def _check(found: _ParserSettings, place: str) -> None:
     if found.uses_vllm:
         for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
             if name not in _OFF and not vllm.is_vllm(name):
-                raise ValueError(f"{place}{setting}: {name} and a parser of vLLM's do not go together: name both vllm:…")
+                raise ValueError(f"{place}{setting}: {name} and a parser of vLLM cannot be combined: name both vllm:…")
         return
     if found.uses_template:
         for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
             if name not in _OFF and name not in template.NAMES:
-                raise ValueError(f"{place}{setting}: {name} and the parser template do not go together: name both template")
+                raise ValueError(f"{place}{setting}: {name} and the parser template cannot be combined: name both template")
         return
     for setting, name, known in (
         ("reasoning_parser", found.reasoning, parsers.REASONING),

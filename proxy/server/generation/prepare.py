@@ -20,6 +20,7 @@ from proxy.settings import Settings
 from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.options import Client, StreamOptions, recognise
 from proxy.telemetry.tracing import trace_headers
+from proxy.wire.hosted import decode_result
 from proxy.wire.requests import ResponsesRequest
 
 
@@ -46,9 +47,18 @@ def translated(
             replaced = encryption.replaced(given)
     references = context.references
     recording.found(
-        request, policy, served_as, given=given, history=history, references=references, replaced=replaced, hosted=hosted
+        request,
+        policy,
+        served_as,
+        given=given,
+        history=history,
+        references=references,
+        replaced=replaced,
+        hosted=hosted,
+        results=context.results,
     )
-    return translate(request, policy, references.get, history, replaced, hosted)
+    results = {item_id: decode_result(result) for item_id, result in context.results.items()}
+    return translate(request, policy, references.get, history, replaced, hosted, results)
 
 
 def stream_options(
@@ -86,10 +96,11 @@ def stream_options(
 
 
 def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
-    """Return what the items of hosted tools depend on; None for a request without such tools."""
-    if not any(target.hosted for target in chat_request.tools.values()):
+    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
+    ones that may be cited."""
+    if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "")
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", tuple(chat_request.sources))
 
 
 def encryption_options(

@@ -28,10 +28,11 @@ from proxy.stream.options import StreamOptions
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.translator import ApprovedCall, ToolListing, Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
+from proxy.wire.hosted import KeptResult
 from proxy.wire.requests import ResponsesRequest, parse_message, parse_request
 
-_CUT = "the record is cut: the exchange was longer than a record may be"
-_NO_RECORD = "no record: not a file of JSON lines"
+_CUT = "the record is truncated: the exchange was longer than a record may be"
+_NO_RECORD = "not a record: not a file of JSON lines"
 _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -100,7 +101,7 @@ def parse_record(text: str) -> Record:
     except ValueError:
         raise UnusableRecord(_NO_RECORD) from None
     if not lines or not isinstance(lines[0], dict) or "record" not in lines[0]:
-        raise UnusableRecord("no record of an exchange")
+        raise UnusableRecord("not a record of an exchange")
     if lines[0]["record"] != FORMAT:
         raise UnusableRecord(f"a record of format {lines[0]['record']}; this version reads format {FORMAT}")
     named = {key: line for line in lines for key in ("request", "footing", "chat", "backend", "end") if key in line}
@@ -147,7 +148,9 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         request = parse_message(record.request) if websocket else parse_request(record.request)
         if record.end.get("beyond"):
             done.ending = f"HTTP {record.end['error']['status']}"
-            done.notes.append(f"not compared: refused for what is not in the record: {record.end['error']['message']}")
+            done.notes.append(
+                f"not compared: it was refused for a reason that is not in the record: {record.end['error']['message']}"
+            )
             return done
         if request.model == REVIEW_MODEL and record.chat is not None:
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
@@ -156,7 +159,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         start = _start(in_force, chat, chat_request)
         options = stream_options(in_force, request, chat_request, client, chat["response_id"], start)
         if websocket:
-            options = replace(options, stream_id=request.stream_id)
+            options = msgspec.structs.replace(options, stream_id=request.stream_id)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -193,7 +196,8 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
     references = footing.get("references", {})
     replaced = frozenset(footing.get("replaced", ()))
     hosted = msgspec.convert(footing["hosted"], HostedTools) if "hosted" in footing else NO_HOSTED_TOOLS
-    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted)
+    results = msgspec.convert(footing.get("results", {}), dict[str, KeptResult])
+    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted, results)
 
 
 def _start(in_force: InForce, chat: Mapping[str, Any], chat_request: ChatRequest) -> AnswerStart:
@@ -241,9 +245,9 @@ def _translator(options: StreamOptions, chat_request: ChatRequest, chat: dict[st
         return next(sealed, "(sealed by no recorded call)")
 
     if chat_request.encrypted_reasoning and "sealed" in chat:
-        options = replace(options, seal=seal)
+        options = msgspec.structs.replace(options, seal=seal)
     if chat_request.compacting:
-        options = replace(options, compaction=seal)
+        options = msgspec.structs.replace(options, compaction=seal)
     return Translator(options, clock), clock
 
 

@@ -34,7 +34,7 @@ _SAMPLE_LIMIT = 4 * 1024 * 1024
 # Of the requests of this process.
 _NUMBERS = count(1)
 # Logged in place of a backend's own words.
-_UNQUOTED = "The backend reported an error; with log_backend_errors its words are here."
+_UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
 
 
 class Reservation(Protocol):
@@ -142,7 +142,7 @@ class RequestLog:
         fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
         if self._trace is not None:
             self._trace.event("continued", fields, now)
-        logs.logger().info("answer goes on at another backend", extra=logs.fields(request_id=self._request_id, **fields))
+        logs.logger().info("answer continued at another backend", extra=logs.fields(request_id=self._request_id, **fields))
 
     def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
         """Note that an answer broke off, and why no other backend went on with it."""
@@ -352,7 +352,7 @@ class RequestLog:
             request_id=self._request_id,
             advice="the server's tool parser may not fit the model: `responses-gateway doctor URL` names the one that does",
         )
-        logs.logger().warning("the backend used tokens and showed nothing of them", extra=fields)
+        logs.logger().warning("the backend generated tokens that it did not show", extra=fields)
 
     def _check(self, stream: bytes) -> None:
         for violation in check_stream(stream, unfinished_allowed=True):

@@ -10,24 +10,26 @@ from typing import Any
 
 from proxy.hosted.calls import HostedLoss, HostedTool, ToolFailure
 from proxy.hosted.code.declaration import read_container
+from proxy.hosted.code.given_files import read_files, sent_files
 from proxy.hosted.code.mcp_runner import McpRunner
 from proxy.hosted.code.runner import CodeRunner
 from proxy.hosted.code.tool import CodeInterpreter
 from proxy.hosted.files.search import FileSearch, searchable
 from proxy.hosted.mcp.interface import McpServers
-from proxy.hosted.mcp.tool import McpTool as ServedTool
+from proxy.hosted.mcp.tool import McpTool
 from proxy.hosted.run import HostedRun, Limits, SourceNumbers
 from proxy.hosted.search.web import Web, search_options
 from proxy.hosted.search.web_search import WebSearch
 from proxy.request.tools.declarations import hosted_name
 from proxy.request.tools.file_search import read_file_search
-from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, McpTool
+from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
 from proxy.request.tools.mcp import McpAccess, read_mcp_tools
 from proxy.server.generation.context import Context
 from proxy.server.generation.hosted_turns import OpenedTools
 from proxy.stream.translator import ToolListing
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
+from proxy.wire.hosted import CitedSource, decode_result
 from proxy.wire.mcp import ListedTool, McpServer, McpToolset
 from proxy.wire.requests import ResponsesRequest
 from proxy.wire.tools import ToolTarget
@@ -66,13 +68,13 @@ class Toolbox:
         declared = self._declared(request)
         if not declared:
             return None
-        opening = _Opening(self, tenant)
+        opening = _Opening(self, tenant, context)
         if "web_search" in declared:
             opening.web_search(declared["web_search"][0][1])
         if "file_search" in declared:
             opening.file_search(*declared["file_search"][0])
         if "code_interpreter" in declared:
-            await opening.code_interpreter(*declared["code_interpreter"][0], _earlier_container(context))
+            await opening.code_interpreter(*declared["code_interpreter"][0])
         if "mcp" in declared:
             await opening.mcp(declared["mcp"])
         return opening.opened()
@@ -80,10 +82,11 @@ class Toolbox:
     def _declared(self, request: ResponsesRequest) -> dict[str, list[Declared]]:
         """Return the declarations of the tools that are turned on, by kind."""
         found: dict[str, list[Declared]] = {}
+        on = self.kinds
         for index, tool in enumerate(request.tools or ()):
             kind = tool.get("type") if isinstance(tool, dict) else None
             name = hosted_name(kind) if isinstance(kind, str) else None
-            if name is not None and name in self.kinds:
+            if name is not None and name in on:
                 found.setdefault(name, []).append((f"tools[{index}]", tool))
         return found
 
@@ -91,15 +94,17 @@ class Toolbox:
 class _Opening:
     """The tools of one request, while they are opened."""
 
-    def __init__(self, box: Toolbox, tenant: str) -> None:
+    def __init__(self, box: Toolbox, tenant: str, context: Context) -> None:
         self._box = box
         self._tenant = tenant
-        self._numbers = SourceNumbers()
+        self._context = context
+        self._numbers = SourceNumbers(_earlier_sources(context))
         self._tools: dict[ToolTarget, HostedTool] = {}
         self._kinds: set[str] = set()
-        self._mcp: dict[str, Sequence[McpTool]] = {}
+        self._mcp: dict[str, Sequence[OfferedTool]] = {}
         self._listings: list[ToolListing] = []
         self._container_id: str | None = None
+        self._file_paths: Mapping[tuple[str, str], str] = {}
         self._losses: list[HostedLoss] = []
 
     def opened(self) -> OpenedTools | None:
@@ -107,12 +112,13 @@ class _Opening:
             return None
         metrics = self._box.metrics
         run = HostedRun(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
-        tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id)
+        tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id, self._file_paths)
         return OpenedTools(tools, run, self._listings, self._losses)
 
     def web_search(self, tool: dict[str, Any]) -> None:
         assert self._box.web is not None
-        search = WebSearch(self._box.web, search_options(tool), self._numbers.number, self._tenant)
+        urls = {number: source.url for number, source in self._numbers.known.items() if source.url}
+        search = WebSearch(self._box.web, search_options(tool), self._numbers.number, self._tenant, urls)
         self._tools.update(dict.fromkeys(FUNCTIONS["web_search"], search))
         self._kinds.add("web_search")
 
@@ -130,16 +136,27 @@ class _Opening:
             self._tools[FILE_SEARCH] = search
             self._kinds.add("file_search")
 
-    async def code_interpreter(self, path: str, tool: dict[str, Any], earlier: str | None) -> None:
+    async def code_interpreter(self, path: str, tool: dict[str, Any]) -> None:
         runner = await self._code_runner()
         if runner is None:
             return
-        container = read_container(tool, self._tenant, runner, path, earlier)
+        container = await read_container(tool, self._tenant, runner, path, _earlier_container(self._context))
         losses = container.losses.items()
         self._losses += [HostedLoss("code_interpreter", f"{param}: {reason}") for param, reason in losses]
         self._container_id = container.key.id
-        self._tools[PYTHON] = CodeInterpreter(runner, container.key)
+        files = await self._files()
+        self._tools[PYTHON] = CodeInterpreter(runner, container.key, files)
         self._kinds.add("code_interpreter")
+
+    async def _files(self) -> Mapping[str, bytes]:
+        """Return the files of the conversation for its code; an MCP tool takes none."""
+        sent = [] if self._box.code_tool is not None else list(sent_files((*self._context.history, *self._context.input)))
+        if not sent:
+            return {}
+        given = await asyncio.to_thread(read_files, sent)
+        self._losses += [HostedLoss("code_interpreter", reason) for reason in given.losses]
+        self._file_paths = given.paths
+        return given.contents
 
     async def _code_runner(self) -> CodeRunner | None:
         """Return what runs code; None where its MCP server cannot be asked for its tools."""
@@ -181,12 +198,17 @@ class _Opening:
 
     def _served(self, toolset: McpToolset, tool: ListedTool) -> HostedTool:
         assert self._box.servers is not None
-        return ServedTool(self._box.servers, self._tenant, toolset.server, tool, self._box.limits.result_bytes)
+        return McpTool(self._box.servers, self._tenant, toolset.server, tool, self._box.limits.result_bytes)
 
 
-def _described(toolset: McpToolset, tool: ListedTool) -> McpTool:
+def _described(toolset: McpToolset, tool: ListedTool) -> OfferedTool:
     description = "\n\n".join(filter(None, [tool.description, toolset.description]))
-    return McpTool(tool.name, description, dict(tool.input_schema), toolset.needs_approval(tool))
+    return OfferedTool(tool.name, description, dict(tool.input_schema), toolset.needs_approval(tool))
+
+
+def _earlier_sources(context: Context) -> list[CitedSource]:
+    """Return the sources that earlier results have shown to the model."""
+    return [source for result in context.results.values() for source in decode_result(result).sources]
 
 
 def _earlier_container(context: Context) -> str | None:

@@ -18,8 +18,8 @@ _FIRST_STEP = 128 * 1024
 _STEP = 1024 * 1024
 # Seconds after which a client may try again that found no room.
 _RETRY_AFTER = 1
-_ENCODING = "The request body is compressed in a way that is not read here: send it as it is, or with gzip or deflate."
-_NO_ROOM = "The gateway holds as many request bodies as it may. Please try again."
+_ENCODING = "The request body has an unsupported encoding: send it uncompressed, or with gzip or deflate."
+_NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."
 _R = TypeVar("_R")
 _UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError, DamagedBodyError)
 
@@ -199,7 +199,7 @@ def too_large(limit: int) -> ApiError:
 
 def unreadable() -> ApiError:
     """Return the error for a body that ends early, or does not have the encoding that it names."""
-    return invalid_request("The request body could not be read: it is cut or wrongly encoded.")
+    return invalid_request("The request body could not be read: it is truncated or wrongly encoded.")
 
 
 def _size(body: Body) -> int:

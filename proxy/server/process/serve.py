@@ -78,7 +78,7 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
-        async with open_parts(settings, share) as parts:
+        async with open_parts(settings, share, None if link is None else link.folder) as parts:
             server = _Server(parts, tls, stop_signals)
             try:
                 if link is not None:

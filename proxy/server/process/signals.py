@@ -59,9 +59,9 @@ def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
         try:
             backends = use(await asyncio.to_thread(reload))
         except SettingsError as error:
-            logs.logger().error("settings not read again: nothing is changed", extra=logs.fields(error=str(error)))
+            logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
         else:
-            logs.logger().info("backends read again", extra=logs.fields(backends=backends))
+            logs.logger().info("backends reloaded", extra=logs.fields(backends=backends))
 
     def hung_up() -> None:
         task = asyncio.create_task(read())
@@ -84,7 +84,7 @@ def stop_with_terminal(stop_signals: StopSignals) -> None:
             stopped = True
             stop_signals.give("stop")
         else:
-            logs.logger().warning("SIGHUP: there is no settings file to read again, nothing is changed")
+            logs.logger().warning("SIGHUP: there is no settings file to reload, nothing has changed")
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
 

@@ -221,14 +221,14 @@ class _Parent:
             limit = settings.drain_delay + settings.drain_timeout + _GRACE
             return "it did not end" if asyncio.get_running_loop().time() - worker.leaving_since > limit else None
         limit = _SILENCE if worker.ready_at is not None else _START
-        return f"nothing was heard of it for {limit:g} seconds" if worker.silence > limit else None
+        return f"it has not responded for {limit:g} seconds" if worker.silence > limit else None
 
     # Signals
 
     async def _roll(self) -> None:
         """Do a rolling restart."""
         if self._rolling or not self._started or self._stopping:
-            logs.logger().warning("no rolling restart: one is under way, or a start or a stop")
+            logs.logger().warning("no rolling restart: the gateway is already starting, restarting or stopping")
             return
         self._rolling = True
         try:
@@ -260,7 +260,7 @@ class _Parent:
     def _abandon(self, fresh: set[Worker], reason: str) -> None:
         for worker in fresh:
             worker.tell("retire")  # and not stop, which closes the sockets of all
-        logs.logger().error("the rolling restart is abandoned, the old workers go on", extra=logs.fields(reason=reason))
+        logs.logger().error("the rolling restart is abandoned, the old workers continue", extra=logs.fields(reason=reason))
 
     def _use_backends(self, settings: Settings) -> int:
         specs = specs_of(settings)

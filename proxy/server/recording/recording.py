@@ -65,10 +65,11 @@ class Recording:
         references: Mapping[str, Any],
         replaced: frozenset[int],
         hosted: HostedTools,
+        results: Mapping[str, bytes],
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
         translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
-        tools that the gateway runs itself."""
+        tools that the gateway runs itself, `results` what earlier calls of them told the model."""
 
     def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
         """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
@@ -184,6 +185,7 @@ class FileRecording(Recording):
         references: Mapping[str, Any],
         replaced: frozenset[int],
         hosted: HostedTools,
+        results: Mapping[str, bytes],
     ) -> None:
         values: dict[str, Any] = {
             "input": request.input if request.input != given else None,
@@ -191,6 +193,7 @@ class FileRecording(Recording):
             "references": dict(references),
             "replaced": sorted(replaced),
             "hosted": msgspec.to_builtins(hosted) if hosted is not NO_HOSTED_TOOLS else None,
+            "results": {item_id: msgspec.Raw(result) for item_id, result in results.items()},
         }
         context = {name: value for name, value in values.items() if value}
         context |= {"store": request.store, "stores_responses": policy.stores_responses, "served_as": served_as}

@@ -59,7 +59,7 @@ class Admin:
         self._check_key(request)
         body = await read_body(request)
         if len(body) > _LONGEST:
-            message = f"The description of a backend has at most {_LONGEST} bytes."
+            message = f"The description of a backend may have at most {_LONGEST} bytes."
             raise ApiError(413, message, code="request_too_large")
         fields = read_object(body)
         name = fields.pop("name", None)

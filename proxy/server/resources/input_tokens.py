@@ -58,7 +58,7 @@ class InputTokens:
         in_force = responses.live.current
         tenant = tenant_of(request)
         asked = await request.app[BODIES].in_thread(parse_request, await read_body(request))
-        context = await find_context(responses.store, tenant, asked)
+        context = await find_context(responses.store, tenant, asked, in_force.settings.hosted_history_bytes)
         opened = await responses.open_tools(asked, context, tenant)
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         policy = in_force.parsers.policy(asked.model)

@@ -45,4 +45,6 @@ class Search:
             fields = {"request_id": request[REQUEST_ID], "commands": answer.commands, "failures": answer.failures}
             losses = {"losses": list(answer.losses)} if answer.losses else {}
             logs.logger().info("web search", extra=logs.fields(**fields, **losses))
+        # Codex also takes `results`. Neither its model nor its terminal sees them: it hands them to graphical clients, in a
+        # shape of OpenAI's server that is documented nowhere.
         return web.json_response({"output": answer.text})

@@ -127,7 +127,7 @@ class _Session:
         try:
             await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
-                message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open another one."
+                message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open a new one."
                 with suppress(TimeoutError):  # the client may not read any more
                     async with asyncio.timeout(_GOODBYE):
                         await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))

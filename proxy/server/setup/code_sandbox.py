@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from proxy.hosted.code.container import Limits
+from proxy import __version__
+from proxy.hosted.code.options import Limits, SandboxOptions
 from proxy.hosted.code.sandbox import Sandbox
+from proxy.hosted.code.worker_sandbox import WorkerSandbox
 from proxy.settings import Settings
 
 IMAGE_BYTES = 4 * 1024**2
 
 
-async def open_sandbox(settings: Settings) -> Sandbox | None:
-    """Open the sandbox; return None if code runs elsewhere, or nowhere. Raise SandboxUnavailable."""
+async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -> Sandbox | WorkerSandbox | None:
+    """Open the sandbox; return None if code runs elsewhere, or nowhere. `workers_folder` is the folder of all workers, if this
+    process is one of several: they share one sandbox. Raise SandboxUnavailable."""
     if settings.code_interpreter != "sandbox":
         return None
-    sandbox = Sandbox(
+    options = SandboxOptions(
+        __version__,
         settings.code_interpreter_python or sys.executable,
         code_limits(settings),
-        containers=settings.code_interpreter_containers,
-        idle=settings.code_interpreter_idle,
+        settings.code_interpreter_containers,
+        settings.code_interpreter_idle,
     )
+    sandbox = Sandbox(options) if workers_folder is None else WorkerSandbox(workers_folder, options)
     await sandbox.start()
     return sandbox
 
@@ -29,7 +35,7 @@ def code_limits(settings: Settings) -> Limits:
     """Return the limits of one container."""
     return Limits(
         timeout=settings.code_interpreter_timeout,
-        memory_bytes=settings.code_interpreter_memory_bytes,
-        output_bytes=settings.code_interpreter_output_bytes,
+        memory_bytes=int(settings.code_interpreter_memory_bytes),
+        output_bytes=int(settings.code_interpreter_output_bytes),
         image_bytes=IMAGE_BYTES,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.hosted.fetch import Fetcher
-from proxy.hosted.search.mcp_provider import CallTool, McpProvider
+from proxy.hosted.search.mcp_provider import CallerFor, McpProvider
 from proxy.hosted.search.pages import Pages
 from proxy.hosted.search.providers import Provider
 from proxy.hosted.search.service_provider import ServiceProvider
@@ -12,13 +12,13 @@ from proxy.hosted.search.web import Web
 from proxy.settings import Settings
 
 
-def open_web(settings: Settings, call_tool: CallTool | None = None) -> Web | None:
-    """Return the access to the web; None without a search provider. `call_tool` calls the MCP tool that the settings name. Call
-    it inside the running event loop. Raise `ValueError` for settings that cannot be used."""
+def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | None:
+    """Return the access to the web; None without a search provider. `caller_for` returns what calls the MCP tool that the
+    settings name. Call this inside the running event loop. Raise `ValueError` for settings that cannot be used."""
     name = settings.searches_with
     if name is None:
         return None
-    provider = _provider(name, settings, call_tool)
+    provider = _provider(name, settings, caller_for)
     fetcher = Fetcher(
         timeout=settings.web_fetch_timeout,
         max_bytes=settings.web_fetch_max_bytes,
@@ -28,11 +28,11 @@ def open_web(settings: Settings, call_tool: CallTool | None = None) -> Web | Non
     return Web(provider, pages, settings.web_search_results)
 
 
-def _provider(name: str, settings: Settings, call_tool: CallTool | None) -> Provider:
+def _provider(name: str, settings: Settings, caller_for: CallerFor | None) -> Provider:
     if name.startswith("mcp:"):
-        if call_tool is None:
+        if caller_for is None:
             raise ValueError(f"web_search_provider: there is no MCP server for {name}")
-        return McpProvider(call_tool)
+        return McpProvider(caller_for)
     service = SERVICES[name]
     url = settings.web_search_url or service.url
     key = settings.web_search_api_key

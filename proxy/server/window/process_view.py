@@ -66,7 +66,7 @@ class ProcessView:
         self._responses.metrics.flush()
         summary = self._history.find(request_id)
         if summary is None:
-            raise ApiError(404, "This request is not known any more.", code="not_found")
+            raise ApiError(404, "This request is no longer known.", code="not_found")
         return summary.details()
 
     def shape(self, request_id: str, after: int) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Processes:
                 return await self._ask(name, method, (request_id, *arguments))
             except (aiohttp.ClientError, OSError, TimeoutError):
                 pass  # it has just ended
-        raise ApiError(404, "This request is not known any more: its process has ended.", code="not_found")
+        raise ApiError(404, "This request is no longer known: its process has ended.", code="not_found")
 
     async def ask_here(self, method: str, *arguments: Any) -> Any:
         """Return what this process answers. Raise `ApiError`."""

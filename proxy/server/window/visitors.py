@@ -18,8 +18,8 @@ from proxy.wire.errors import ApiError
 
 # A reverse proxy on this machine adds one of these: its clients are not on this machine.
 _FORWARDED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
-_NO_KEY = "The window is open to this machine alone. Set `admin_key` to look through it from elsewhere."
-_NO_CONTENT = "Without the setting `admin_key`, contents are shown to this machine alone."
+_NO_KEY = "The window is available on this machine only. Set `admin_key` to open it from elsewhere."
+_NO_CONTENT = "Without the setting `admin_key`, contents are shown on this machine only."
 
 
 class Leave(IntEnum):
@@ -45,7 +45,7 @@ class Visitors:
         """Raise `ApiError` 401 or 403 unless the visitor has the admin key, which must be set."""
         self.require(request, Leave.ALL)
         if self._settings.admin_key is None:
-            message = "This needs the setting `admin_key`, which the gateway does not have."
+            message = "This needs the setting `admin_key`, which this gateway has not been given."
             raise ApiError(403, message, code="admin_key_required")
 
     def leave_of(self, request: web.Request) -> Leave:
@@ -74,7 +74,7 @@ def _require_same_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     from_elsewhere = origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
     if from_elsewhere or request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-        raise ApiError(403, "Pages of other origins may not look through the window.", code="origin_not_allowed")
+        raise ApiError(403, "Pages of other origins may not access the window.", code="origin_not_allowed")
 
 
 def _comes_from_here(request: web.Request) -> bool:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.stream.citations import CitedSource
 from proxy.stream.items.text_items import ItemStatus
 from proxy.stream.writer import EventWriter, delta_head, json_text, quote, quoted
+from proxy.wire.hosted import CitedSource
 from proxy.wire.json_text import CustomInput
 from proxy.wire.tools import ToolTarget
 
@@ -31,10 +31,11 @@ CODE_OUTPUTS = "code_interpreter_call.outputs"
 
 class HostedOptions(NamedTuple):
     """What the items of a request's hosted tools depend on: the values of `include`, and the id of the container that the
-    request's code runs in."""
+    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited."""
 
     include: frozenset[str] = frozenset()
     container_id: str = ""
+    sources: tuple[CitedSource, ...] = ()
 
 
 class CallOutcome(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from proxy.hosted.code.container import Limits
+from proxy.hosted.code.options import Limits, SandboxOptions
 from proxy.hosted.code.runner import ContainerKey, Outcome
 from proxy.hosted.code.sandbox import Sandbox
 from tests.waiting import PATIENCE
@@ -40,7 +40,7 @@ def run(test: Coroutine[Any, Any, None], loop: Loop = uvloop.new_event_loop) -> 
 @asynccontextmanager
 async def sandbox(*, containers: int = 4, idle: float = 3600, **limits: Any) -> AsyncIterator[Sandbox]:
     """Open a sandbox with some limits."""
-    opened = Sandbox(str(PYTHON), Limits(**limits), containers=containers, idle=idle)
+    opened = Sandbox(SandboxOptions("test", str(PYTHON), Limits(**limits), containers, idle))
     await opened.start()
     try:
         yield opened

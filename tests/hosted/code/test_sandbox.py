@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.container import Limits, SandboxUnavailable
+from proxy.hosted.code.container import SandboxUnavailable
+from proxy.hosted.code.options import Limits, SandboxOptions
 from proxy.hosted.code.runner import ContainerKey
 from proxy.hosted.code.runtime_folder import RuntimeFolder
 from proxy.hosted.code.sandbox import Sandbox
@@ -101,7 +102,7 @@ def test_each_tenant_has_containers_of_its_own() -> None:
         async with sandbox() as box:
             other = ContainerKey("bob", KEY.id)
             await execute(box, "secret = 1; open('secret', 'w').close()")
-            assert not box.has(other)
+            assert not await box.has(other)
             assert "NameError" in (await execute(box, "secret", other)).logs
             assert (await execute(box, "import os; os.listdir()", other)).logs == "[]\n"
             assert (await execute(box, "secret")).logs == "1\n"
@@ -149,7 +150,7 @@ def test_an_idle_container_ends() -> None:
     async def test() -> None:
         async with sandbox(idle=0.05) as box:
             await execute(box, "x = 1")
-            await until(lambda: not box.has(KEY))
+            await until(lambda: KEY not in box._entries)
             assert box.containers == 0
             assert "NameError" in (await execute(box, "x")).logs
 
@@ -165,11 +166,11 @@ def test_one_tenant_ends_its_own_containers_only() -> None:
             alices = [ContainerKey("alice", f"cntr_{number}") for number in range(4)]
             for key in alices:
                 await execute(box, "1", key)
-            assert [box.has(key) for key in alices] == [False, False, True, True]
-            assert box.has(bob)
+            assert [await box.has(key) for key in alices] == [False, False, True, True]
+            assert await box.has(bob)
             await execute(box, "1", alices[2])  # used again: the other one is the oldest now
             await execute(box, "1", ContainerKey("alice", "cntr_9"))
-            assert [box.has(key) for key in alices] == [False, False, True, False]
+            assert [await box.has(key) for key in alices] == [False, False, True, False]
 
     run(test())
 
@@ -179,7 +180,7 @@ def test_where_all_containers_are_in_use_the_model_is_told() -> None:
     async def test() -> None:
         async with sandbox(containers=1) as box:
             endless = asyncio.create_task(execute(box, "while True: pass"))
-            await until(lambda: box.has(KEY))
+            await until(lambda: KEY in box._entries)
             with pytest.raises(ToolFailure, match="in use"):
                 await execute(box, "1", ContainerKey("bob", "cntr_2"))
             endless.cancel()
@@ -215,12 +216,12 @@ def test_closing_ends_all_that_runs_and_removes_the_folder(loop: Loop, tmp_path:
 
 _PROGRAM = """
 import asyncio, sys
-from proxy.hosted.code.container import Limits
+from proxy.hosted.code.options import Limits, SandboxOptions
 from proxy.hosted.code.runner import ContainerKey
 from proxy.hosted.code.sandbox import Sandbox
 
 async def main():
-    box = Sandbox(sys.argv[1], Limits(timeout=3600), containers=1, idle=3600)
+    box = Sandbox(SandboxOptions("test", sys.argv[1], Limits(timeout=3600), 1, 3600))
     await box.start()
     key = ContainerKey("", "cntr_1")
     await box.run("1", key, {})
@@ -273,7 +274,7 @@ def test_folders_of_living_gateways_stay(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_python_that_is_not_there_is_named() -> None:
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"/no/python cannot be run .*set code_interpreter_python"):
-            await Sandbox("/no/python", Limits(), containers=1, idle=1).start()
+            await Sandbox(SandboxOptions("test", "/no/python", Limits(), 1, 1)).start()
 
     run(test())
 
@@ -283,7 +284,7 @@ def test_a_python_without_pyeryx_is_named(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"pyeryx is not installed for .*responses-gateway\[sandbox\]"):
-            await Sandbox(str(tmp_path / "bin" / "python"), Limits(), containers=1, idle=1).start()
+            await Sandbox(SandboxOptions("test", str(tmp_path / "bin" / "python"), Limits(), 1, 1)).start()
 
     run(test())
 
@@ -291,7 +292,7 @@ def test_a_python_without_pyeryx_is_named(tmp_path: Path) -> None:
 def test_a_program_that_is_no_python_is_named() -> None:
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"did not start with /bin/true: it needs Python 3.12"):
-            await Sandbox("/bin/true", Limits(), containers=1, idle=1).start()
+            await Sandbox(SandboxOptions("test", "/bin/true", Limits(), 1, 1)).start()
 
     run(test())
 
@@ -314,6 +315,6 @@ def test_a_service_that_may_not_load_code_is_told_so(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match="MemoryDenyWriteExecute=no"):
-            await Sandbox(str(wrapper), Limits(), containers=1, idle=1).start()
+            await Sandbox(SandboxOptions("test", str(wrapper), Limits(), 1, 1)).start()
 
     run(test())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from openai.types.responses import ResponseCodeInterpreterToolCall
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.declaration import read_container
+from proxy.hosted.code.declaration import DeclaredContainer, read_container
 from proxy.hosted.code.mcp_runner import McpRunner
 from proxy.hosted.code.printed import plain_text
 from proxy.hosted.code.runner import ContainerKey, Outcome
@@ -25,7 +26,7 @@ class Runner:
         self.outcome = outcome or Outcome("")
         self.ran: list[tuple[str, ContainerKey, Mapping[str, bytes]]] = []
 
-    def has(self, container: ContainerKey) -> bool:
+    async def has(self, container: ContainerKey) -> bool:
         return container == KEY
 
     async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
@@ -38,27 +39,33 @@ class Runner:
 # Containers
 
 
+def declared_container(
+    tool: Mapping[str, Any], tenant: str, earlier: str | None = None, param: str = "tools[0]"
+) -> DeclaredContainer:
+    return asyncio.run(read_container(tool, tenant, Runner(), param, earlier))
+
+
 @pytest.mark.parametrize("container", [None, {"type": "auto"}, {"type": "auto", "network_policy": {"type": "disabled"}}])
 def test_auto_is_a_new_container_that_nobody_can_guess(container: Any) -> None:
     tool = {"type": "code_interpreter", "container": container}
-    ids = {read_container(tool, "alice", Runner(), "tools[0]").key.id for _ in range(100)}
+    ids = {declared_container(tool, "alice").key.id for _ in range(100)}
     assert len(ids) == 100
     assert {(len(each), each[:5]) for each in ids} == {(53, "cntr_")}
-    declared = read_container(tool, "alice", Runner(), "tools[0]")
+    declared = declared_container(tool, "alice")
     assert (declared.key.tenant, declared.new, declared.losses) == ("alice", True, {})
 
 
 def test_auto_goes_on_with_the_container_of_the_conversation_if_it_still_exists() -> None:
     tool = {"container": {"type": "auto"}}
-    assert read_container(tool, "alice", Runner(), "tools[0]", KEY.id).key == KEY
+    assert declared_container(tool, "alice", KEY.id).key == KEY
     for tenant, earlier in (("alice", "cntr_expired"), ("bob", KEY.id), ("alice", "../x")):
-        declared = read_container(tool, tenant, Runner(), "tools[0]", earlier)
+        declared = declared_container(tool, tenant, earlier)
         assert declared.new
         assert declared.key.id != earlier
 
 
 def test_a_container_can_be_named() -> None:
-    declared = read_container({"container": KEY.id}, "alice", Runner(), "tools[0]")
+    declared = declared_container({"container": KEY.id}, "alice")
     assert (declared.key, declared.new) == (KEY, False)
 
 
@@ -68,7 +75,7 @@ def test_a_container_can_be_named() -> None:
 )
 def test_a_container_of_another_tenant_is_not_found_like_any_that_does_not_exist(tenant: str, container: str) -> None:
     with pytest.raises(ApiError) as caught:
-        read_container({"container": container}, tenant, Runner(), "tools[2]")
+        declared_container({"container": container}, tenant, param="tools[2]")
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, "tools[2].container", "container_not_found")
     assert "auto" in caught.value.message
 
@@ -76,7 +83,7 @@ def test_a_container_of_another_tenant_is_not_found_like_any_that_does_not_exist
 @pytest.mark.parametrize("container", [5, [], {"type": "other"}, {}])
 def test_what_is_no_container_is_refused(container: Any) -> None:
     with pytest.raises(ApiError) as caught:
-        read_container({"container": container}, "alice", Runner(), "tools[0]")
+        declared_container({"container": container}, "alice")
     assert (caught.value.status, caught.value.param) == (400, "tools[0].container")
 
 
@@ -87,7 +94,7 @@ def test_what_cannot_be_honoured_is_reported() -> None:
         "memory_limit": "64g",
         "network_policy": {"type": "allowlist", "allowed_domains": ["example.com"]},
     }
-    losses = read_container({"container": container}, "alice", Runner(), "tools[0]").losses
+    losses = declared_container({"container": container}, "alice").losses
     assert set(losses) == {f"tools[0].container.{name}" for name in ("file_ids", "memory_limit", "network_policy")}
     assert "code_interpreter_memory_bytes" in losses["tools[0].container.memory_limit"]
 
@@ -173,7 +180,7 @@ def test_the_argument_of_an_mcp_tool_is_found_in_its_schema(schema: dict[str, An
 
     run(test())
     assert called == [{argument: "1+1"}]
-    assert not runner.has(KEY)
+    assert not asyncio.run(runner.has(KEY))
 
 
 def test_sessions_of_an_mcp_tool_belong_to_one_tenant() -> None:
@@ -184,7 +191,7 @@ def test_sessions_of_an_mcp_tool_belong_to_one_tenant() -> None:
             await runner.run("1", key, {})
 
     run(test())
-    assert runner.has(KEY)
+    assert asyncio.run(runner.has(KEY))
     sessions = [arguments["session_id"] for arguments in called]
     assert sessions[0] == sessions[1]
     assert len(set(sessions)) == 3

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import io
-import json
-import logging
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import pytest
 
 from proxy.settings.keys import hash_of
 from proxy.telemetry import logs
+from tests.log_lines import Line, log_lines
 from tests.server.running_gateway import RawClient, Reachable, ask, post, run, simulated, until
 
 KEY = "a-key-of-a-client-that-is-long-enough"
-Line = dict[str, Any]
 
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[Line]]]:
     """Return the lines of HTTP requests that were written so far."""
-    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
-    logs.configure("json", "info")
-    output = io.StringIO()
-    (handler,) = logs.logger().handlers
-    assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(output)
-
-    def written() -> list[Line]:
-        logs.flush()
-        found: list[Line] = [json.loads(line) for line in output.getvalue().splitlines()]
-        return [line for line in found if line["message"] == "request"]
-
-    yield written
-    logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+    with log_lines() as written:
+        yield partial(written, "request")
 
 
 async def metrics_of(served: Reachable) -> str:

@@ -69,10 +69,10 @@ def test_keep_alives_tell_what_is_finished(phase: str) -> None:
             connection.write(HEAD)
             connection.send(*chat_stream()[: PHASES[phase]])
 
-        async with backend(play) as behind, gateway(behind.url, keepalive_comment=0.01, keepalive_event=0.03) as served:
+        async with backend(play) as behind, gateway(behind.url, keepalive_comment=0.01, keepalive_event=0.1) as served:
             client = await RawClient.connect(served)
             await client.post(tools=[WEATHER])
-            while client.received.count(b"event: response.in_progress") < 4:
+            while client.received.count(b"event: response.in_progress") < 4 or b"\n:" not in client.received:
                 assert await client.read()
             connections[0].send(*chat_stream()[PHASES[phase] :])
             connections[0].end()

@@ -10,6 +10,9 @@ import pytest
 
 from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
+from proxy.stream.catch_up import Diverged
+from proxy.stream.rejoining import Rejoining
+from proxy.wire.chat import Chunk
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
 from tests.server.running_gateway import gateway, post, run
 
@@ -29,6 +32,47 @@ def test_cut_anywhere_nothing_is_lost_or_said_twice(personality: str, scenario: 
             for position in range(len(personality) % step, 12 * step, step):
                 assert said(await ask(served, scenario, f"drop={position},times=1")) == whole, position
             assert served.metric("continuations_total", outcome="continued", reason="broke") >= 5
+
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm", "vllm-interval"])
+def test_a_call_behind_text_goes_on_wherever_it_breaks_off(personality: str) -> None:
+    """The text could be a thought for a parser that does not know how the prompt ended."""
+
+    async def test() -> None:
+        async with fleet(personality) as served:
+            whole = said(await ask(served, "text_after_call", NEVER))
+            for position in range(6 if personality == "vllm-interval" else 40):
+                assert said(await ask(served, "text_after_call", f"drop={position},times=1")) == whole, position
+
+    run(test())
+
+
+def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def differs(_rejoining: Rejoining, _chunk: Chunk) -> None:
+        raise Diverged("other_prompt")
+
+    async def test() -> None:
+        async with fleet("vllm") as served:
+            answer = await ask(served, "demo", "drop=text,times=1")
+            assert answer.final["status"] == "failed"  # and no number of an event is missing
+            assert served.metric("continuations_total", outcome="failed", reason="other_prompt") == 1
+            assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
+
+    monkeypatch.setattr(Rejoining, "see", differs)
+    run(test())
+
+
+@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+def test_nothing_goes_on_where_the_model_has_ended_its_answer(personality: str) -> None:
+    async def test() -> None:
+        async with fleet(personality) as served:
+            whole = said(await ask(served, "demo", NEVER))
+            answer = said(await ask(served, "demo", "drop=100000,times=1"))  # only its usage is lost
+            assert (answer["status"], answer["output"]) == ("completed", whole["output"])
+            assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
+            assert served.metric("continuations_total", outcome="continued", reason="broke") == 0
 
     run(test())
 

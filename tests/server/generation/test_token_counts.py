@@ -148,7 +148,7 @@ def test_parsers_of_vllm_take_the_seat(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parsers_of_vllm_need_a_tokenizer_and_each_other() -> None:
     with pytest.raises(ValueError, match="need the model's tokenizer"):
         load_vllm_parsers(_settings(reasoning_parser="vllm:qwen3"))
-    with pytest.raises(ValueError, match="do not go together"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         ParserChoice(_settings(reasoning_parser="vllm:qwen3", tool_call_parser="hermes"), Policy())
 
 

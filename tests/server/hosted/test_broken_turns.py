@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.telemetry import logs
+from tests.log_lines import Line, log_lines
 from tests.server.gateway_process import program
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds, runs_tools
@@ -203,21 +201,10 @@ def test_a_gateway_that_is_killed_leaves_the_truth_in_the_store(tmp_path: Path) 
 
 
 @pytest.fixture
-def log() -> Any:
-    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
-    logs.configure("json", "debug")
-    output = io.StringIO()
-    (handler,) = logs.logger().handlers
-    assert isinstance(handler, logging.StreamHandler)
-    handler.setStream(output)
-
-    def lines(message: str) -> list[dict[str, Any]]:
-        logs.flush()
-        found = [json.loads(line) for line in output.getvalue().splitlines()]
-        return [line for line in found if line["message"] == message]
-
-    yield lines
-    logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+def log() -> Iterator[Callable[[str], list[Line]]]:
+    """Return the lines with a message that were written so far."""
+    with log_lines("debug") as written:
+        yield written
 
 
 def losses(served: Served, tool: str, outcome: str) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from proxy.settings.keys import hash_of
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.hosted.model import DOCS, Model, calls, model, says
 from tests.server.running_gateway import Served, ask, post, run, simulated
@@ -156,5 +158,29 @@ def test_the_models_list_tells_which_tools_are_on() -> None:
         async with simulated(mcp_servers=DOCS, web_search_url="http://127.0.0.1:9") as served:
             listed = (await ask(served, "GET", "/v1/models")).json
             assert {"web_search", "mcp"} <= set(json.dumps(listed).split('"'))
+
+    run(test())
+
+
+def test_two_keys_do_not_share_the_mcp_server_that_searches() -> None:
+    async def test() -> None:
+        keys = {name: hash_of(f"key-of-{name}-0123456789") for name in ("ada", "bob")}
+        settings: dict[str, Any] = {"mcp_servers": DOCS, "web_search_provider": "mcp:docs/search_the_web", "api_keys": keys}
+
+        def turns(body: dict[str, Any]) -> list[bytes]:
+            return says("Found.") if results(body) else calls(("web_search", {"queries": ["x"]}))
+
+        async with model(turns, **settings) as (served, talking):
+            found: list[str] = []
+            for name in ("ada", "bob", "ada"):
+                key = {"Authorization": f"Bearer key-of-{name}-0123456789"}
+                await post(served, headers=key, tools=[SEARCH])
+                asked = {"commands": {"search_query": [{"q": "x"}]}}
+                codex = await ask(served, "POST", "/v1/alpha/search", headers=key, json=asked)
+                for text in (results(talking.requests[-1])[0], codex.json["output"]):
+                    found += set(re.findall(r"https://example.com/process/\d+", text))
+            ada, ada_of_codex, bob, bob_of_codex, *again = found
+            assert (ada_of_codex, bob_of_codex, again) == (ada, bob, [ada, ada])
+            assert ada != bob
 
     run(test())

@@ -68,7 +68,7 @@ def test_without_a_file_to_read_again_a_hangup_cuts_nobody_off(workers: tuple[st
         async with program("--simulator", "--store", "none", *workers) as running:
             (client,) = await streams(running, 1, input="tokens: 60 tps: 60")
             running.signal(signal.SIGHUP)
-            await running.says("there is no settings file to read again")
+            await running.says("there is no settings file to reload")
             await client.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
             client.close()
             assert final_of(body_of(client.received))["status"] == "completed"

@@ -89,7 +89,7 @@ def test_the_list_says_how_each_backend_stands_and_no_key() -> None:
                 "draining": False, "leaving": False, "in_flight": 0, "max_concurrency": 3, "weight": 1.0,
                 "models": ["m", "gpt"], "aliases": {"gpt": "m"},
             }  # fmt: skip
-            assert (two["healthy"], two["problem"]) == (False, "/health answers with HTTP 503")
+            assert (two["healthy"], two["problem"]) == (False, "/health answered with HTTP 503")
             assert (await admin(served, "GET", "/A")).json == one
             assert_error(await admin(served, "GET", "/C"), 404, "not_found")
 
@@ -255,18 +255,18 @@ def test_sighup_reads_the_backends_anew_and_a_wrong_file_changes_nothing(tmp_pat
                 assert await answered(running) == {"A"}
                 configured(file, a, b)
                 running.process.send_signal(signal.SIGHUP)
-                await said(running, "backends read again backends=2")
+                await said(running, "backends reloaded backends=2")
                 await until(lambda: b.checks)
                 assert await answered(running) == {"A", "B"}
                 for wrong in ("backends: {A: {url: nowhere}}", "backends: {}", "colour: red", "\x00"):
                     file.write_text(wrong, encoding="utf-8")
                     running.process.send_signal(signal.SIGHUP)
-                    line = await said(running, "settings not read again")
+                    line = await said(running, "settings not reloaded")
                     assert "error=" in line
                 assert await answered(running) == {"A", "B"}
                 configured(file, b)
                 running.process.send_signal(signal.SIGHUP)
-                await said(running, "backends read again backends=1")
+                await said(running, "backends reloaded backends=1")
                 assert await answered(running) == {"B"}
                 running.process.send_signal(signal.SIGTERM)
                 assert (await running.exit())[0] == 0

@@ -199,7 +199,7 @@ def test_pictures_are_for_backends_that_can_count_them(folder: Path) -> None:
 
 def test_a_tokenizer_that_is_not_there_stops_the_start() -> None:
     async def test() -> None:
-        with pytest.raises(TokenizerError, match="no file and no folder /nowhere/at/all"):
+        with pytest.raises(TokenizerError, match="no file or folder /nowhere/at/all"):
             async with gateway("http://127.0.0.1:9", tokenizer="/nowhere/at/all"):
                 pytest.fail("it started")
 

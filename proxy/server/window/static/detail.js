@@ -105,7 +105,7 @@ export class Detail {
     parts.report.replaceChildren(...report(summary));
     const hint = summary.record === null
       ? "Not recorded: shapes and times alone, from the moment somebody looks. Record to see contents."
-      : this.state.contents ? "" : "Recorded. Contents are shown to this machine alone unless the gateway has an admin key.";
+      : this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
     setText(parts.stepsNote, hint);
   }
 

@@ -1,0 +1,42 @@
+"""Files of messages that the code of the tool `code_interpreter` reads, as the model is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proxy.request.fields import Object
+from proxy.request.input.items import Entry
+from proxy.request.loss_report import LossReport
+
+# The name and the content of a part, as the client sent them -> the path for the code.
+SandboxFiles = Mapping[tuple[str, str], str]
+
+
+def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) -> list[Entry]:
+    """Return the items with the paths of files in place of the files, which few chat servers accept. A PDF stays, too: some
+    servers show it to the model, and the code has no library that reads it."""
+    found = []
+    for entry in items:
+        content = entry.item.get("content")
+        if entry.item.get("role") == "user" and isinstance(content, list):
+            parts = [told for part in content for told in _told(part, files, report)]
+            found.append(entry._replace(item={**entry.item, "content": parts}))
+        else:
+            found.append(entry)
+    return found
+
+
+def _told(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
+    path = _path(part, files) if isinstance(part, dict) and part.get("type") == "input_file" else None
+    if path is None:
+        return [part]
+    report.adapted("content", "input_file", "the code interpreter has it as a file")
+    note = {"type": "input_text", "text": f"[A file for the code: {path}]"}
+    return [part, note] if path.lower().endswith(".pdf") else [note]
+
+
+def _path(part: Object, files: SandboxFiles) -> str | None:
+    filename = part.get("filename") or ""
+    data = part.get("file_data")
+    return files.get((filename, data)) if isinstance(filename, str) and isinstance(data, str) else None

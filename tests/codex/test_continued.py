@@ -1,0 +1,92 @@
+"""A backend is killed while it writes a call: with `continue_answers` another one goes on, and the user sees nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.chaos.faults import Simulator
+from tests.codex.codex_cli import Codex, Run
+from tests.codex.servers import GREETING, Background, Stage, StartStage
+from tests.codex.wire_tap import Exchange
+from tests.waiting import PATIENCE
+
+# The second of three steps stops in the middle of its call, and is not over before its backend is killed.
+_HALTED = "scenario: agent fault: silence=600,step=1"
+_RAW = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes", "opened_thinking": "no"}
+_MODEL = "qwen3"
+# A model that the client knows: all tools run inside JavaScript.
+_OF_CODE_MODE = "gpt-6.1-sol"
+_CONTINUED = {"continue_answers": 1, "adapt": False}
+
+
+@pytest.fixture
+def two_simulators(background: Background, personality: str) -> Iterator[list[Simulator]]:
+    several = [Simulator("--personality", personality, "--model", _MODEL, "--model", _OF_CODE_MODE) for _ in range(2)]
+    with ExitStack() as stack:
+        for one in several:
+            stack.callback(lambda one=one: background.run(one.kill()))
+            background.run(one.start())
+        yield several
+
+
+def _is_second_step(exchange: Exchange) -> bool:
+    return sum(item.get("type", "").endswith("_call_output") for item in exchange.request.get("input", ())) == 1
+
+
+async def _kill_the_writer(stage: Stage, several: list[Simulator], event: str) -> None:
+    """Wait until the client has got the beginning of the second call, then kill the backend that writes it."""
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+        while not any(event.encode() in each.body for each in stage.exchanges if _is_second_step(each)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        while True:
+            for one in several:
+                async with session.get(f"{one.url}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+                if any(line.startswith("vllm:num_requests_running") and not line.endswith(" 0.0") for line in lines):
+                    await one.kill()
+                    return
+
+
+@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize(
+    ("tool", "event"),
+    [
+        ("apply_patch", "response.custom_tool_call_input.delta"),
+        ("exec_command", "response.function_call_arguments.delta"),
+        ("code mode", "response.custom_tool_call_input.delta"),
+    ],
+)
+def test_the_backend_is_killed_in_the_middle_of_a_patch(
+    personality: str,
+    tool: str,
+    event: str,
+    tmp_path: Path,
+    background: Background,
+    two_simulators: list[Simulator],
+    start_stage: StartStage,
+) -> None:
+    parsers: dict[str, Any] = _RAW if personality == "vllm-raw" else {}
+    stage = start_stage(backends=[one.url for one in two_simulators], **_CONTINUED, **parsers)
+    codex = Codex(tmp_path, stage.url)
+    codex.provider |= {"stream_max_retries": 0, "request_max_retries": 0}
+    if tool == "apply_patch":
+        codex.use_catalog(apply_patch_tool_type="freeform")
+    elif tool == "code mode":
+        codex.top["model"] = _OF_CODE_MODE
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(codex.run, _HALTED)
+        background.run(_kill_the_writer(stage, two_simulators, event))
+        run: Run = running.result()
+    assert (run.code, run.errors) == (0, [])
+    assert codex.files() == {"greeting.py": GREETING}
+    assert run.commands[-1]["aggregated_output"] == f"{GREETING}Hello, world!\n"
+    assert "in 3 tool calls" in run.answers[-1]
+    assert len([exchange for exchange in stage.exchanges if exchange.is_stream]) == 4

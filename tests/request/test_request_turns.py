@@ -1,0 +1,104 @@
+"""What the model said in the turns of a response reads the same later: each chat request begins with all of the one before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy import Translator
+from proxy.request import Policy, translate
+from proxy.request.tools.hosted_tools import HostedTools, OfferedTool
+from proxy.request.turns import RunCall, with_turn
+from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
+from proxy.stream.options import StreamOptions
+from proxy.wire.hosted import KeptResult
+from proxy.wire.requests import parse_request
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
+HOSTED = HostedTools(frozenset({"web_search"}), {"tools[1]": [OfferedTool("add", "", SCHEMA)]})
+TOOLS = [
+    {"type": "web_search"},
+    {"type": "mcp", "server_label": "docs"},
+    {"type": "function", "name": "clock", "parameters": SCHEMA},
+]
+POLICY = Policy()
+
+# A turn of the model: its thought, its text, and the tools that it calls at once.
+turns = st.lists(
+    st.tuples(
+        st.sampled_from(["", "Hm."]),
+        st.sampled_from(["", "Let me see."]),
+        st.lists(st.sampled_from(["web_search", "docs__add"]), min_size=1, max_size=3),
+    ),
+    min_size=1,
+    max_size=4,
+)
+last_turns = st.lists(st.sampled_from(["web_search", "docs__add", "clock"]), max_size=3)
+
+
+def body_of(items: list[Any], results: dict[str, KeptResult]) -> dict[str, Any]:
+    asked = parse_request({"model": "m", "input": items, "tools": TOOLS})
+    return translate(asked, POLICY, hosted=HOSTED, results=results).body
+
+
+def stream(thought: str, text: str, names: list[str]) -> bytes:
+    """Return a turn as a backend streams it."""
+    deltas: list[dict[str, Any]] = [{"reasoning": thought}, {"content": text}]
+    for index, name in enumerate(names):
+        arguments = '{"queries":["x"]}' if name == "web_search" else '{ "a":1 }'
+        function = {"name": name, "arguments": arguments}
+        deltas.append({"tool_calls": [{"index": index, "id": f"c{index}", "type": "function", "function": function}]})
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if names else "stop"})
+    chunks = (json.dumps({"id": "x", "object": "chat.completion.chunk", "choices": [choice]}) for choice in choices)
+    return b"".join(b"data: %b\n\n" % chunk.encode() for chunk in [*chunks, "[DONE]"])
+
+
+@given(turns, last_turns)
+def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str, list[str]]], last: list[str]) -> None:
+    question = {"type": "message", "role": "user", "content": "Hi"}
+    first = translate(parse_request({"model": "m", "input": [question], "tools": TOOLS}), POLICY, hosted=HOSTED)
+    options = StreamOptions(f"resp_{TOKEN}", "m", tools=first.tools, hosted=HostedOptions())
+    translator = Translator(options, lambda: 0.0)
+    translator.start()
+    body = first.body
+    results: dict[str, KeptResult] = {}
+    count = 0
+    for thought, text, names in [*earlier, ("Done.", "Well.", last)]:
+        translator.feed(stream(thought, text, names))
+        translator.finish()
+        while found := translator.calls_to_run():
+            count += 1
+            item = {"output": f"result {count}"} if found[0].target.kind == "mcp" else {}
+            began = len(translator.writer.done)
+            translator.finish_call(CallOutcome(item))
+            done = msgspec.json.decode(translator.writer.done[began])
+            results[done["id"]] = KeptResult(found[0].arguments, f"result {count}")
+        if not translator.wants_turn:
+            break
+        said: list[Any] = []
+        for done in map(msgspec.json.decode, translator.writer.done[translator.turn_began :]):
+            if done["type"] in HOSTED_ITEMS:
+                kept = results[done["id"]]
+                name = "web_search" if done["type"] == "web_search_call" else "docs__add"
+                said.append(RunCall(done["id"], name, kept.arguments, kept.text))
+            else:
+                said.append(done)
+        body = with_turn(body, said, POLICY)
+        translator.next_turn(None)
+    output = [msgspec.json.decode(item) for item in translator.output]
+    made = [item for item in output if item["type"] == "function_call"]
+    answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "noon"} for item in made]
+    of_searches = {key: value for key, value in results.items() if key.startswith("ws_")}
+    later = body_of([question, *output, *answers, question], of_searches)["messages"]
+    assert later[: len(body["messages"])] == body["messages"]
+    # The turn that the client has to answer is one message, too.
+    behind = later[len(body["messages"]) :]
+    assert [message["role"] for message in behind].count("assistant") == (not last or "clock" in last)
+    told = [message["tool_call_id"] for message in behind if message["role"] == "tool"]
+    assert told == [call["id"] for message in behind for call in message.get("tool_calls", ())]
