@@ -279,7 +279,7 @@ class Creation:
         )
         sealing = resumption or self.journal
         if sealing is not None and self._options.seal is not None:
-            self._options = replace(self._options, seal=sealing.sealing(self._options.seal))
+            self._options = msgspec.structs.replace(self._options, seal=sealing.sealing(self._options.seal))
         self.recording.translated(self._options, chat, self._start)
         clock = resumption.clock if resumption is not None else self.recording.clock
         self.translator = Translator(self._options, clock, self.recording.note)
