@@ -204,10 +204,11 @@ class Members:
         self._settle()
 
     async def start(self) -> None:
-        """Begin the health checks. Return when each of several backends was checked once, or `connect_timeout` is over."""
+        """Begin the health checks. Return when each of several backends, or the only one whose answers may be continued, was
+        checked once, or `connect_timeout` is over."""
         self._started = True
         self._settle()
-        if self.only is None and self.by_name:
+        if self.by_name and (self.only is None or self.only.spec.continue_answers):
             waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values()]
             _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
             for wait in late:
@@ -298,7 +299,7 @@ class Members:
         if not self._started:
             return
         for member in self.by_name.values():
-            if member.watch is None and (self.only is None or self._identify):
+            if member.watch is None and (self.only is None or self._identify or member.spec.continue_answers):
                 member.watch = asyncio.create_task(self._watch(member))
             self._has_room(member)
 

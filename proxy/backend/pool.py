@@ -148,12 +148,13 @@ class Pool:
 
     # ---- continuations --------------------------------------------------------------------------------------------
 
-    def continuations(self, model: str) -> int:
-        """Return how often the answer to a request for this model may be continued by another backend; 0 if there is none."""
-        if self.members.only is not None:
+    def continuations(self, model: str, *, alone: bool = False) -> int:
+        """Return how often the answer to a request for this model may be continued by another backend; 0 if there is none.
+        `alone`: the one that began it may do so, too."""
+        if self.members.only is not None and not alone:
             return 0
         able = [member for member in self.members.candidates(model) if member.continues(model)]
-        return max(member.spec.continue_answers for member in able) if len(able) > 1 else 0
+        return max(member.spec.continue_answers for member in able) if len(able) > (0 if alone else 1) else 0
 
     def continuation_route(self, route: Route, failed: str, reason: Reason) -> Route | NoRoute:
         """Return the route of a request that goes on with an answer of the backend that failed, or why there is none. Answers

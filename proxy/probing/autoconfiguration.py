@@ -60,6 +60,13 @@ class Autoconfiguration:
         """Whether the first attempt is not over yet, so that an answer may not be the best one."""
         return self._expected and not self.looked.is_set()
 
+    @property
+    def settled(self) -> bool:
+        """Whether the settings of requests will stay as they are, unless another backend comes."""
+        if not self.enabled:
+            return True
+        return self.looked.is_set() if self.task is None else self.task.done()
+
     def expect(self) -> None:
         """Note that another process probes, unless that is disabled."""
         self._expected = self.enabled

@@ -109,10 +109,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.push_async_callback(pool.close)
         live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
         await pool.start()
-        background = None
         if store is not None:
-            background = Background(store)
-            stack.push_async_callback(background.close)
             stack.push_async_callback(StoreUpkeep(store, metrics).close)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
@@ -127,6 +124,9 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         responses = Responses(
             pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, toolbox, history
         )
+        background = Background(store, responses, autoconfiguration) if store is not None else None
+        if background is not None:
+            stack.push_async_callback(background.close)
         yield Parts(
             settings=settings,
             metrics=metrics,

@@ -85,8 +85,8 @@ class BackendSettings(Section):
         ge=0,
         le=2,
         description="How many times an answer that breaks off in the middle is continued at another backend, without the "
-        "client noticing. "
-        "Needs several vLLM servers of the same model. See [docs/resilience.md](resilience.md).",
+        "client noticing; background responses also outlive a restart of the gateway. "
+        "Needs vLLM, and several servers of the same model. See [docs/resilience.md](resilience.md).",
     )
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."

@@ -8,6 +8,7 @@ from proxy.state.records import (
     Cursor,
     EventRow,
     NewItem,
+    Orphan,
     Page,
     PageOrder,
     Record,
@@ -21,6 +22,6 @@ from proxy.state.store import Store
 
 __all__ = [
     "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewItem", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite", "Store",
-    "StoreUnavailable", "Stored", "Verdict", "recent",
+    "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
+    "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -72,6 +72,10 @@ class LiveLog(Protocol):
     async def append(self, response_id: str, row: EventRow) -> None:
         """Append a piece to a stream that this process runs. If it raises, the piece is not part of the log."""
 
+    async def adopt(self, response_id: str) -> Sequence[EventRow]:
+        """Take over a stream of another process, which can append nothing to it any more. Return all pieces, with their
+        journals: from now on they count as written by this process."""
+
     def written(self, response_id: str) -> Sequence[EventRow]:
         """Return from memory all pieces that this process has appended to a stream."""
 

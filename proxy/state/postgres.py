@@ -46,6 +46,7 @@ _LONG_COLUMNS = {
     "responses": ("head", "tail", "id", "id", "tenant"),
     "conversations": ("metadata", "id", "id"),
     "events": ("data", "response", "response"),
+    "journals": ("data", "response", "response"),
 }
 
 

@@ -33,6 +33,7 @@ class Record:
     `context`: the place in the history that the request continues; `input` are the items that it adds. `history` are the items
     up to `context`, in case `context` is deleted while the response runs.
     `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once.
+    `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
     `results`: what the model was told by the calls of hosted tools, by the ids of their items, of which it is no part."""
 
     id: str
@@ -49,15 +50,18 @@ class Record:
     background: bool = False
     detached: bool = False
     repeated: Sequence[str] = field(default=())
+    worker: str | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The process that runs a response in the background; it is considered dead at `until` (Unix time)."""
+    """The process that runs a response in the background; it is considered dead at `until` (Unix time). `journal` tells how the
+    response began, if another process may go on with it."""
 
     worker: str
     until: float
+    journal: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +117,23 @@ class Cursor(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """Events of a running response that were written together: numbers `first` to `next` - 1, as SSE text."""
+    """Events of a running response that were written together: numbers `first` to `next` - 1, as SSE text. `journal`: what they
+    were made of, if another process may go on with the response."""
 
     first: int
     next: int
     data: bytes
+    journal: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A running response that was taken over from a process that is gone: how it began, and its events so far."""
+
+    id: str
+    tenant: str
+    beginning: bytes
+    rows: Sequence[EventRow]
 
 
 class Ages(NamedTuple):

@@ -2,11 +2,12 @@
 
 Needs `pip install 'responses-gateway[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of
 the event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
-writes the log again from memory."""
+writes the log again from memory. Who takes a log over leaves its name beside it, and all others write nothing more."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -21,6 +22,7 @@ from proxy.state.records import EventRow
 T = TypeVar("T")
 
 _LOG = "responses-gateway:events:"
+_OWNER = "responses-gateway:owner:"
 _CANCELLATIONS = "responses-gateway:cancelled"
 
 # Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
@@ -41,18 +43,27 @@ _TIMEOUT = 5.0
 _WATCH = 5.0
 _WATCH_RETRY = 0.5
 
-# An entry with a third field ends its log. Returns 1 if the piece was written, 0 if the last entry is not the expected one,
-# -1 if the log has ended. Without an expected entry the piece replaces the log.
+# An entry whose last field is `end` ends its log. Returns 1 if the piece was written, 0 if the last entry is not the expected
+# one, -1 if the log has ended or is another process's. Without an expected entry the piece replaces the log.
 _APPEND = """
+local owner = redis.call('GET', KEYS[2])
+if owner and owner ~= ARGV[8] and ARGV[7] ~= '1' then return -1 end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if last and #last[2] > 4 then return -1 end
+if last and last[2][#last[2] - 1] == 'end' then return -1 end
 if ARGV[1] == '' then redis.call('DEL', KEYS[1])
 elseif (last and last[1] or '0-0') ~= ARGV[1] then return 0 end
 local entry = {'XADD', KEYS[1], 'MAXLEN', '~', ARGV[6], ARGV[2], 'first', ARGV[3], 'data', ARGV[4]}
+if ARGV[9] ~= '' then entry[#entry + 1] = 'journal'; entry[#entry + 1] = ARGV[9] end
 if ARGV[7] == '1' then entry[#entry + 1] = 'end'; entry[#entry + 1] = '1' end
 redis.call(unpack(entry))
 redis.call('EXPIRE', KEYS[1], ARGV[5])
 return 1
+"""
+# Deletes a log, unless it is another process's.
+_DELETE = """
+local owner = redis.call('GET', KEYS[2])
+if owner and owner ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1], KEYS[2])
 """
 
 
@@ -64,6 +75,8 @@ class RedisLog:
         self._commands = connect(url, _CONNECTIONS, _TIMEOUT)
         self._readers = connect(url, _WAITING + 1, _TIMEOUT + _WATCH)
         self._append = self._commands.register_script(_APPEND)
+        self._delete = self._commands.register_script(_DELETE)
+        self._owner = secrets.token_hex(8)
         self._written: dict[str, list[EventRow]] = {}
         self._waiting = asyncio.Semaphore(_WAITING)
 
@@ -78,9 +91,19 @@ class RedisLog:
         own = self._written.setdefault(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
         if await self._write(response_id, expected, row, _ABANDONED) == 0:
-            whole = EventRow(own[0].first if own else row.first, row.next, b"".join([*(piece.data for piece in own), row.data]))
+            pieces = [*own, row]
+            data = b"".join(piece.data for piece in pieces)
+            whole = EventRow(pieces[0].first, row.next, data, b"".join(piece.journal for piece in pieces))
             await self._write(response_id, "", whole, _ABANDONED)
         own.append(row)
+
+    async def adopt(self, response_id: str) -> Sequence[EventRow]:
+        await _send(self._commands, "SET", _OWNER + response_id, self._owner, "EX", _ABANDONED)
+        rows: list[EventRow] = []
+        while more := await self.read(response_id, rows[-1].next - 1 if rows else -1, 0):
+            rows += more
+        self._written[response_id] = list(rows)
+        return rows
 
     def written(self, response_id: str) -> Sequence[EventRow]:
         return self._written.get(response_id, ())
@@ -88,7 +111,7 @@ class RedisLog:
     async def end(self, response_id: str, last: EventRow | None) -> None:
         own = self._written.pop(response_id, [])
         if last is None:
-            await _send(self._commands, "DEL", _LOG + response_id)
+            await _translating_errors(self._delete(keys=_keys(response_id), args=[self._owner]))
         elif await self._write(response_id, f"{own[-1].next if own else last.first}-0", last, _ENDED, last=True) == 0:
             # Readers find everything in the database: only the mark of the end is needed here.
             await self._write(response_id, "", last, _ENDED, last=True)
@@ -126,7 +149,8 @@ class RedisLog:
 
     async def _write(self, response_id: str, expected: str, row: EventRow, kept: int, *, last: bool = False) -> int:
         values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, _MAX_PIECES, int(last)]
-        return cast("int", await _translating_errors(self._append(keys=[_LOG + response_id], args=values)))
+        values += [self._owner, row.journal]
+        return cast("int", await _translating_errors(self._append(keys=_keys(response_id), args=values)))
 
 
 def connect(url: str, connections: int, timeout: float) -> Redis:
@@ -157,9 +181,13 @@ async def _translating_errors(command: Awaitable[T]) -> T:
         raise EventsUnavailable(f"the log of running responses cannot be reached: {error}") from error
 
 
+def _keys(response_id: str) -> list[str]:
+    return [_LOG + response_id, _OWNER + response_id]
+
+
 def _rows(answer: Any) -> list[EventRow]:
     return [
-        EventRow(int(fields[b"first"]), int(entry_id.partition(b"-")[0]), fields[b"data"])
+        EventRow(int(fields[b"first"]), int(entry_id.partition(b"-")[0]), fields[b"data"], fields.get(b"journal", b""))
         for entry_id, fields in _entries(answer)
     ]
 

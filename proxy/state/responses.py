@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import histories, repeated_texts
+from proxy.state import histories, journals, repeated_texts
 from proxy.state.interfaces import Sql
-from proxy.state.records import ACTIVE, EventRow, Record, Running, Stored
+from proxy.state.records import ACTIVE, EventRow, Orphan, Record, Running, Stored
 
 # The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
 CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
@@ -63,11 +63,13 @@ def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None
 
 
 def _update(sql: Sql, record: Record) -> int | None:
-    """Write the end of a response. Return the place of its last output item; None if it has ended already or was deleted."""
-    statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?)"
-    old = sql.execute(statement, (record.id, *ACTIVE)).fetchone()
+    """Write the end of a response. Return the place of its last output item; None if it has ended already, was deleted, or is
+    run by another process by now."""
+    statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker)"
+    old = sql.execute(statement, (record.id, *ACTIVE, record.worker)).fetchone()
     if old is None:
         return None
+    journals.delete(sql, record.id)
     ends = _ends(sql, record)
     tail = repeated_texts.shortened(record.tail, record.repeated)
     sql.execute(
@@ -139,15 +141,16 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
     return None if row is None else row[0] in ACTIVE
 
 
-def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
+def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> set[str]:
     """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Returns those
     that it should go on with."""
     statement = (
-        "UPDATE responses SET alive_until = ? WHERE id = ? AND alive_until IS NOT NULL RETURNING cancelled, status, head"
+        "UPDATE responses SET alive_until = ? WHERE id = ? AND worker = ? AND alive_until IS NOT NULL "
+        "RETURNING cancelled, status, head"
     )
     alive = set()
     for key in ids:
-        row = sql.execute(statement, (until, key)).fetchone()
+        row = sql.execute(statement, (running.until, key, running.worker)).fetchone()
         if row is None:
             continue
         cancelled, status, head = row
@@ -159,14 +162,17 @@ def still_alive(sql: Sql, ids: Iterable[str], until: float) -> set[str]:
     return alive
 
 
-def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str]) -> None:
-    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted or has ended. `repeated` are those
-    texts of the response."""
+def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> None:
+    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted, has ended, or is run by another
+    process than `worker`. `repeated` are those texts of the response."""
     sql.execute(
-        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses WHERE id = ? AND status IN (?, ?) "
+        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses "
+        "WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker) "
         "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
-        (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE),
+        (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE, worker),
     )
+    if row.journal:
+        journals.append(sql, response_id, row, worker)
 
 
 def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
@@ -187,10 +193,44 @@ def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], b
 
 
 def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """Return the responses of workers without a recent heartbeat: ids, and until when each was considered alive."""
-    statement = "SELECT id, alive_until FROM responses WHERE alive_until < ? OR alive_until > ?"
+    """Return the responses of workers without a recent heartbeat that nobody can go on with: ids, and until when each was
+    considered alive."""
+    return _of_dead_workers(sql, now, f"(cancelled = 1 OR NOT {_HAS_JOURNAL})")
+
+
+def orphans(sql: Sql, now: float) -> list[tuple[str, float]]:
+    """Return the same of those that another process may go on with."""
+    return _of_dead_workers(sql, now, f"cancelled = 0 AND {_HAS_JOURNAL}")
+
+
+_HAS_JOURNAL = "EXISTS (SELECT 1 FROM journals WHERE response = responses.id)"
+
+
+def _of_dead_workers(sql: Sql, now: float, condition: str) -> list[tuple[str, float]]:
+    statement = f"SELECT id, alive_until FROM responses WHERE (alive_until < ? OR alive_until > ?) AND {condition}"
     rows = sql.execute(statement, (now, now + _AHEAD)).fetchall()
     return [(row[0], row[1]) for row in rows]
+
+
+def take_over(sql: Sql, response_id: str, now: float, running: Running) -> Orphan | None:
+    """Have another worker run a response from now on. Return None if it is not an orphan any more."""
+    statement = (
+        "UPDATE responses SET worker = ?, alive_until = ? "
+        "WHERE id = ? AND cancelled = 0 AND (alive_until < ? OR alive_until > ?) RETURNING tenant"
+    )
+    row = sql.execute(statement, (running.worker, running.until, response_id, now, now + _AHEAD)).fetchone()
+    journal = journals.take(sql, response_id) if row is not None else None
+    if row is None or journal is None:
+        return None
+    beginning, pieces = journal
+    rows = [piece._replace(journal=pieces.get(piece.first, b"")) for piece in events(sql, response_id, -1)]
+    return Orphan(response_id, row[0], beginning, rows)
+
+
+def release(sql: Sql, response_id: str, worker: str, now: float) -> None:
+    """Have a worker run a response no longer: it is an orphan at once."""
+    statement = "UPDATE responses SET worker = '', alive_until = ? WHERE id = ? AND worker = ? AND alive_until IS NOT NULL"
+    sql.execute(statement, (now, response_id, worker))
 
 
 def fail_abandoned(
@@ -228,6 +268,7 @@ def fail_abandoned(
         "UPDATE responses SET status = ?, head = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
         ("cancelled" if cancelled else "failed", new_head, output_end, response_id),
     )
+    journals.delete(sql, response_id)
     return last
 
 
@@ -273,5 +314,6 @@ def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float
 
 def _forget(sql: Sql, response_id: str, ends: Sequence[int]) -> None:
     sql.execute("DELETE FROM events WHERE response = ?", (response_id,))
+    journals.delete(sql, response_id)
     for end in reversed(ends):
         histories.prune(sql, end)

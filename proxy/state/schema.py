@@ -64,6 +64,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # What the model was told by the hosted call that the item is (see `results.py`).
         "ALTER TABLE items ADD COLUMN result {blob}",
     ),
+    (
+        # What another process needs to go on with a running response (see `journals.py`).
+        "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
+        "PRIMARY KEY (response, first))",
+    ),
 )
 
 

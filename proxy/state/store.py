@@ -10,10 +10,11 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import conversations, histories, responses, results, retention
+from proxy.state import conversations, histories, journals, responses, results, retention
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import (
     Ages,
@@ -21,6 +22,7 @@ from proxy.state.records import (
     Cursor,
     EventRow,
     NewItem,
+    Orphan,
     Page,
     PageOrder,
     Place,
@@ -159,7 +161,7 @@ class Store:
         if self._live is not None:
             await self._live.append(record.id, row)
         else:
-            await self._run(lambda sql: responses.append_events(sql, record.id, row, record.repeated))
+            await self._run(lambda sql: responses.append_events(sql, record.id, row, record.repeated, record.worker))
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
@@ -202,9 +204,41 @@ class Store:
         """Tell whether a response still runs; None if there is none with this id."""
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
-    async def still_alive(self, ids: Iterable[str], until: float) -> set[str]:
+    async def still_alive(self, ids: Iterable[str], running: Running) -> set[str]:
         """Write the heartbeat of a worker for the responses that it runs. Return those that it should go on with."""
-        return await self._run(lambda sql: responses.still_alive(sql, ids, until))
+        return await self._run(lambda sql: responses.still_alive(sql, ids, running))
+
+    async def take_over(self, running: Running, most: int) -> list[Orphan]:
+        """Have a worker run responses of dead workers from now on, `most` at a time; no two get the same one. Nobody can take
+        them over again."""
+        now = self._clock()
+        self._notice_jump(now)
+        found = await self._run(lambda sql: responses.orphans(sql, now))
+        taken: list[Orphan] = []
+        for response_id, until in found if now >= self._trusted_from else ():
+            if len(taken) == most:
+                break
+            if await self._log_of(response_id, until) is None:
+                continue
+            claim = partial(responses.take_over, response_id=response_id, now=now, running=running)
+            orphan = await self._run(claim)
+            if orphan is not None:
+                taken.append(await self._with_live_log(orphan))
+        return taken
+
+    async def _with_live_log(self, orphan: Orphan) -> Orphan:
+        """Return an orphan with the events that are not in the database, to which its former worker can add nothing more."""
+        if self._live is None:
+            return orphan
+        try:
+            return replace(orphan, rows=await self._live.adopt(orphan.id))
+        except EventsUnavailable:
+            return orphan  # its events do not fit what it was made of, so it ends
+
+    async def release(self, response_id: str, worker: str) -> None:
+        """Have a worker run a response no longer: another one may take it over, or end it, at once."""
+        now = self._clock()
+        await self._run(lambda sql: responses.release(sql, response_id, worker, now))
 
     async def fail_abandoned(self, code: str, message: str, close: responses.CloseOpen) -> list[str]:
         """End the responses of dead workers as failed; `close` closes their open items. Return the ids."""
@@ -348,8 +382,10 @@ class Store:
 
 def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
     if last is not None and running is None:
-        responses.append_events(sql, record.id, last, record.repeated)
+        responses.append_events(sql, record.id, last, record.repeated, record.worker)
     saved = responses.save(sql, record, expires_at, running)
+    if running is not None and running.journal is not None:
+        journals.begin(sql, record.id, running.journal)
     if last is not None and running is not None:
-        responses.append_events(sql, record.id, last, record.repeated)
+        responses.append_events(sql, record.id, last, record.repeated, running.worker)
     return saved

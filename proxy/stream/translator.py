@@ -104,8 +104,8 @@ class Translator:
     __slots__ = (
         "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
         "_markup", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
-        "_terminal_number", "_usage", "awaiting", "defect", "ended", "error", "failover", "incomplete_reason", "lifecycle",
-        "malformed", "note", "options", "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
+        "_terminal_number", "_usage", "awaiting", "created", "defect", "ended", "error", "failover", "incomplete_reason",
+        "lifecycle", "malformed", "note", "options", "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
@@ -127,7 +127,8 @@ class Translator:
         self.turns = 1
         self.turn_began = 0  # how many items were done by then
         self.wants_turn = False  # the model has not got the results of its calls yet
-        self._response = ResponseObject(options.response_id, int(clock()), options.model, options.echo)
+        self.created = clock()
+        self._response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
         self._first_status: Status = "in_progress"
         self._outcome = _NO_OUTCOME
         self._terminal_number = 0

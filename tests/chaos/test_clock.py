@@ -97,7 +97,7 @@ def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
         found = []
         for _ in range(20):
             clocks.pass_(1)
-            await store.still_alive(["resp_alive"], clocks.wall + 15)
+            await store.still_alive(["resp_alive"], Running("w", clocks.wall + 15))
             found += await store.fail_abandoned("x", "y", close_open_item)
         assert found == ["resp_dead"]
         await store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -34,14 +35,18 @@ READINGS: dict[str, dict[str, Any]] = {
 
 @asynccontextmanager
 async def fleet(
-    personality: str = "vllm", size: int = 2, without: tuple[str, ...] = (), **settings: Any
+    personality: str = "vllm", size: int = 2, without: tuple[str, ...] = (), ignored: str = "", **settings: Any
 ) -> AsyncIterator[Served]:
-    """Serve the gateway in front of simulators that do not have the paths `without`."""
+    """Serve the gateway in front of simulators that do not have the paths `without`, and ignore the field `ignored`."""
 
     @web.middleware
     async def missing(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in without:
             raise web.HTTPNotFound
+        if ignored and request.method == "POST":
+            body = json.loads(await request.read())
+            body.pop(ignored, None)
+            request._read_bytes = json.dumps(body).encode()
         return await handler(request)
 
     options = SimulatorOptions(personality=PERSONALITIES[personality])

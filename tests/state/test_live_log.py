@@ -104,6 +104,25 @@ def test_nothing_is_appended_after_the_end(redis_server: RedisServer) -> None:
     run(test())
 
 
+def test_who_takes_a_log_over_is_the_only_one_to_write_it(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        slow = redis_server.log()
+        other = redis_server.log()
+        await slow.append("r", EventRow(0, 2, b"a", b"A"))
+        assert await other.adopt("r") == [EventRow(0, 2, b"a", b"A")]
+        await slow.append("r", EventRow(2, 3, b"b"))
+        await slow.append("r", EventRow(3, 4, b"c"))
+        await slow.end("r", None)
+        await other.append("r", EventRow(2, 3, b"d"))
+        assert [row.data for row in await slow.read("r", -1, 0)] == [b"a", b"d"]
+        await other.end("r", EventRow(3, 4, b"e"))
+        assert [row.data for row in await slow.read("r", -1, 0)] == [b"a", b"d", b"e"]
+        await slow.close()
+        await other.close()
+
+    run(test())
+
+
 def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
     async def test() -> None:
         writer = redis_server.log()

@@ -169,7 +169,7 @@ def test_the_responses_of_an_older_store_stay_readable(tmp_path: Path) -> None:
         await store.save(codex("resp_3", created_at=clock.now))
         clock.now += 600
         assert await store.clean_up() == 2
-        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0}
+        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
         await store.close()
 
     asyncio.run(test())

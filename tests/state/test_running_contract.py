@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -20,14 +21,14 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
         assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
         assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
-        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == {"resp_1"}
         stored = await store.response("a", "resp_1")
         assert stored is not None
         assert (stored.status, json.loads(stored.json)["status"]) == ("in_progress", "in_progress")
         await store.cancel("b", "resp_1")
-        assert await store.still_alive(["resp_1"], clock.now + 20) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == {"resp_1"}
         await store.cancel("a", "resp_1")
-        assert await store.still_alive(["resp_1"], clock.now + 20) == set()
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == set()
         ended = replace(begun, status="completed", output=[said(1)])
         assert await store.save(ended, last=EventRow(5, 6, b"c"))
         assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
@@ -76,5 +77,67 @@ def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
         response = json.loads(stored.json)
         assert (stored.status, response["status"], response["error"]) == ("cancelled", "cancelled", None)
         assert b"The response was cancelled." in (await store.events("resp_1", 0))[-1].data
+
+    play(opening, test)
+
+
+def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: Opening) -> None:
+    """Its events and its journal go to one of two that ask at once; the former worker, which was only slow, writes no more."""
+
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="slow")
+        await store.save(begun, Running("slow", clock.now + 10, b"request"), EventRow(0, 2, b"ab", b"A"))
+        await store.append_events(begun, EventRow(2, 3, b"c", b"B"))
+        assert await store.take_over(Running("new", clock.now + 10), 5) == []
+        clock.now += 11
+        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        news = [Running(name, clock.now + 10) for name in ("new", "other")]
+        found = await asyncio.gather(*(store.take_over(running, 5) for running in news))
+        (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
+        (orphan,) = found[0] or found[1]
+        assert (orphan.id, orphan.tenant, orphan.beginning) == ("resp_1", "a", b"request")
+        assert [(row.first, row.next, row.data, row.journal) for row in orphan.rows] == [
+            (0, 2, b"ab", b"A"), (2, 3, b"c", b"B"),
+        ]  # fmt: skip
+        assert await store.still_alive(["resp_1"], Running("slow", clock.now + 20)) == set()
+        if kind in ("file", "memory", "postgres"):  # a log in Redis knows processes, see `test_live_log.py`
+            await store.append_events(begun, EventRow(3, 4, b"x"))
+        assert await store.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == {"resp_1"}
+        mine = replace(begun, worker=owner.worker)
+        await store.append_events(mine, EventRow(3, 5, b"de"))
+        assert await store.save(replace(mine, status="completed", output=[said(1)]), last=EventRow(5, 6, b"f"))
+        assert not await store.save(replace(begun, status="failed"), last=EventRow(3, 4, b"x"))
+        assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"abcdef"
+
+    play(opening, test)
+
+
+def test_what_was_taken_over_once_ends_with_its_second_worker(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="one")
+        await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A"))
+        await store.release("resp_1", "two")  # it has never run it
+        clock.now += 1
+        assert await store.take_over(Running("two", clock.now + 10), 5) == []
+        await store.release("resp_1", "one")
+        clock.now += 1
+        assert [orphan.id for orphan in await store.take_over(Running("two", clock.now + 10), 5)] == ["resp_1"]
+        clock.now += 11
+        assert await store.take_over(Running("three", clock.now + 10), 5) == []
+        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert (await rows(database))["journals"] == 0
+
+    play(opening, test)
+
+
+def test_what_is_to_be_cancelled_is_not_taken_over(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="one")
+        await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A"))
+        await store.cancel("a", "resp_1")
+        clock.now += 11
+        assert await store.take_over(Running("two", clock.now + 10), 5) == []
+        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert (await rows(database))["journals"] == 0
 
     play(opening, test)

@@ -50,7 +50,7 @@ def play(opening: Opening, test: Callable[[Store, Database, Clock], Awaitable[No
 
 
 async def rows(database: Database) -> dict[str, int]:
-    tables = ("items", "nodes", "responses", "conversations", "events")
+    tables = ("items", "nodes", "responses", "conversations", "events", "journals")
     return await database.run(lambda sql: {name: sql.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables})
 
 
@@ -169,7 +169,7 @@ def test_old_responses_are_deleted_and_new_ones_stay(opening: Opening) -> None:
         assert await store.clean_up() == 2
         assert await store.response("a", "old") is None
         assert await store.response("a", "young") is not None
-        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0}
+        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
 
     play(opening, test)
 

@@ -1,7 +1,8 @@
 """Responses that run without a client: asked for with `background: true`, and written to the store as they come.
 
 A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
-restart) ends the response as failed."""
+restart) goes on with the response, once, if it has a journal, and ends it as failed if it has none. A process that is told to
+stop gives up its claim on what does not end in time."""
 
 from __future__ import annotations
 
@@ -11,10 +12,14 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.context import final_record, started_record
-from proxy.server.generation.create import Creation
-from proxy.server.generation.generation import Generation
-from proxy.state import EventRow, Record, Running, Store, StoreUnavailable
+from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.create import Creation, Responses
+from proxy.server.generation.generation import LOST, Generation
+from proxy.server.generation.in_flight import State
+from proxy.server.generation.takeover import begin_again
+from proxy.state import EventRow, Orphan, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.stored_stream import close_open_item
 from proxy.telemetry import logs
@@ -27,7 +32,8 @@ BEAT = 1.0
 SILENCE = 15.0
 
 LOST_CODE = "server_error"
-LOST = "The gateway that ran this response stopped before it ended."
+# Responses that this process makes ready at once to go on with them.
+_TAKEN_AT_ONCE = 16
 
 _DONE = writer.DONE.encode()
 
@@ -39,15 +45,19 @@ class Run:
     slow = False
     unsent = 0
 
-    def __init__(self, store: Store, creation: Creation, record: Record) -> None:
+    def __init__(self, store: Store, creation: Creation, record: Record, stored: int = 0) -> None:
+        """`stored`: how many events are in the store already."""
         self.record = record
         self.finished = False
+        self.handed_over = False
+        self.task: asyncio.Task[None] | None = None  # takes the response to its end
         self._store = store
         self._creation = creation
         self._cancelled = False
         self._pieces: list[bytes] = []
+        self._unstored = b""  # of the journal: what the store did not take
         self._news = asyncio.Event()
-        self._stored = 0  # the number of the first event that is not in the store yet; 0 until the response has begun
+        self._stored = stored  # the number of the first event that is not in the store yet; 0 until the response has begun
         self._writer: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()  # no more events come; those that wait are stored together with the end
         self._hurried = asyncio.Event()  # the process stops: a store that fails is not waited for
@@ -63,9 +73,19 @@ class Run:
 
     def cancel(self) -> None:
         """End the response, unless it has ended."""
-        if self._stored and not self._creation.translator.ended:
+        if self._stored and not self._creation.translator.ended and not self.handed_over:
             self._cancelled = True
             self._creation.cancel()
+
+    def hand_over(self) -> bool:
+        """Stop without an end, so that another gateway can go on. Return False if none can."""
+        journal = self._creation.journal
+        if self.task is None or journal is None or not journal.complete or self._cancelled or self._creation.translator.ended:
+            return False
+        self.handed_over = True
+        self._creation.log.handed_over = True
+        self.task.cancel()
+        return True
 
     async def wait(self, number: int, within: float) -> None:
         """Wait until event `number` is in the store, but no longer than so many seconds."""
@@ -77,13 +97,19 @@ class Run:
 
     async def begin(self, worker: str) -> str:
         """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""
-        translator = self._creation.translator
+        creation = self._creation
+        translator = creation.translator
+        self.record = replace(self.record, worker=worker)
+        beginning = creation.beginning()
+        if beginning is not None and creation.journal is not None:
+            translator.note = creation.journal.note
+            creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()
-        self._creation.log.sent(events)
+        creation.log.sent(events)
         record = started_record(self.record, translator)
         snapshot = translator.response()
-        row = EventRow(0, translator.next_number, events)
-        await self._store.save(record, Running(worker, time.time() + SILENCE), row)
+        row = EventRow(0, translator.next_number, events, self._journalled())
+        await self._store.save(record, Running(worker, time.time() + SILENCE, beginning), row)
         self._stored = row.next
         self._start_writing()
         return snapshot
@@ -93,11 +119,16 @@ class Run:
         try:
             try:
                 await generation.run()
+            except asyncio.CancelledError:
+                if not self.handed_over:
+                    raise
             finally:
                 self._creation.end()
             self._ending.set()
             if self._writer is not None:
                 await self._writer
+            if self.handed_over:
+                return
             translator = self._creation.translator
             # What the model had finished before it could be stopped is complete, as its stream says.
             cancelled = self._cancelled and translator.status == "failed"
@@ -129,12 +160,14 @@ class Run:
             while self._pieces:
                 pieces = self._pieces
                 self._pieces = []
-                row = EventRow(self._stored, self._next_number(), b"".join(pieces))
+                row = EventRow(self._stored, self._next_number(), b"".join(pieces), self._unstored + self._journalled())
+                self._unstored = b""
                 try:
                     await self._store.append_events(self.record, row)
                 except StoreUnavailable as error:
                     logs.logger().warning("not stored", extra=logs.fields(response_id=self.record.id, error=str(error)))
                     self._pieces.insert(0, row.data)
+                    self._unstored = row.journal
                     if self._ending.is_set():
                         return
                     await _pause(self._ending)
@@ -149,6 +182,11 @@ class Run:
         translator = self._creation.translator
         return translator.next_number - translator.ended
 
+    def _journalled(self) -> bytes:
+        """Return what the events that wait were made of."""
+        journal = self._creation.journal
+        return b"" if journal is None else journal.take()
+
     def _announce(self) -> None:
         """Wake those who wait for events."""
         self._news.set()
@@ -161,11 +199,14 @@ async def _pause(interrupted: asyncio.Event) -> None:
 
 
 class Background:
-    """The responses that this process runs in the background, and the end of those whose process is gone."""
+    """The responses that this process runs in the background, and what becomes of those whose process is gone."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration) -> None:
         self.runs: dict[str, Run] = {}
         self._store = store
+        self._responses = responses
+        self._autoconfiguration = autoconfiguration
+        self._taken: dict[str, asyncio.Task[None]] = {}  # those that are made ready to go on
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = asyncio.create_task(self._keep_up())
@@ -179,17 +220,22 @@ class Background:
         except StoreUnavailable:
             creation.end(server_error("The store failed.", 503))
             raise
-        self.runs[run.record.id] = run
-        task = asyncio.create_task(self._run(run, generation))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(run, generation)
         return snapshot
+
+    def _start(self, run: Run, generation: Generation) -> None:
+        self.runs[run.record.id] = run
+        run.task = asyncio.create_task(self._run(run, generation))
+        self._tasks.add(run.task)
+        run.task.add_done_callback(self._tasks.discard)
 
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
         run = self.runs.get(response_id)
         if run is not None:
             run.cancel()
+        elif response_id in self._taken:
+            self._taken[response_id].cancel()
 
     async def close(self) -> None:
         """Stop. Draining has ended what still ran, so this only waits until it is written."""
@@ -198,20 +244,29 @@ class Background:
         for run in list(self.runs.values()):
             run.hurry()
             run.cancel()
-        await asyncio.gather(self._upkeep, self._watching, *self._tasks, return_exceptions=True)
+        for task in self._taken.values():
+            task.cancel()
+        await asyncio.gather(self._upkeep, self._watching, *self._taken.values(), *self._tasks, return_exceptions=True)
 
     async def _run(self, run: Run, generation: Generation) -> None:
         try:
             await run.run(generation)
         finally:
             self.runs.pop(run.record.id, None)
+        if run.handed_over:
+            await self._release(run.record.id)
+
+    async def _release(self, response_id: str) -> None:
+        with suppress(StoreUnavailable):  # the claim expires
+            await self._store.release(response_id, self._worker)
 
     async def _keep_up(self) -> None:
         store_is_gone = False
         while True:
             try:
-                if self.runs:
+                if self.runs or self._taken:
                     await self._renew_claims()
+                await self._take_over()
                 await fail_lost(self._store)
                 if store_is_gone:
                     store_is_gone = False
@@ -223,10 +278,50 @@ class Background:
             await asyncio.sleep(BEAT)
 
     async def _renew_claims(self) -> None:
-        mine = set(self.runs)
-        alive = await self._store.still_alive(mine, time.time() + SILENCE)
+        mine = {*self.runs, *self._taken}
+        alive = await self._store.still_alive(mine, self._running())
         for response_id in mine - alive:
             self.cancel(response_id)
+
+    def _running(self) -> Running:
+        return Running(self._worker, time.time() + SILENCE)
+
+    async def _take_over(self) -> None:
+        """Go on with responses whose process is gone, unless this one is about to go, too."""
+        room = _TAKEN_AT_ONCE - len(self._taken)
+        if room and self._responses.in_flight.state is State.SERVING:
+            for orphan in await self._store.take_over(self._running(), room):
+                task = asyncio.create_task(self._go_on(orphan))
+                self._taken[orphan.id] = task
+
+    async def _go_on(self, orphan: Orphan) -> None:
+        try:
+            creation = await begin_again(self._responses, self._autoconfiguration, orphan)
+        except CannotContinue as reason:
+            await self._give_up(orphan, str(reason))
+        except asyncio.CancelledError:  # cancelled, or deleted; or this process stops
+            await self._give_up(orphan, "stopped")
+        except Exception as defect:  # the response has to end whatever went wrong
+            logs.logger().error("defect", exc_info=defect, extra=logs.fields(response_id=orphan.id))
+            await self._give_up(orphan, "defect")
+        else:
+            del self._taken[orphan.id]
+            assert creation.record is not None
+            creation.detach()
+            record = replace(creation.record, detached=True, worker=self._worker)
+            run = Run(self._store, creation, record, stored=orphan.rows[-1].next)
+            generation = creation.start(run)
+            generation.take_over()
+            logs.logger().warning("taken over", extra=logs.fields(response_id=orphan.id, events=orphan.rows[-1].next))
+            self._start(run, generation)
+
+    async def _give_up(self, orphan: Orphan, reason: str) -> None:
+        """Have a response end that cannot go on."""
+        metrics = self._responses.metrics
+        metrics.count(metrics.continuations, "failed", reason)
+        logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
+        await self._release(orphan.id)
+        del self._taken[orphan.id]
 
 
 def new_run(store: Store | None, creation: Creation) -> Run:

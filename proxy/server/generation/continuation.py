@@ -34,8 +34,8 @@ from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
 
-# Why an answer broke off.
-Cause: TypeAlias = BrokenOff | Literal["broke", "silent"]
+# Why an answer broke off; `restart`: its gateway is gone.
+Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
 # How many ids are tried, one after the other, in search of the last one whose text came.
 _TRIES = 64
 # Ids before those that are looked at: some tokenizers write the first token of a text in another way.

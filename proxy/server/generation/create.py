@@ -27,12 +27,14 @@ from proxy.server.generation.generation import Generation, Question, Sink, Unrea
 from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
+from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
     affinity_key,
     backend_headers,
     client_of,
     encryption_options,
+    forwards_client_key,
     stream_options,
     translated,
 )
@@ -48,6 +50,8 @@ from proxy.wire.requests import ResponsesRequest
 
 # Characters of what a client calls itself.
 _LONGEST_NAME = 80
+# Headers of a client's request that a gateway which goes on with the response needs.
+_KEPT_HEADERS = ("originator", "User-Agent")
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 
@@ -169,7 +173,7 @@ class Creation:
     __slots__ = (
         "_attempts", "_caller", "_chat_request", "_clock", "_compaction", "_context", "_detached", "_drop_client",
         "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_question", "_responses", "_start", "_stopping",
-        "answered", "ended", "in_force", "log", "losses", "record", "recording", "translator",
+        "answered", "ended", "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -200,6 +204,9 @@ class Creation:
         self._is_summary = is_summary
         self._attempts = 0  # how often another backend may go on with the answer
         self._obstacle: Obstacle | None = None
+        self.journal: Journal | None = None  # of a response that another gateway may go on with
+        # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
+        self.hand_over: Callable[[], bool] | None = None
         self.answered = False  # some of the response was made
         self._detached = False
         self._stopping = False
@@ -225,9 +232,14 @@ class Creation:
     # ---- making it ready ---------------------------------------------------------------------------------------------
 
     async def prepare(
-        self, request: ResponsesRequest, previous: Previous | None = None, context: Context | None = None
+        self,
+        request: ResponsesRequest,
+        previous: Previous | None = None,
+        context: Context | None = None,
+        resumption: Resumption | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. Raise `ApiError`, `StoreUnavailable`."""
+        """Find what the request builds on, unless `context` has it, and translate it. `resumption`: the response has begun in
+        another gateway. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         in_force = self.in_force
@@ -248,14 +260,15 @@ class Creation:
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._continuation_for(request, chat_request)
-        self._start = await in_force.parsers.start(chat_request.body)
+        begun = resumption.beginning if resumption is not None else None
+        self._start = begun.start if begun is not None else await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
             in_force,
             request,
             chat_request,
             client_of(in_force.settings, caller.headers),
-            _new_response_id(),
+            resumption.response_id if resumption is not None else _new_response_id(),
             self._start,
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
             decode=responses.tokenizer.decode if responses.tokenizer is not None else None,
@@ -264,8 +277,12 @@ class Creation:
             holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )
+        sealing = resumption or self.journal
+        if sealing is not None and self._options.seal is not None:
+            self._options = msgspec.structs.replace(self._options, seal=sealing.sealing(self._options.seal))
         self.recording.translated(self._options, chat, self._start)
-        self.translator = Translator(self._options, self.recording.clock, self.recording.note)
+        clock = resumption.clock if resumption is not None else self.recording.clock
+        self.translator = Translator(self._options, clock, self.recording.note)
         if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
@@ -283,6 +300,7 @@ class Creation:
             threshold, request, context, chat_request, responses.encryption, responses.tokenizer
         ):
             self._compaction = self._automatic_compaction(request, context, policy, hosted)
+            self.journal = None
         self.record = None
         if store is not None and request.store is not False:
             self.record = new_record(self.translator, request, context, caller.tenant)
@@ -295,7 +313,8 @@ class Creation:
 
     def _continuation_for(self, request: ResponsesRequest, chat_request: ChatRequest) -> None:
         """Find out whether another backend may go on with the answer; then the ids of its tokens are needed."""
-        self._attempts = self._responses.pool.continuations(request.model)
+        outlives = self._outlives_its_gateway(request) and not chat_request.compacting
+        self._attempts = self._responses.pool.continuations(request.model, alone=outlives)
         if not self._attempts:
             return
         self._obstacle = obstacle(chat_request.body)
@@ -307,6 +326,35 @@ class Creation:
             self._obstacle = "no_ids"
         elif self._obstacle is None:
             chat_request.body["return_token_ids"] = True
+            self.journal = Journal() if outlives else None
+
+    def _outlives_its_gateway(self, request: ResponsesRequest) -> bool:
+        """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
+        the backend is not stored."""
+        settings = self.in_force.settings
+        caller = self._caller
+        if self._responses.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
+            return False
+        if forwards_client_key(settings) and "Authorization" in caller.headers:
+            return False
+        return bool(request.background or (request.stream and settings.on_disconnect == "continue"))
+
+    def beginning(self) -> bytes | None:
+        """Return what another gateway needs to begin the response again; None if none may go on with it."""
+        if self.journal is None:
+            return None
+        headers = {name: self._caller.headers[name] for name in _KEPT_HEADERS if name in self._caller.headers}
+        try:
+            request = self._context.request.model_dump_json(exclude_unset=True).encode()
+        except ValueError:  # half a surrogate pair
+            return None
+        chat = digest(self._question.body)
+        created = self.translator.created
+        return msgspec.msgpack.encode(Beginning(request, self._caller.request_id, headers, created, self._start, chat))
+
+    def begins_like(self, beginning: Beginning) -> bool:
+        """Tell whether the backend is asked what it was asked before."""
+        return digest(self._question.body) == beginning.chat
 
     def _continuation(self) -> Continuation | None:
         if not self._attempts:
@@ -495,7 +543,7 @@ class Creation:
     def shut_down(self) -> None:
         """End the response truthfully, because the gateway is stopping."""
         self._stopping = True
-        if self._generation is not None:
+        if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
             self._generation.shut_down()
 
     def abandon(self) -> None:

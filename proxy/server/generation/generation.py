@@ -37,6 +37,8 @@ from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, re
 COMPLETION_LIMIT = 64 * 1024 * 1024
 # How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
 _COUNTING_LIMIT = 1.0
+# What a client is told of a response that no other gateway could go on with.
+LOST = "The gateway that ran this response stopped before it ended."
 # What a client is told of an answer that broke off without an error, and that no other backend goes on with.
 _ENDS: dict[BrokenOff, str] = {
     "eof": "The backend closed the stream before the model finished.",
@@ -112,8 +114,8 @@ class Generation:
     __slots__ = (
         "_chat", "_clock", "_compaction", "_compaction_item", "_continuation", "_counting", "_drop_client", "_failure",
         "_feed", "_hosted", "_last_comment", "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_prelude",
-        "_question", "_recording", "_repair", "_settings", "_silence", "_taken_at", "_tokenizer", "_unsent", "_waiting",
-        "_watching", "_write", "last_event", "phase", "sink", "translator",
+        "_question", "_recording", "_repair", "_settings", "_silence", "_taken_at", "_taken_over", "_tokenizer", "_unsent",
+        "_waiting", "_watching", "_write", "last_event", "phase", "sink", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +166,7 @@ class Generation:
         self._counting: asyncio.Task[None] | None = None
         self._failure: ApiError | None = None  # ended the response from outside
         self._silence: ApiError | None = None  # the answer was dropped for it
+        self._taken_over = False
         # Bound once, for each read.
         self._feed = translator.feed
         self._write = sink.write
@@ -268,11 +271,10 @@ class Generation:
         """Take the answer to its end, whatever that is: afterwards the translator has ended."""
         translator = self.translator
         try:
-            self.begin()
-            if self._chat is None or self._failure is not None:
-                await self.open()
-                self.begin()
-            await self._take()
+            if self._taken_over:
+                await self._go_on()
+            else:
+                await self._begin()
             while not translator.ended:  # another turn of the model
                 await self._take()
         except ApiError as error:
@@ -281,6 +283,33 @@ class Generation:
             translator.defect = defect
             self.fail(server_error("The gateway failed. This is a defect: please report it.", 500))
         self.phase = Phase.ENDED
+
+    async def _begin(self) -> None:
+        self.begin()
+        if self._chat is None or self._failure is not None:
+            await self.open()
+            self.begin()
+        await self._take()
+
+    def take_over(self) -> None:
+        """Have `run` go on where another gateway has stopped: the translator has repeated what happened there."""
+        self._taken_over = True
+
+    async def _go_on(self) -> None:
+        translator = self.translator
+        if translator.ended:
+            return
+        if translator.unheard:  # the client has seen nothing that depends on the answer
+            await self._begin()
+        elif translator.continuable:
+            if not await self._continue("restart"):
+                raise server_error(LOST)
+            await self._take()
+        elif translator.lifecycle.finish_reason is not None:
+            self.emit(translator.finish())
+            await self._decide()
+        else:
+            raise server_error(LOST)
 
     async def _take(self) -> None:
         translator = self.translator
@@ -297,6 +326,11 @@ class Generation:
                     continue
             if not await self._continue(translator.failover.broken_off or ("broke" if self._silence is None else "silent")):
                 raise error.copy() from None
+        await self._decide()
+
+    async def _decide(self) -> None:
+        """Do what is left when the answer is complete: judge calls, run them, begin another turn of the model."""
+        translator = self.translator
         self.phase = Phase.DECIDING
         while translator.awaiting is not None or translator.calls_to_run():
             if translator.awaiting is not None:
@@ -368,17 +402,20 @@ class Generation:
         chat = self._chat
         continuation = self._continuation
         translator = self.translator
-        if chat is None or continuation is None or self._failure is not None:
+        if continuation is None or self._failure is not None:
             return False
         if translator.ended or translator.failover.answer_ended:  # nothing is missing
             return False
-        chat.close()
+        failed = ""  # another gateway knew it
+        if chat is not None:
+            failed = chat.backend
+            chat.close()
         self._chat = None  # nothing is expected of it
         self._opening = None
         try:
             async with asyncio.timeout(None) as self._waiting:
                 body, _, route = self._question
-                opened = await continuation.open(translator, body, route, chat.backend, cause, self._headers_for)
+                opened = await continuation.open(translator, body, route, failed, cause, self._headers_for)
         except CannotContinue as reason:
             self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
             self._chat = chat
@@ -393,7 +430,7 @@ class Generation:
         self._question = self._question._replace(route=opened.route)
         self._silence = None
         self._last_read = self._clock()
-        self._log.continued(cause, chat.backend, opened.chat.backend, opened.kept, self._last_read)
+        self._log.continued(cause, failed, opened.chat.backend, opened.kept, self._last_read)
         self.emit(opened.events)
         if self.sink.slow:
             opened.chat.pause()

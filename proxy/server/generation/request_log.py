@@ -59,8 +59,8 @@ class RequestLog:
         "_backend", "_backend_called", "_began", "_between_turns", "_calls", "_client", "_client_left", "_continued",
         "_error", "_first", "_gap_sum", "_gaps", "_history", "_last", "_logs_line", "_losses", "_metrics", "_model",
         "_not_continued", "_quotes_backends", "_request_id", "_reservation", "_sample", "_sample_size", "_started",
-        "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens", "detached", "id", "phase", "reads",
-        "visible_at",
+        "_streamed", "_tokens_by_kind", "_trace", "_turn_first", "_unseen_tokens", "detached", "handed_over", "id",
+        "phase", "reads", "visible_at",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,8 @@ class RequestLog:
         self.phase: Phase = "request"
         # The response goes on without its client: its delivery is logged by another request.
         self.detached = False
+        # The response goes on in another gateway.
+        self.handed_over = False
         # When reads of the backend brought events: appended to from outside, counted by `count_gaps`.
         self.reads: list[float] = []
         # When the first text, refusal or call began.
@@ -290,6 +292,8 @@ class RequestLog:
         return summary
 
     def _outcome(self, translator: Translator | None) -> str:
+        if self.handed_over:
+            return "handed_over"
         if self._client_left:
             return "client_disconnected"
         if self._error is not None:
@@ -415,6 +419,8 @@ class RequestLog:
             return "rejected" if self._error.status < 500 else "failed"
         if translator is None:
             return "cancelled" if self._client_left else "failed"
+        if self.handed_over:
+            return "handed_over"
         if not translator.ended or (error is not None and error.status == 499):
             return "cancelled"
         return translator.status

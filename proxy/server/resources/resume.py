@@ -50,6 +50,10 @@ async def follow(
             rows = []
             active = True
             await asyncio.sleep(_LOOK)
+        if run is not None and run.handed_over and run.finished and not rows:
+            if request.transport is not None:
+                request.transport.abort()  # so that the client asks another gateway for the rest
+            return response
         if run is not None and run.finished and active and not rows:
             run = None  # its end could not be stored: another process will see to that
         if not response.prepared:

@@ -13,6 +13,7 @@ from proxy.simulator import create_app, serving
 from proxy.stream.catch_up import Diverged
 from proxy.stream.rejoining import Rejoining
 from proxy.wire.chat import Chunk
+from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
 from tests.server.running_gateway import gateway, post, run
 
@@ -132,6 +133,22 @@ def test_what_a_parsed_answer_needs(without: str, reason: str | None) -> None:
             assert answer.final["status"] == "failed"
             if reason is not None:  # else nobody knows that this is vLLM
                 assert served.metric("continuations_total", outcome="failed", reason=reason) == 1
+
+    run(test())
+
+
+def test_a_backend_that_ignores_the_ids_is_not_asked_again() -> None:
+    """It begins another answer, of which no client sees anything."""
+
+    async def test() -> None:
+        async with fleet("vllm-raw", without=("/v1/completions",), ignored="kv_transfer_params") as served:
+            for position in (60, 61):
+                answer = await ask(served, "demo", f"drop={position},times=1")
+                assert answer.final["status"] == "failed"
+                assert judge_stream(answer.body) == []
+                assert served.metric("continuations_total", outcome="failed", reason="other_prompt") == 1
+            asked = [member.continues_by for member in served.parts.pool.members.by_name.values()]
+            assert sorted(map(str, asked)) == ["None", "completions"]
 
     run(test())
 

@@ -1,0 +1,61 @@
+"""A response whose gateway is gone goes on in this one: the same response, the next sequence number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.create import Caller, Creation, Responses
+from proxy.server.generation.journal import Resumption, UnreadableJournal
+from proxy.state import Orphan
+from proxy.wire.errors import ApiError
+from proxy.wire.requests import parse_request
+
+# Seconds to wait for what was started together with the gateway: a backend that can go on with an answer, and what is to be
+# known of it.
+_PATIENCE = 60.0
+_LOOK = 0.1
+
+
+async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration, orphan: Orphan) -> Creation:
+    """Repeat what happened in another gateway; return the creation, whose translator has come as far as that of the other.
+    Raise `CannotContinue`, `StoreUnavailable`."""
+    try:
+        resumption = Resumption(orphan.id, orphan.beginning, (row.journal for row in orphan.rows))
+        beginning = resumption.beginning
+        request = parse_request(beginning.request)
+    except (UnreadableJournal, ApiError):
+        raise CannotContinue("unreadable") from None
+    await _ready(lambda: autoconfiguration.settled)
+    if not await _ready(lambda: responses.pool.continuations(request.model, alone=True) > 0):
+        raise CannotContinue("no_backend")
+    creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
+    try:
+        try:
+            await creation.prepare(request, resumption=resumption)
+        except ApiError:
+            raise CannotContinue("request_differs") from None
+        if not creation.begins_like(beginning):
+            raise CannotContinue("request_differs")
+        events = resumption.repeat(creation.translator)
+        if events != b"".join(row.data for row in orphan.rows):
+            raise CannotContinue("events_differ")
+        creation.log.sent(events)
+    except BaseException as error:
+        creation.end(error)
+        raise
+    return creation
+
+
+async def _ready(condition: Callable[[], bool]) -> bool:
+    """Wait a while for a condition; tell whether it holds."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + _PATIENCE
+    while True:
+        if condition():
+            return True
+        if clock() >= deadline:
+            return False
+        await asyncio.sleep(_LOOK)

@@ -1,0 +1,100 @@
+"""A gateway is killed, or told to stop, while a response runs in the background: the next one goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.chaos.faults import shows, simulators
+from tests.chaos.test_backend_continued import SETTINGS, WEATHER, spoken
+from tests.judges import judge_stream
+from tests.server.gateway_process import Program, program
+from tests.server.running_gateway import TERMINALS, run
+from tests.waiting import PATIENCE
+
+# For a gateway that sooner takes another one for dead that gives no sign of life: 15 seconds by default.
+SHORTER = "import proxy.server.generation.background as background; background.SILENCE = 2.0"
+# How the backend is read, and how the gateway ends.
+STOPS = {
+    "raw-killed": ("raw", signal.SIGKILL),
+    "parsed-killed": ("parsed", signal.SIGKILL),
+    "parsed-stopped": ("parsed", signal.SIGTERM),
+}
+# The backend falls silent in the middle of its text, once.
+TEXT = "response.output_text.delta"
+NEVER = "fault: drop=5,times=0"
+SILENT = "fault: silence=600,times=1"
+
+
+async def call(running: Program, method: str, path: str, **fields: Any) -> bytes:
+    async with aiohttp.ClientSession() as session, session.request(method, f"{running.url}{path}", **fields) as answer:
+        return await answer.read()
+
+
+async def start(running: Program, text: str, **fields: Any) -> str:
+    """Start a response in the background; return its id."""
+    body = {"model": "simulator", "input": text, "background": True, "tools": [WEATHER], **fields}
+    return str(json.loads(await call(running, "POST", "/v1/responses", json=body))["id"])
+
+
+async def events(running: Program, name: str, after: int = -1, last: str = "") -> list[dict[str, Any]]:
+    """Read the stream behind an event, to its end or to the first event of the kind `last`."""
+    url = f"{running.url}/v1/responses/{name}?stream=true&starting_after={after}"
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session, session.get(url) as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                found.append(json.loads(line[6:]))
+                if found[-1]["type"] == last:
+                    break
+    return found
+
+
+async def final_of(running: Program, name: str) -> dict[str, Any]:
+    final: dict[str, Any] = json.loads(await call(running, "GET", f"/v1/responses/{name}"))
+    return final
+
+
+def assert_one_stream(found: list[dict[str, Any]]) -> None:
+    """Expect one whole stream, with every number once."""
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    frames = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in found)
+    assert judge_stream((frames + "data: [DONE]\n\n").encode()) == []
+    assert found[-1]["type"] in TERMINALS
+
+
+@pytest.mark.parametrize("stop", list(STOPS))
+def test_the_next_gateway_goes_on(stop: str, tmp_path: Path) -> None:
+    setting, end = STOPS[stop]
+    simulator, gateway = SETTINGS[setting]
+
+    async def test() -> None:
+        async with simulators(1, *simulator) as (one,):
+            flags = ("--backend", one.url, "--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--continue-answers", "1")
+            async with program(*flags, *gateway, "--drain-timeout", "0.1", first=SHORTER) as dying:
+                name = await start(dying, f"scenario: demo {NEVER}")
+                assert_one_stream(await events(dying, name))
+                whole = await final_of(dying, name)
+                name = await start(dying, f"scenario: demo {SILENT}")
+                found = await events(dying, name, last=TEXT)
+                assert found[-1]["type"] == TEXT
+                dying.process.send_signal(end)
+                await dying.process.wait()
+            async with program(*flags, *gateway, first=SHORTER) as other:
+                found += await events(other, name, found[-1]["sequence_number"])
+                final = await final_of(other, name)
+                await other.says("taken over")
+                await shows(other, lambda line: 'continuations_total{outcome="continued",reason="restart"} 1.0' in line)
+            assert_one_stream(found)
+            assert found[-1]["response"] == final
+            assert final["status"] == "completed"
+            assert spoken(final) == spoken(whole)
+            assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+    run(test())
