@@ -28,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import CONTINUED, MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import CONTINUED, FLEET, MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -44,6 +44,7 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())],
     STORED: lambda: [],
     WATCHED: lambda: [],
+    FLEET: lambda: [],
     CONTINUED: lambda: ["--continue-answers", "1"],
 }
 
@@ -61,6 +62,8 @@ class Bench:
     def pair(self, scenario: Scenario) -> tuple[Target, Target]:
         """What is measured: the second beside the first."""
         first = self.relay if scenario.beside == "relay" else self.gateway
+        if scenario.variant == CONTINUED:
+            first = self.variants[FLEET]
         return first, self.variants[scenario.variant] if scenario.variant else self.gateway
 
     def targets(self, scenario: Scenario, number: int) -> list[Target]:
@@ -161,19 +164,23 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     else:
         gateway = start_target("gateway", "responses", ["proxy", "serve", "--no-adapt", *NO_STORE])
     variants = {}
-    for name in {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}:
+    names = {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}
+    fleet = _fleet(stack, program, options) if CONTINUED in names and not options.self_check else [upstream_port]
+    for name in names | ({FLEET} if CONTINUED in names else set()):
         store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"] if name == STORED else NO_STORE
         serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
-        backends = [upstream_port]
-        if name == CONTINUED and not options.self_check:
-            models = {_fit(SCENARIOS[one], options).model for one in options.scenario if one in SCENARIOS}
-            alike = [processes.upstream(program, models=sorted({*models, WARM_UP.model})) for _ in range(2)]
-            backends = [stack.enter_context(one) for one in alike]
+        backends = fleet if name in (FLEET, CONTINUED) else [upstream_port]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         variants[name] = start_target(name, protocol, module, backends)
         if name == WATCHED and not options.self_check:
             stack.enter_context(visiting(variants[name].port))
     return Bench(relay, gateway, variants, upstream_port, client)
+
+
+def _fleet(stack: ExitStack, program: Path, options: argparse.Namespace) -> list[int]:
+    """Start two vLLM servers that have the models of all scenarios; their ports."""
+    models = {_fit(SCENARIOS[name], options).model for name in options.scenario if name in SCENARIOS}
+    return [stack.enter_context(processes.upstream(program, models=sorted({*models, WARM_UP.model}))) for _ in range(2)]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

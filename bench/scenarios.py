@@ -8,7 +8,8 @@ from typing import Any
 
 # The variant of a gateway that stores what it answers.
 STORED = "stored"
-# The variant of a gateway with several backends of which one goes on with the answers of another one that dies.
+# The variants of a gateway with two vLLM servers: the second goes on with the answers of one that dies.
+FLEET = "fleet"
 CONTINUED = "continued"
 # What no other backend can go on with: the grammar would begin anew.
 _WITH_SCHEMA = {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}}
@@ -24,7 +25,8 @@ class Scenario:
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
     `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
-    at another backend. `stored` stands beside the relay: a gateway with a SQLite store. `fields`: what else both are asked.
+    at another backend (beside a gateway with the same backends that could not). `stored` stands beside the relay: a gateway
+    with a SQLite store. `fields`: what else both are asked.
     """
 
     name: str

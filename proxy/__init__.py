@@ -7,12 +7,14 @@ As a library: `from proxy import StreamOptions, Translator` turns the bytes of a
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as type checkers understand it: importing `typing` takes longer than all else here
 __version__ = "0.1.0"
 __all__ = ["StreamOptions", "Translator", "__version__", "check_stream"]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from proxy.conformance.checker import check_stream
     from proxy.stream.options import StreamOptions
     from proxy.stream.translator import Translator

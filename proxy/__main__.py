@@ -1,6 +1,16 @@
-"""`python -m proxy` is `responses-gateway`."""
+"""The program `responses-gateway`, which is also `python -m proxy`."""
 
-from proxy.cli import main
+import signal
+
+
+def main() -> int:
+    """Run the command line. Ctrl-C while its modules are imported ends the process at once, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from proxy.cli import main as run  # noqa: PLC0415  (what takes time)
+
+    return run()
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

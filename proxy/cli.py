@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import gc
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
     try:
         return _run(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt:  # while the modules of a command are imported, or while it works
+    except KeyboardInterrupt:  # while the command works
         return _INTERRUPTED
     finally:
         gc.set_threshold(*thresholds)
@@ -50,11 +53,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        command, args = _parse(argv)
+        with _ended_by_interrupts():
+            command, args = _parse(argv)
     except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage
         return ended.code if isinstance(ended.code, int) else 1
     status: int = command.run(args)
     return status
+
+
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process while the block imports modules, some of which would swallow a `KeyboardInterrupt`."""
+    usual = signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler)  # else it is ignored, or handled
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:

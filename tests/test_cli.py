@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from urllib.request import urlopen
@@ -212,6 +215,49 @@ def test_ctrl_c_while_a_command_starts_is_no_traceback() -> None:
     code += "raise SystemExit(proxy.cli.main(['serve', '--simulator']))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+_INTERRUPTED_AND_SWALLOWED = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell would ignore it
+def interrupted(*unused):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        for wait in range(1000): pass
+    except BaseException:
+        pass
+    print("went on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "status"),
+    [("proxy.cli.import_module", -signal.SIGINT), ("proxy.commands.serve._settings", 0)],
+)
+def test_ctrl_c_while_the_gateway_starts_is_not_lost_where_exceptions_are_swallowed(interrupted: str, status: int) -> None:
+    code = f"{_INTERRUPTED_AND_SWALLOWED}\nimport proxy.cli, proxy.commands.serve\n{interrupted} = interrupted\n"
+    code += "proxy.cli.main(['serve', '--simulator'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_server_is_imported_ends_it_without_a_traceback(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "proxy", "serve", "--simulator", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as gateway:
+        try:
+            assert gateway.stderr is not None
+            said = gateway.stderr.readline()
+            assert said.startswith("simulated backend at ")
+            os.killpg(gateway.pid, number)
+            _, rest = gateway.communicate(timeout=PATIENCE)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(gateway.pid, signal.SIGKILL)
+    assert gateway.returncode == 0
+    assert "Traceback" not in rest
+    with pytest.raises(ProcessLookupError):
+        os.killpg(gateway.pid, 0)
 
 
 def test_print_config_prints_what_is_in_force_and_serves_nothing(

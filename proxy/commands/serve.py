@@ -102,8 +102,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End a process that does not serve yet; from then on it handles signals itself."""
-    raise SystemExit(0)
+    """End a process that does not serve yet; from then on it handles signals itself. An exception could be swallowed by a
+    module that is being imported, and the gateway would serve on."""
+    os._exit(0)
 
 
 def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:

@@ -115,7 +115,7 @@ def translate(
     choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
     has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
     approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
-    call_reader = CallItemReader(catalog, report, approvals.refused, results)
+    call_reader = CallItemReader(catalog, report, approvals, results)
     calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
     mcp_labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
     reader = ItemReader(policy, calls, report, mcp_labels)
@@ -141,7 +141,7 @@ def translate(
         logprobs=includes(request, LOGPROBS),
         container_id=hosted.container_id,
         sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
-        approved=approvals.approved,
+        approved=list(approvals.approved.values()),
         compacting=reader.compacting,
         compact_threshold=None if reader.compacting else compact_threshold(request, policy),
         encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),

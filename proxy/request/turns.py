@@ -48,3 +48,16 @@ def with_turn(body: Object, said: Sequence[Object | RunCall], policy: Policy, *,
         elif body.get("tool_choice", "auto") not in ("auto", "none"):
             following["tool_choice"] = "auto"
     return following
+
+
+def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy) -> dict[str, Any]:
+    """Return the chat request with the results of calls that the client has approved: where the calls stand, or behind all
+    other messages if they were summarised meanwhile."""
+    results = {call.call_id: call.result for call in approved}
+    messages: list[Object] = []
+    for message in body["messages"]:
+        result = results.pop(message.get("tool_call_id", ""), None) if message["role"] == "tool" else None
+        messages.append(message if result is None else {**message, "content": result})
+    rest = [call for call in approved if call.call_id in results]
+    found = {**body, "messages": messages}
+    return with_turn(found, rest, policy) if rest else found

@@ -433,6 +433,7 @@ class Translator:
             item.append(self.writer, call.arguments or "{}")
             item.outcome = call.outcome
             item.close(self.writer, "completed", call.arguments or "{}")
+            self.turn_began = len(self.writer.done)  # the model has not begun
         return self._noted("approved_call", msgspec.json.encode(call), self._take())
 
     def calls_to_run(self) -> list[CallToRun]:

@@ -60,6 +60,8 @@ _GATEWAY = (
 # An answer of more tokens is cut in a dozen places: each cut takes as long as the whole answer.
 _LONG = 500
 _KILLED_WITHIN = 600.0
+# Pieces are cut by the pace of the servers, which also tells whether the connection has to be kept alive.
+_AS_IT_COMES = (".delta", ".in_progress")
 
 
 @dataclass
@@ -110,7 +112,7 @@ class Lane:
                 {name: value for name, value in item.items() if name not in ("id", "call_id")} for item in final["output"]
             ],
             "usage": usage,
-            "events": [event["type"] for event in events if not event["type"].endswith(".delta")],
+            "events": [event["type"] for event in events if not event["type"].endswith(_AS_IT_COMES)],
             "error": final["error"],
             "against the rules": [str(broken) for broken in check_stream(stream)],
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,13 +67,6 @@ def _stop(popen: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(popen.pid, signal.SIGKILL)
         popen.wait()
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def responds(client: httpx.Client, url: str) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import yaml
 
+from tests.ports import free_port
 from tests.real_servers import tiny_model
-from tests.real_servers.processes import free_port, plain_environment, responds, running
+from tests.real_servers.processes import plain_environment, responds, running
 from tests.real_servers.settings import Program, Setting
 
 ROOT = Path(__file__).parents[2]

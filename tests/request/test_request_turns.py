@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy import Translator
 from proxy.request import Policy, translate
 from proxy.request.tools.hosted_tools import HostedTools, OfferedTool
-from proxy.request.turns import RunCall, with_turn
+from proxy.request.turns import RunCall, with_approved, with_turn
 from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
 from proxy.stream.options import StreamOptions
 from proxy.wire.hosted import KeptResult
@@ -102,3 +103,36 @@ def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str
     assert [message["role"] for message in behind].count("assistant") == (not last or "clock" in last)
     told = [message["tool_call_id"] for message in behind if message["role"] == "tool"]
     assert told == [call["id"] for message in behind for call in message.get("tool_calls", ())]
+
+
+def test_an_approved_call_of_a_history_that_was_summarised_is_shown_behind_the_summary() -> None:
+    body = {"messages": [{"role": "user", "content": "The summary."}]}
+    _, said, told = with_approved(body, [RunCall("mcpr_1", "docs__add", '{"a": 1}', "3")], POLICY)["messages"]
+    assert said["tool_calls"][0]["function"] == {"name": "docs__add", "arguments": '{"a": 1}'}
+    assert (told["tool_call_id"], told["content"]) == ("mcpr_1", "3")
+
+
+APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "add", "arguments": "{}"}
+MADE = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "add", "arguments": "{}", "output": "3"}
+
+
+def decided(approve: bool) -> dict[str, Any]:
+    return {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": approve}
+
+
+@pytest.mark.parametrize(
+    ("items", "to_run", "told"),
+    [
+        ([decided(True)], ["mcpr_1"], "It was not run yet."),
+        ([decided(True), decided(False)], [], "did not approve"),
+        ([decided(False), decided(True)], ["mcpr_1"], "It was not run yet."),
+        ([decided(True), {**MADE, "approval_request_id": "mcpr_1"}, decided(True)], [], "3"),
+        ([decided(True), {**MADE, "approval_request_id": "mcpr_1"}, decided(False)], [], "3"),
+        ([MADE], [], "3"),
+    ],
+)
+def test_the_last_decision_counts_until_the_call_was_made(items: list[Any], to_run: list[str], told: str) -> None:
+    result = translate(parse_request({"model": "m", "input": [APPROVAL, *items], "tools": TOOLS}), POLICY, hosted=HOSTED)
+    assert [call.request_id for call in result.approved] == to_run
+    (message,) = [message for message in result.body["messages"] if message["role"] == "tool"]
+    assert told in message["content"]

@@ -26,13 +26,15 @@ class Approval(NamedTuple):
 
 
 class Approvals(NamedTuple):
-    """What the client has decided: the calls to run now, and the reasons of those that it refused, by the id of the request."""
+    """What the client has decided, by the ids of the requests: the calls to run now, the reasons of those that it refused, and
+    the items of those that were made."""
 
-    approved: list[Approval]
+    approved: Mapping[str, Approval]
     refused: Mapping[str, str]
+    made: Mapping[str, Entry]
 
 
-NO_APPROVALS = Approvals([], {})
+NO_APPROVALS = Approvals({}, {}, {})
 
 
 def read_approvals(entries: Iterable[Entry]) -> Approvals:
@@ -40,12 +42,16 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
     requests: dict[str, Entry] = {}
     approved: dict[str, Approval] = {}
     refused: dict[str, str] = {}
+    made: dict[str, Entry] = {}
     for entry in entries:
         item = entry.item
         if entry.kind == "mcp_approval_request":
             requests[filled_text(item, "id", entry.path)] = entry
         elif entry.kind == "mcp_call":
-            approved.pop(str(item.get("approval_request_id")), None)
+            request_id = str(item.get("approval_request_id"))
+            if request_id in requests:
+                made.setdefault(request_id, entry)
+                approved.pop(request_id, None)
         elif entry.kind == "mcp_approval_response":
             request_id = text(item, "approval_request_id", entry.path)
             request = requests.get(request_id)
@@ -55,11 +61,15 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
             decision = optional_flag(item, "approve", entry.path)
             if decision is None:
                 raise missing(f"{entry.path}.approve")
+            if request_id in made:  # an answer that comes again changes nothing
+                continue
             if decision:
                 approved[request_id] = _approval(request, request_id)
+                refused.pop(request_id, None)
             else:
                 refused[request_id] = optional_text(item, "reason", entry.path) or ""
-    return Approvals(list(approved.values()), refused)
+                approved.pop(request_id, None)
+    return Approvals(approved, refused, made)
 
 
 def _approval(request: Entry, request_id: str) -> Approval:

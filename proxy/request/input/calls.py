@@ -19,6 +19,7 @@ from proxy.request.fields import (
     text,
     wrong_type,
 )
+from proxy.request.input.approvals import NO_APPROVALS, Approvals
 from proxy.request.input.content import Output, screenshot, tool_output
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
@@ -26,6 +27,9 @@ from proxy.request.tools.catalog import Catalog
 from proxy.request.tools.hosted_tools import FILE_SEARCH, FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
 from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
+
+# The result of a call that was approved, until it is run.
+NOT_RUN_YET = "The user approved this call. It was not run yet."
 
 
 class InputCall(NamedTuple):
@@ -45,7 +49,7 @@ class CallItemReader:
 
     _catalog: Catalog
     _report: LossReport
-    _refused: Mapping[str, str] = field(default_factory=dict)  # calls that the client did not approve, with the reasons
+    _approvals: Approvals = NO_APPROVALS
     _results: Mapping[str, KeptResult] = field(default_factory=dict)
     sources: list[CitedSource] = field(default_factory=list)
 
@@ -92,8 +96,14 @@ class CallItemReader:
         self._report.adapted("item", "computer_call", "shown as a function call")
         return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
 
-    def _mcp_call(self, item: Object, path: str) -> InputCall:
+    def _mcp_call(self, item: Object, path: str) -> InputCall | None:
         self._report.adapted("item", "mcp_call", "shown as a function call with its output")
+        shown = self._approvals.made.get(str(item.get("approval_request_id")))
+        if shown is not None and shown.item is item:
+            return None  # where the model made it: there is the request
+        return self._mcp_call_as(filled_text(item, "id", path), item, path)
+
+    def _mcp_call_as(self, call_id: str, item: Object, path: str) -> InputCall:
         name = text(item, "name", path)
         server = text(item, "server_label", path)
         output = optional_text(item, "output", path) or _error_text(item.get("error"))
@@ -102,18 +112,22 @@ class CallItemReader:
             output = kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
-        return InputCall(filled_text(item, "id", path), chat_name, arguments, Output(output, []))
+        return InputCall(call_id, chat_name, arguments, Output(output, []))
 
     def _approval_request(self, item: Object, path: str) -> InputCall | None:
         request_id = filled_text(item, "id", path)
-        reason = self._refused.get(request_id)
-        if reason is None:  # a call that was approved is an item of its own
-            self._report.ignored("item", "mcp_approval_request", "the call was not refused", path, matters=False)
+        approvals = self._approvals
+        made = approvals.made.get(request_id)
+        if made is not None:
+            return self._mcp_call_as(request_id, made.item, made.path)
+        refusal = approvals.refused.get(request_id)
+        if refusal is None and request_id not in approvals.approved:
+            self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
             return None
-        self._report.adapted("item", "mcp_approval_request", "a refused call is shown as a function call with the refusal")
+        self._report.adapted("item", "mcp_approval_request", "shown as a function call with the result, or the refusal")
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
-        refusal = f"The user did not approve this call. {reason}".rstrip()
-        return InputCall(request_id, chat_name, self._arguments(item, path), Output(refusal, []))
+        told = NOT_RUN_YET if refusal is None else f"The user did not approve this call. {refusal}".rstrip()
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(told, []))
 
     def _web_search_call(self, item: Object, path: str) -> InputCall | None:
         action = optional_object(item, "action", path)

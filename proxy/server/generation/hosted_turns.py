@@ -16,7 +16,7 @@ from proxy.hosted.run import HostedRun, read_arguments
 from proxy.request import Policy
 from proxy.request.input.approvals import Approval
 from proxy.request.tools.hosted_tools import HostedTools
-from proxy.request.turns import RunCall, with_turn
+from proxy.request.turns import RunCall, with_approved, with_turn
 from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
 from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome
@@ -102,7 +102,7 @@ class HostedTurns:
             done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
             name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
             said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
-        return done, with_turn(body, said, self._policy) if said else body
+        return done, with_approved(body, said, self._policy)
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""

@@ -16,6 +16,7 @@ from tests.log_lines import Line, log_lines
 from tests.server.gateway_process import program
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds, runs_tools
+from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import RawClient, Served, ask, final_of, gateway, post, run, until
 from tests.server.scripted_backend import HEAD, Backend, Connection, backend
 
@@ -147,6 +148,22 @@ def test_a_client_that_leaves_stops_the_tool() -> None:
             client.reset()
             await until(lambda: not served.parts.in_flight.activities)
             await until(lambda: served.metric("hosted_calls_total", tool="mcp", outcome="cancelled") == 1)
+            assert await running_calls(served) == "0"
+
+    run(test())
+
+
+def test_a_websocket_that_is_closed_and_a_response_that_is_deleted_stop_their_tools(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with model(wait_or_count, mcp_servers=DOCS, store=str(tmp_path / "s.db")) as (served, _):
+            async with connect(served) as socket:
+                await socket.send("Hi", tools=[MCP])
+                await until(lambda: runs_tools(served))
+            await until(lambda: served.metric("hosted_calls_total", tool="mcp", outcome="cancelled") == 1)
+            begun = (await post(served, tools=[MCP], background=True, stream=False)).json
+            await until(lambda: runs_tools(served))
+            assert (await ask(served, "DELETE", f"/v1/responses/{begun['id']}")).status == 200
+            await until(lambda: served.metric("hosted_calls_total", tool="mcp", outcome="cancelled") == 2)
             assert await running_calls(served) == "0"
 
     run(test())

@@ -119,6 +119,47 @@ def test_the_calls_of_a_turn_are_one_message_then_and_later(stored: bool) -> Non
     run(test())
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_approved_call_stays_where_the_model_made_it(stored: bool) -> None:
+    async def test() -> None:
+        always = {**MCP, "require_approval": {"always": {"tool_names": ["add", "fail"]}, "never": {"tool_names": ["running"]}}}
+        servers = {"docs": {**DOCS["docs"], "require_approval": None}}
+        made = [("docs__add", {"a": number, "b": 1}) for number in range(3)]
+        asking = calls(*made[:2], ("docs__fail", {}), thought="Let me add.")
+        turns = asking, calls(("docs__running", {}), thought="Hm."), says("Done."), says("Yes.")
+        async with model(*turns, mcp_servers=servers, store="memory") as (served, talking):
+            first = (await post(served, tools=[always], input=[QUESTION], store=stored)).final
+            requests = [item["id"] for item in first["output"] if item["type"] == "mcp_approval_request"]
+            decided = [
+                {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": number != 1}
+                for number, request_id in enumerate(requests)
+            ]
+            given: list[Any] = [*decided, {"type": "message", "role": "user", "content": "Go on"}]
+            more: dict[str, Any] = {"input": given, "previous_response_id": first["id"]}
+            if not stored:
+                more = {"input": [QUESTION, *first["output"], *given], "store": False}
+            second = (await post(served, tools=[always], **more)).final
+            assert kinds(second) == ["mcp_call", "mcp_call", "reasoning", "mcp_call", "message"]
+            _, said, *told, went_on = talking.requests[1]["messages"]
+            assert said["reasoning"] == "Let me add."
+            assert [call["id"] for call in said["tool_calls"]] == requests
+            assert [message["tool_call_id"] for message in told] == requests
+            assert told[0]["content"] == "1"
+            assert "did not approve" in told[1]["content"]
+            assert told[2]["content"].startswith("Error: ")
+            assert went_on["content"] == "Go on"
+            # The same answers again run nothing a second time.
+            more = {"input": [*decided, QUESTION], "previous_response_id": second["id"]}
+            if not stored:
+                everything = [QUESTION, *first["output"], *given, *second["output"], *decided, QUESTION]
+                more = {"input": everything, "store": False}
+            third = (await post(served, tools=[always], **more)).final
+            assert kinds(third) == ["message"]
+            assert [is_beginning(*pair) for pair in zip(talking.requests[1:], talking.requests[2:], strict=False)] == [True] * 2
+
+    run(test())
+
+
 def test_sources_of_earlier_responses_keep_their_numbers_and_are_cited() -> None:
     async def test() -> None:
         turns = (
