@@ -119,7 +119,7 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
 def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, buffer: int | None) -> None:
     """Progress is bytes that left, not an empty buffer: reading takes several times `idle_timeout`."""
     text = "x" * 1_000_000
-    limit = 0.6
+    limit = 2.0  # a busy machine may stand still for a second
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -132,7 +132,7 @@ def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, bu
             await client.post()
             began = asyncio.get_running_loop().time()
             while not client.received.endswith(b"\r\n0\r\n\r\n"):
-                slow = asyncio.get_running_loop().time() < began + 4 * limit
+                slow = asyncio.get_running_loop().time() < began + 2.5 * limit
                 assert await client.read(2000 if slow else 1 << 20), "dropped"
                 await asyncio.sleep(0.002 if slow else 0)
             client.close()
@@ -154,7 +154,7 @@ def masked(text: str) -> bytes:
 
 def test_over_a_websocket_too() -> None:
     """More is sent than the client can have read by the end: what comes after the text is silence."""
-    limit = 0.6
+    limit = 2.0  # a busy machine may stand still for a second
 
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -168,7 +168,7 @@ def test_over_a_websocket_too() -> None:
             await client.read_until(b"\r\n\r\n")
             question = json.dumps({"type": "response.create", "model": "m", "input": "x" * 200})
             await client.send(masked(question))
-            end = asyncio.get_running_loop().time() + 4 * limit
+            end = asyncio.get_running_loop().time() + 2.5 * limit
             while asyncio.get_running_loop().time() < end:
                 assert await client.read(2000), "dropped"
                 await asyncio.sleep(0.002)
