@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.http.hops import Hops
 from proxy.server.resources.codex_catalog import ModelTable
 from proxy.stream.options import CODEX, recognise
 from proxy.telemetry import logs
@@ -61,11 +62,12 @@ class _Kept:
 class Models:
     """Serves the models of the backends, as each key may see them."""
 
-    def __init__(self, table: ModelTable, pool: Pool, live: LiveSettings, hosted_tools: Sequence[str] = ()) -> None:
+    def __init__(self, table: ModelTable, pool: Pool, live: LiveSettings, hops: Hops, hosted_tools: Sequence[str] = ()) -> None:
         """`hosted_tools` are the types of tools that the gateway runs itself; clients are told."""
         self._table = table
         self._pool = pool
         self._live = live
+        self._hops = hops
         self._hosted_tools = list(hosted_tools)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
@@ -96,10 +98,13 @@ class Models:
 
     async def _listed(self, request: web.Request) -> dict[str, Any]:
         """Return the list. Codex gets the last one known, or an empty one, where others get the backend's failure."""
+        headers = {"Via": self._hops.via(request)}
         authorization = self._authorization(request)
+        if authorization is not None:
+            headers["Authorization"] = authorization
         kept = self._kept_for(authorization)
         try:
-            return await self._recent(kept, authorization)
+            return await self._recent(kept, headers)
         except (Refused, ApiError) as error:
             # Codex is told by its header, or by the version that it puts into the query of this request alone.
             from_codex = recognise(request.headers) is CODEX or "client_version" in request.query
@@ -108,12 +113,12 @@ class Models:
             logs.logger().warning("no models from the backend", extra=logs.fields(status=error.status))
             return kept.answer or _NO_LIST
 
-    async def _recent(self, kept: _Kept, authorization: str | None) -> dict[str, Any]:
+    async def _recent(self, kept: _Kept, headers: Mapping[str, str]) -> dict[str, Any]:
         """Return the backends' list, a few seconds old at most. Raise `Refused` and `ApiError`."""
         loop = asyncio.get_running_loop()
         async with kept.lock:
             if kept.answer is None or loop.time() - kept.at > _KEPT:
-                kept.answer = await self._ask(authorization)
+                kept.answer = await self._ask(headers)
                 kept.at = loop.time()
             return kept.answer
 
@@ -126,13 +131,13 @@ class Models:
             self._kept.popitem(last=False)
         return kept
 
-    async def _ask(self, authorization: str | None) -> dict[str, Any]:
+    async def _ask(self, headers: Mapping[str, str]) -> dict[str, Any]:
         """Return the lists of all backends that answer, as one. Raise as `_ask_one` does if there is none."""
         asked = list(self._pool.members.by_name.values())
         if not asked:
             return _NO_LIST
         within = self._live.current.settings.connect_timeout
-        asking = (_ask_one(self._pool, member, authorization, within) for member in asked)
+        asking = (_ask_one(self._pool, member, headers, within) for member in asked)
         answers = await asyncio.gather(*asking, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused | ApiError):
@@ -166,13 +171,12 @@ def _union(lists: list[tuple[Member, dict[str, Any]]]) -> dict[str, Any]:
     return {**first, "data": list(models.values())}
 
 
-async def _ask_one(pool: Pool, member: Member, authorization: str | None, within: float) -> dict[str, Any]:
+async def _ask_one(pool: Pool, member: Member, headers: Mapping[str, str], within: float) -> dict[str, Any]:
     """Return the list of one backend, without entries that are not models. Raise `Refused` for an answer that is not a success,
     `ApiError` (502, 504) for none, or one that is not a list."""
-    headers = [] if authorization is None else [("Authorization", authorization)]
     try:
         async with asyncio.timeout(within):
-            async with await member.backend.request("GET", "models", headers=headers) as answer:
+            async with await member.backend.request("GET", "models", headers=headers.items()) as answer:
                 body = await answer.read()
     except TimeoutError:
         raise server_error("The backend did not list its models in time.", 504) from None
