@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import signal
 import sys
 from collections.abc import Coroutine
@@ -59,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         _run(_serve(options_from(args), args.host, args.port))
     except OSError as error:
-        print(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}", file=sys.stderr)
+        way_out = "; choose another port with --port" if error.errno == errno.EADDRINUSE else ""
+        print(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}{way_out}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # only where the loop has no signal handlers
         return 0

@@ -43,7 +43,8 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(capsys: pytest.CaptureFixt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert simulate.run(arguments("--port", str(port))) == 1
-    assert re.fullmatch(rf"cannot listen on 127\.0\.0\.1:{port}: .+\n", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"cannot listen on 127\.0\.0\.1:{port}: .+; choose another port with --port\n", said)
 
 
 def test_arguments_become_options() -> None:

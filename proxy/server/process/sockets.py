@@ -17,6 +17,8 @@ from proxy.settings.serving import UNIX
 
 # Connections that may wait to be accepted.
 BACKLOG = 2048
+# What is wrong with a port: it is taken, or reserved.
+_WRONG_PORT = {errno.EADDRINUSE, errno.EACCES}
 
 
 class Listeners(NamedTuple):
@@ -48,7 +50,7 @@ class Listeners(NamedTuple):
 def open_listeners(settings: Settings) -> Listeners:
     """Listen where the settings say. Raises `OSError` with the address in `filename`."""
     file = Path(settings.host.removeprefix(UNIX)) if settings.host.startswith(UNIX) else None
-    listeners = Listeners(_tcp(settings.host, settings.port) if file is None else [_unix(file)], [], file)
+    listeners = Listeners(_tcp(settings.host, settings.port, "port") if file is None else [_unix(file)], [], file)
     if file is None:  # a client that takes nothing for so long is dropped, whether its machine is there or not
         for listener in listeners.clients:
             notice_vanished(listener, settings.idle_timeout)
@@ -56,7 +58,7 @@ def open_listeners(settings: Settings) -> Listeners:
         return listeners
     host = settings.operations_host or (settings.host if file is None else "127.0.0.1")
     try:
-        return listeners._replace(operators=_tcp(host, settings.operations_port))
+        return listeners._replace(operators=_tcp(host, settings.operations_port, "operations_port"))
     except OSError:
         listeners.close()
         listeners.remove_file()
@@ -98,8 +100,9 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _tcp(host: str, port: int) -> list[socket.socket]:
-    """Open a socket for each address of the host; port 0 is the same free port for all of them."""
+def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
+    """Open a socket for each address of the host; port 0 is the same free port for all of them. The port comes from `setting`,
+    which the `OSError` names if another port would do."""
     opened: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -115,7 +118,8 @@ def _tcp(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listener in opened:
             listener.close()
-        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+        way_out = f": choose another port with {flag(setting)}" if error.errno in _WRONG_PORT else ""
+        raise OSError(error.errno, f"{error.strerror}{way_out}", f"{host}:{port}") from None
     return opened
 
 

@@ -189,15 +189,23 @@ def test_a_unix_socket(workers: tuple[str, ...], tmp_path: Path) -> None:
 
 
 @WORKERS
-def test_an_address_that_is_taken_is_named(workers: tuple[str, ...]) -> None:
+def test_an_address_that_is_taken_is_named_and_how_to_take_another(workers: tuple[str, ...]) -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
             async with program(*SIMULATED, *workers, "--port", port, starts=False) as running:
                 assert await running.exit() == 1
                 assert f"cannot listen address=127.0.0.1:{port}" in running.said
+                assert "Address already in use: choose another port with --port" in running.said
 
     run(test())
+
+
+def test_the_port_of_operators_that_is_taken_has_its_own_setting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(port=0, operations_port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="choose another port with --operations-port"):
+            open_listeners(settings)
 
 
 def test_every_address_of_a_host_has_the_same_port() -> None:
