@@ -219,27 +219,9 @@ def test_the_models_in_the_documents_are_settings(tmp_path: Path) -> None:
         ParserChoice(settings, Policy())  # the names exist
 
 
-def test_what_the_readme_asks_to_type_exists() -> None:
-    readme = text("README.md")
-    verbs = set(re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(code_of(readme)))) <= verbs
-    assert set(re.findall(r"\bresponses-gateway ([a-z]+)\b", "\n".join(code_of(readme)))) <= set(COMMANDS)
-    assert [link for link in re.findall(r"\]\(([^):#]+)\)", readme) if not (ROOT / link).exists()] == []
-
-
-def code_of(markdown: str) -> list[str]:
-    """Fenced blocks and inline code."""
-    return re.findall(r"```.*?```|`[^`\n]+`", markdown, re.DOTALL)
-
-
 def test_the_codex_configuration_of_the_readme_is_valid_and_points_here() -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", text("README.md"), re.DOTALL)
     config = tomllib.loads(block)
     provider = config["model_providers"][config["model_provider"]]
     assert provider["base_url"] == f"http://127.0.0.1:{Settings().port}/v1"
     assert provider["wire_api"] == "responses"
-
-
-def test_the_python_of_the_readme_is_python() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", text("README.md"), re.DOTALL)
-    compile(block, "README.md", "exec")

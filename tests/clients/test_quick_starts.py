@@ -1,12 +1,13 @@
-"""The programs in `docs/clients.md`, as they stand there."""
+"""The programs in `docs/clients.md` and in the README, as they stand there."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.clients.client_programs import FRAMEWORKS, OLDER_FRAMEWORKS, PYTHON, ROOT, missing, run_text
+from tests.clients.client_programs import FRAMEWORKS, OLDER_FRAMEWORKS, PYTHON, ROOT, missing, run_command, run_text
 from tests.codex.servers import Stage
 
 _BLOCK = re.compile(r"^## (.+?)$(?:(?!^## ).)*?^```(python|js)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -57,3 +58,22 @@ def test_it_runs_as_it_stands_there(title: str, stage: Stage) -> None:
         assert "You said “Why is the sky blue?”." in output.text
         shows_reasoning = "reasoning" in text or title == "Strands Agents"
         assert ("A short, friendly answer will do." in output.text) is shows_reasoning
+
+
+def test_the_program_of_the_readme_runs_as_it_stands_there(stage: Stage) -> None:
+    reason = missing(".py")
+    if reason is not None:
+        pytest.skip(reason)
+    (text,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert _URL in text
+    output = run_text(text.replace(_URL, stage.url), ".py")
+    assert output.errors == []
+    assert "You said “Why is the sky blue?”." in output.text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/clients.md"])
+def test_the_curl_command_streams_a_response(page: str, stage: Stage, tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```sh\n(curl .*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert _URL in text
+    output = run_command(["bash", "-c", text.replace(_URL, stage.url)], tmp_path)
+    assert "event: response.completed" in output.text

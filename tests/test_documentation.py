@@ -1,0 +1,190 @@
+"""What the pages ask their readers to type or to copy: commands that exist, settings that load, files that are there.
+
+Other tests run some of it as it stands: tests/clients the programs and curl commands, tests/codex and tests/commands what is
+for Codex, tests/telemetry the queries, tests/deploy the values of the chart."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from proxy.cli import COMMANDS, _parse, main
+from proxy.settings import ENV_PREFIX, Settings
+from proxy.settings.load import load
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+# Variables of the gateway that are no settings.
+_OTHER_VARIABLES = {f"{ENV_PREFIX}CONFIG", f"{ENV_PREFIX}KEY"}
+_BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_ASSIGNMENT = re.compile(r"\w+=")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    place: str  # page and line
+    language: str
+    text: str
+
+
+def _blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found in _BLOCK.finditer(text):
+            line = text.count("\n", 0, found.start()) + 1
+            yield Block(f"{page.relative_to(ROOT)}:{line}", found["language"], found["text"])
+
+
+BLOCKS = list(_blocks())
+
+
+def commands(block: Block) -> list[list[str]]:
+    """Return the commands of a block, as words, without the variables that are set for them."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    if block.language != "sh":  # what a program prints, mostly
+        lines = [line for line in lines if line.startswith(("responses-gateway ", "pip "))]
+    split = [shlex.split(line, comments=True) for line in lines]
+    return [words[_assignments(words) :] for words in split if words]
+
+
+def _assignments(words: list[str]) -> int:
+    return next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+
+
+TYPED = [(block.place, words) for block in BLOCKS for words in commands(block)]
+
+
+def ours() -> list[tuple[str, list[str]]]:
+    """Return the arguments of each call of the gateway's command, and where it is."""
+    called = [(place, words[3:] if words[:2] == ["uvx", "--from"] else words) for place, words in TYPED]
+    return [(place, words[1:]) for place, words in called if words[:1] == ["responses-gateway"]]
+
+
+def of_language(*languages: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test for each block in one of these languages."""
+    chosen = [block for block in BLOCKS if block.language in languages]
+    return pytest.mark.parametrize("block", chosen, ids=[block.place for block in chosen])
+
+
+# What is typed
+
+
+@of_language("sh")
+def test_a_shell_can_read_it(block: Block) -> None:
+    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("place", "argv"), ours(), ids=[place for place, _ in ours()])
+def test_the_commands_of_the_gateway_have_these_options(
+    place: str, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _parse(argv)  # exits if one is unknown
+    if argv[0] == "serve":  # the values are right, too
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "gateway.yaml").write_text("backend: http://gpu-server:8000\n", encoding="utf-8")
+        assert main([*argv, "--print-config"]) == 0
+
+
+def test_every_page_with_commands_is_read() -> None:
+    assert {argv[0] for _, argv in ours()} >= set(COMMANDS) - {"simulate"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_what_the_text_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join([*_INLINE.findall(_BLOCK.sub("", text)), *(block["text"] for block in _BLOCK.finditer(text))])
+    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z]+)\b", code, re.MULTILINE)) <= targets
+    assert set(re.findall(r"^responses-gateway ([a-z][a-z-]+)", code, re.MULTILINE)) <= set(COMMANDS)
+    assert set(re.findall(r"\bresponses-gateway\[(\w+)\]", code)) <= set(PROJECT["optional-dependencies"])
+    variables = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
+    assert set(re.findall(rf"\b{ENV_PREFIX}[A-Z_]*[A-Z]\b", code)) <= variables
+
+
+def test_files_of_the_repository_that_commands_name_are_there() -> None:
+    folders = tuple(f"{path.name}/" for path in ROOT.iterdir() if path.is_dir())
+    named = [(place, word) for place, words in TYPED for word in words if word.startswith(folders) or word.endswith(".lock")]
+    assert [(place, word) for place, word in named if not (ROOT / word).exists()] == []
+    assert named
+
+
+def test_docker_compose_knows_the_profiles_services_and_variables() -> None:
+    services: dict[str, Any] = COMPOSE["services"]
+    profiles = {profile for service in services.values() for profile in service.get("profiles", ())}
+    calls = [words for _, words in TYPED if words[:2] == ["docker", "compose"]]
+    assert calls
+    for words in calls:
+        assert {after for word, after in pairwise(words) if word == "--profile"} <= profiles
+        assert {word for word in words[words.index("up") + 1 :] if not word.startswith("-")} <= set(services)
+    set_for_it = re.findall(r"^((?:\w+=\S+ )+)docker compose", "\n".join(block.text for block in BLOCKS), re.MULTILINE)
+    names = {name for assignments in set_for_it for name in re.findall(r"(\w+)=", assignments)}
+    known = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8")))
+    assert names
+    assert names <= known
+
+
+# What is copied
+
+
+@of_language("json")
+def test_it_is_json(block: Block) -> None:
+    try:
+        json.loads(block.text)
+    except json.JSONDecodeError:
+        for line in block.text.splitlines():  # lines of a log
+            json.loads(line)
+
+
+@of_language("toml")
+def test_it_is_toml(block: Block) -> None:
+    assert tomllib.loads(block.text)
+
+
+@of_language("yaml")
+def test_it_is_yaml_and_settings_load(block: Block, tmp_path: Path) -> None:
+    found = yaml.safe_load(block.text)
+    assert found
+    if not isinstance(found, dict) or not found.keys() & Settings.model_fields.keys():
+        return
+    file = tmp_path / "gateway.yaml"
+    whole = re.sub(r"sha256:(\w+)…", lambda found: f"sha256:{found[1]:0<64}", block.text)
+    file.write_text(whole, encoding="utf-8")
+    load({}, file, {"GITHUB_TOKEN": "token"})
+
+
+@of_language("python")
+def test_it_is_python(block: Block) -> None:
+    compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_its_links_lead_somewhere(page: Path) -> None:
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if ":" not in link]
+    assert [link for link in links if not _leads_somewhere(page, link)] == []
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name) if name else page
+    if not target.exists() or not anchor:
+        return target.exists()
+    headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
