@@ -20,6 +20,8 @@ import pytest
 import yaml
 
 from proxy.cli import COMMANDS, _parse, main
+from proxy.request import Policy
+from proxy.server.generation.parser_choice import ParserChoice
 from proxy.settings import ENV_PREFIX, Settings
 from proxy.settings.load import load
 
@@ -95,11 +97,14 @@ def test_a_shell_can_read_it(block: Block) -> None:
 def test_the_commands_of_the_gateway_have_these_options(
     place: str, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _parse(argv)  # exits if one is unknown
+    _, args = _parse(argv)  # exits if one is unknown
     if argv[0] == "serve":  # the values are right, too
         monkeypatch.chdir(tmp_path)
         (tmp_path / "gateway.yaml").write_text("backend: http://gpu-server:8000\n", encoding="utf-8")
         assert main([*argv, "--print-config"]) == 0
+        parsers = {name: getattr(args, name) for name in ("reasoning_parser", "tool_call_parser") if getattr(args, name)}
+        if args.tokenizer is None:  # else it would be read
+            ParserChoice(load(parsers, None, {}), Policy())
 
 
 def test_every_page_with_commands_is_read() -> None:
