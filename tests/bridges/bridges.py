@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 
 from tests.bridges.backend import MODEL
-from tests.real_servers.processes import free_port, plain_environment, running
+from tests.ports import free_port
+from tests.real_servers.processes import plain_environment, running
 
 ROOT = Path(__file__).parents[2]
 # Where `make bridges` installs them, one environment each.
