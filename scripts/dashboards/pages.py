@@ -80,14 +80,14 @@ OVERVIEW = Dashboard(
             "Service level",
             [
                 Panel("Error budget burn rate", "How fast failures use up the error budget of 99.5 %: at 1 it lasts exactly "
-                      "for its period, at 14.4 a month's budget lasts for two days.", NUMBER,
+                      "for its period; at 14.4 a month's budget lasts two days.", NUMBER,
                       {f"({ratio(ended('failed', over=window), ended(ANSWERED, over=window))} or "
                        f"0 * {ended(ANSWERED, over=window)}) / 0.005": window
                        for window in ("5m", "1h", "6h")}),
                 Panel("Cache hit ratio", "Share of the input that the backends found in their prefix caches.", SHARE,
                       {ratio(rate("tokens_total", select=MODELS + ', kind="cached"'),
                              rate("tokens_total", select=MODELS + ', kind="input"')): "cached"}),
-                Panel("HTTP requests", "All kinds of requests, by status: also relayed ones, lists of models, and those "
+                Panel("HTTP requests", "All kinds of requests, by status, including relayed ones, lists of models, and those "
                       "without a valid key.", REQUESTS, {rate("http_requests_total", "status"): "{{status}}"}, stacked=True),
                 Panel("Relayed requests", "Requests to other paths, which the backend answers, by status.", REQUESTS,
                       {rate("http_requests_total", "status", select=GATEWAYS + ', route="/v1/{path}"'): "{{status}}"}),
@@ -100,8 +100,8 @@ OVERVIEW = Dashboard(
         Row(
             "Store",
             [
-                Panel("Stored data", "Size of the stored responses and conversations, without free space. For PostgreSQL an "
-                      "estimate.", BYTES, {f"max by (job) ({PREFIX}store_bytes{{{GATEWAYS}}})": "{{job}}"}),
+                Panel("Stored data", "Size of the stored responses and conversations, without free space. An estimate with "
+                      "PostgreSQL.", BYTES, {f"max by (job) ({PREFIX}store_bytes{{{GATEWAYS}}})": "{{job}}"}),
                 Panel("Oldest response", "Its age. Normally at most `store_days`; less if `store_max_bytes` is reached.",
                       SECONDS, {f"max by (job) ({PREFIX}store_oldest_seconds{{{GATEWAYS}}})": "{{job}}",
                                 f"max by (job) ({PREFIX}store_expired_seconds{{{GATEWAYS}}})": "{{job}}: expired since"}),
@@ -152,7 +152,7 @@ BY_MODEL = Dashboard(
                 Panel("First visible token, p95", "The first text, refusal or call. The difference to the first token "
                       "is the time for reasoning.", SECONDS,
                       {quantile(0.95, "time_to_first_visible_token_seconds", "model"): "{{model}}"}),
-                Panel("First token, distribution", "The distribution over time. Two bands are two kinds of requests, for "
+                Panel("First token, distribution", "The distribution over time. Two bands indicate two kinds of requests, for "
                       "example long and short prompts.", SECONDS,
                       {rate("time_to_first_token_seconds_bucket", "le", select=MODELS): "{{le}}"}, "heatmap", 24),
             ],
@@ -187,10 +187,10 @@ BY_MODEL = Dashboard(
                 Panel("Prompt per response", "Average number of tokens.", NUMBER,
                       {ratio(rate("tokens_total", "model", select=MODELS + ', kind="input"'),
                              rate("time_to_first_token_seconds_count", "model", select=MODELS)): "{{model}}"}),
-                Panel("Different token counts", "Responses for which the backend reports another number of output tokens than "
-                      "the gateway counts, per second.", PER_SECOND,
+                Panel("Different token counts", "Responses for which the backend reports a different number of output tokens "
+                      "than the gateway counts, per second.", PER_SECOND,
                       {rate("token_disagreements_total", "model", select=MODELS): "{{model}}"}),
-                Panel("Tokens that never came", "Tokens per second that a backend used and showed nothing of: its parsers may "
+                Panel("Unseen tokens", "Tokens per second that a backend generated but never sent as output: its parsers may "
                       "not fit the model.", TOKENS, {rate("unseen_tokens_total", "model", select=MODELS): "{{model}}"}),
             ],
         ),
@@ -222,7 +222,7 @@ ERRORS = Dashboard(
                 Panel("Backend errors", "Requests that the backend refused or did not complete, by kind. "
                       "docs/troubleshooting.md explains the messages.", PER_SECOND,
                       {rate("backend_errors_total", "kind"): "{{kind}}"}),
-                Panel("Repairs", "Repairs of its streams, by kind (docs/parsers.md).", PER_SECOND,
+                Panel("Repairs", "Repairs of backend streams, by kind (docs/parsers.md).", PER_SECOND,
                       {rate("repairs_total", "kind"): "{{kind}}"}),
                 Panel("Malformed chunks", "Payloads that are not chat chunks: often the error page of a proxy in between.",
                       PER_SECOND, {rate("malformed_chunks_total", "instance"): "{{instance}}"}),
@@ -233,9 +233,9 @@ ERRORS = Dashboard(
             [
                 Panel("Client disconnects", "By phase: while sending the request, while waiting, or during the stream.",
                       PER_SECOND, {rate("client_disconnects_total", "phase"): "{{phase}}"}),
-                Panel("Backends freed, p99", "From the end of a client's connection until its backend is left.", SECONDS,
+                Panel("Backends freed, p99", "From the end of a client's connection to the end of its backend's.", SECONDS,
                       {quantile(0.99, "client_disconnect_release_seconds", select=GATEWAYS): "p99"}),
-                Panel("Not translated unchanged", "Parts of requests that were adapted or ignored, by name: see the header "
+                Panel("Adapted or ignored", "Parts of requests that were not carried over unchanged, by name: see the header "
                       "`x-responses-gateway-losses` of the answers. The ten most frequent.", PER_SECOND,
                       {f"topk(10, {rate('losses_total', 'name', 'outcome')})": "{{name}}: {{outcome}}"}),
                 Panel("Inputs of custom tools", "Tools with a grammar: valid, invalid, repaired, unrepaired, or skipped (not "
@@ -287,7 +287,7 @@ BACKENDS = Dashboard(
                 Panel("Backends down", "Backends that at least one gateway considers unhealthy: it sends them no requests.",
                       NUMBER, {f"count(min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}}) == 0) or vector(0)": "down"},
                       "stat", 6, 4, bad=1),
-                Panel("Queued", "Requests that wait for a free backend.", NUMBER,
+                Panel("Queued", "Requests that are waiting for a free backend.", NUMBER,
                       {f"sum({PREFIX}queued_requests{{{GATEWAYS}}}) or vector(0)": "waiting"}, "stat", 6, 4),
                 Panel("Rejected", "Requests that got no backend in the selected time range: the queue was full, or they "
                       "waited too long.", NUMBER, {within("queue_rejections_total"): "rejected"}, "stat", 6, 4,
@@ -303,7 +303,7 @@ BACKENDS = Dashboard(
                       {f"sum by (backend) ({PREFIX}backend_requests_in_flight{{{GATEWAYS}}})": "{{backend}}"}, stacked=True),
                 Panel("Health", "1 while all gateways consider the backend healthy.", NUMBER,
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
-                Panel("Failovers", "Requests that were moved from a backend to another one, by reason.", PER_SECOND,
+                Panel("Failovers", "Requests that were moved from one backend to another, by reason.", PER_SECOND,
                       {rate("backend_retries_total", "backend", "reason"): "{{backend}}: {{reason}}"}),
                 Panel("Continuations", "Answers that broke off: continued by another backend, or not, by reason.", PER_SECOND,
                       {rate("continuations_total", "outcome", "reason"): "{{outcome}}: {{reason}}"}),
@@ -320,7 +320,7 @@ BACKENDS = Dashboard(
             [
                 Panel("Requests by key", "Accepted requests, by the name of their API key. The ten busiest.", REQUESTS,
                       {f"topk(10, {rate('key_requests_total', 'key')})": "{{key}}"}, stacked=True),
-                Panel("Tokens by key", "Input and output. The ten that use most.", TOKENS,
+                Panel("Tokens by key", "Input and output. The ten with the most tokens.", TOKENS,
                       {f"topk(10, {rate('key_tokens_total', 'key')})": "{{key}}"}, stacked=True),
                 Panel("Refused", "Requests without a valid key, or beyond a limit, by reason.", PER_SECOND,
                       {rate("access_refusals_total", "reason"): "{{reason}}"}),
@@ -342,7 +342,7 @@ BACKENDS = Dashboard(
                       {f"count by (version, commit) ({PREFIX}build_info{{{GATEWAYS}}})": "{{version}} {{commit}}"}),
                 Panel("Workers", "Worker processes, by gateway.", NUMBER,
                       {f"sum by (instance) ({PREFIX}workers{{{GATEWAYS}}})": "{{instance}}"}),
-                Panel("Shared limits", "Gateways that count limits together; 0 without Redis, or while it is away.", NUMBER,
+                Panel("Shared limits", "Gateways that count limits together; 0 while there is no connection to Redis.", NUMBER,
                       {f"min by (instance) ({PREFIX}limits_gateways{{{GATEWAYS}}})": "{{instance}}"}),
             ],
         ),

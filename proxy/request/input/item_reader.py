@@ -27,7 +27,7 @@ from proxy.wire.item_ids import TurnKey, turn_of
 SILENT_ITEMS = {
     "image_generation_call": "a chat history cannot hold generated images",
     "mcp_list_tools": "no tools of this server are offered now",
-    "mcp_approval_response": "the answer of the client is not a part of the conversation",
+    "mcp_approval_response": "the client's decision is not part of the conversation",
     "compaction": "its content was encrypted by another server",
     "compaction_summary": "its content was encrypted by another server",
     "context_compaction": "its content was encrypted by another server",

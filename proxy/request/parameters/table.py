@@ -122,7 +122,7 @@ RESERVED = frozenset({
 })  # fmt: skip
 
 _FORWARDED = "if the gateway is told to forward it"
-_PRIORITY = Parameter("service_tier", "adapted", "sent as the priority that the gateway has for this tier, if it has one")
+_PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
 _CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
 
 # The whole table.

@@ -45,7 +45,7 @@ class Visitors:
         """Raise `ApiError` 401 or 403 unless the visitor has the admin key, which must be set."""
         self.require(request, Leave.ALL)
         if self._settings.admin_key is None:
-            message = "This needs the setting `admin_key`, which this gateway has not been given."
+            message = "This requires the setting `admin_key`, which is not set on this gateway."
             raise ApiError(403, message, code="admin_key_required")
 
     def leave_of(self, request: web.Request) -> Leave:

@@ -121,7 +121,7 @@ async def codex_works(served: Served, tmp_path: Path, page: Page) -> None:
     await page.click("#rows tr:nth-child(2)")
     await page.holds(f"{count('.steps tbody tr')} > 5", "the time line")
     await page.holds(
-        "[...document.querySelectorAll('.detail summary')].some(found => found.innerText.includes('as it was sent'))"
+        "[...document.querySelectorAll('.detail summary')].some(found => found.innerText.includes('as sent to the backend'))"
     )
     detail = await page.text("#detail")
     assert "codex_exec" in detail

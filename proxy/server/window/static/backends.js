@@ -47,7 +47,7 @@ export class Backends {
 
   async examine(backend, button, advice) {
     button.disabled = true;
-    advice.replaceChildren(h("p", { class: "totals", role: "status" }, "Asking some twenty short questions…"));
+    advice.replaceChildren(h("p", { class: "totals", role: "status" }, "Sending about twenty short requests…"));
     try {
       const found = await ask(`api/backends/${encodeURIComponent(backend.name)}/examine`, { method: "POST" });
       const settings = Object.entries(found.settings).map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join("\n");
@@ -55,7 +55,7 @@ export class Backends {
         h("h3", {}, `${found.server}, examined in ${seconds(found.seconds)}`),
         h("table", { class: "plain" }, h("tbody", {}, found.rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.ability), h("td", { class: row.good === true ? "state completed" : row.good === false ? "state failed" : "" }, row.value))))),
         ...found.findings.map((finding) => h("div", { class: `finding ${finding.level}` }, h("p", {}, `${finding.level}: ${finding.text}`), h("p", { class: "totals" }, finding.advice))),
-        settings ? h("h3", {}, "Settings that fit") : "",
+        settings ? h("h3", {}, "Recommended settings") : "",
         settings ? h("div", { class: "panel" }, h("pre", {}, settings)) : "");
     } catch (error) {
       advice.replaceChildren(h("p", { role: "alert", class: "state failed" }, error.message));
@@ -79,13 +79,13 @@ function facts(backend) {
   return [
     ["URL", backend.url],
     ["Problem", backend.problem],
-    ["Requests under way", number(backend.in_flight) + (backend.max_concurrency ? ` of ${number(backend.max_concurrency)} at most` : "")],
+    ["Requests in flight", number(backend.in_flight) + (backend.max_concurrency ? ` of at most ${number(backend.max_concurrency)}` : "")],
     ["Weight", backend.weight === 1 ? "" : String(backend.weight)],
     ["Models", (backend.models ?? []).join(", ")],
     ["Aliases", Object.entries(backend.aliases ?? {}).map(([name, own]) => `${name} → ${own}`).join(", ")],
     ["Server", probed?.server],
-    ["Context", probed?.max_length ? `${number(probed.max_length)} tokens` : ""],
-    ["Reasoning comes in", probed?.reasoning_field],
+    ["Context length", probed?.max_length ? `${number(probed.max_length)} tokens` : ""],
+    ["Reasoning field", probed?.reasoning_field],
     ["Tool calls", probed?.calls],
     ["Usage", probed?.usage],
     ["Not examined", probed?.refusal],

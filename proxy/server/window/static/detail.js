@@ -1,4 +1,4 @@
-// One request: facts, items, the time line of chunks and events, the request as it came and as it was sent.
+// One request: facts, items, the timeline of chunks and events, the request as received and as sent.
 
 import { ask, download } from "./api.js";
 import { curl } from "./curl.js";
@@ -81,7 +81,7 @@ export class Detail {
     const more = h("button", { type: "button", hidden: true, onclick: () => this.load() }, "More");
     parts.more = more;
     const table = h("table", { class: "steps" },
-      h("caption", { class: "unseen" }, "Time line: what the backend sent beside the events that were made of it"),
+      h("caption", { class: "unseen" }, "Timeline: what the backend sent, next to the resulting events"),
       h("thead", {}, h("tr", {}, ...["Time", "From the backend", "To the client"].map((name) => h("th", { scope: "col" }, name)))),
       parts.steps);
     this.element.replaceChildren(
@@ -89,7 +89,7 @@ export class Detail {
       parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
       h("h3", {}, "Items"), parts.items, parts.report,
       parts.contents,
-      h("h3", {}, "Time line"), parts.stepsNote, h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Time line" }, table), more,
+      h("h3", {}, "Timeline"), parts.stepsNote, h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Timeline" }, table), more,
     );
     this.element.focus({ preventScroll: true });
     return parts;
@@ -104,7 +104,7 @@ export class Detail {
     parts.items.replaceChildren(bars(summary), itemTable(summary));
     parts.report.replaceChildren(...report(summary));
     const hint = summary.record === null
-      ? "Not recorded: shapes and times alone, from the moment somebody looks. Record to see contents."
+      ? "Not recorded: only shapes and times are shown, from the moment the request is opened here. Record requests to see contents."
       : this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
     setText(parts.stepsNote, hint);
   }
@@ -114,8 +114,8 @@ export class Detail {
     const path = `api/requests/${encodeURIComponent(summary.id)}`;
     const copy = h("button", { type: "button", disabled: true }, "Copy as curl");
     this.copy = copy;
-    const replay = h("button", { type: "button", onclick: () => this.replay(path, replay) }, "Replay with today's code");
-    this.parts.actions.append(copy, h("button", { type: "button", onclick: () => download(`${path}/record`, summary.record).catch((error) => this.fail(error)) }, "Download the record"), replay);
+    const replay = h("button", { type: "button", onclick: () => this.replay(path, replay) }, "Replay with this version");
+    this.parts.actions.append(copy, h("button", { type: "button", onclick: () => download(`${path}/record`, summary.record).catch((error) => this.fail(error)) }, "Download recording"), replay);
   }
 
   async replay(path, button) {
@@ -166,22 +166,22 @@ export class Detail {
       this.copy.disabled = false;
       this.copy.addEventListener("click", () => this.copyCommand(curl(location, found.request.text)));
     }
-    this.parts.contents.append(body("The request as it came", found.request), body("The request as it was sent", found.chat), body("The refusal of the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
+    this.parts.contents.append(body("Request as received", found.request), body("Request as sent to the backend", found.chat), body("Error from the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
   }
 }
 
 function body(title, shown) {
   if (!shown) return "";
-  const note = shown.cut ? h("p", { class: "totals" }, "Only the beginning is shown; the record has all of it.") : "";
+  const note = shown.cut ? h("p", { class: "totals" }, "Only the beginning is shown; the recording contains all of it.") : "";
   return h("details", {}, h("summary", {}, title), note, h("div", { class: "panel" }, h("pre", { tabindex: "0" }, shown.text)));
 }
 
 function facts(summary) {
   const pace = paceOf(summary);
   return [
-    ["Began", clock(summary.started)],
-    ["Took", seconds(summary.seconds)],
-    ["Backend asked after", seconds(summary.backend_called)],
+    ["Started", clock(summary.started)],
+    ["Duration", seconds(summary.seconds)],
+    ["Sent to backend after", seconds(summary.backend_called)],
     ["First token after", seconds(summary.first_token)],
     ["First visible token after", seconds(summary.first_visible)],
     ["Tokens per second", pace ? pace.toFixed(1) : ""],
@@ -192,7 +192,7 @@ function facts(summary) {
     ["Input tokens", number(summary.input_tokens) + (summary.cached_tokens ? ` (${number(summary.cached_tokens)} cached)` : "")],
     ["Output tokens", number(summary.output_tokens) + (summary.reasoning_tokens ? ` (${number(summary.reasoning_tokens)} reasoning)` : "")],
     ["Chunks", number(summary.chunks)],
-    ["Turns of the model", summary.turns > 1 ? number(summary.turns) : ""],
+    ["Model turns", summary.turns > 1 ? number(summary.turns) : ""],
     ["Hosted calls", Object.entries(summary.hosted_calls ?? {}).map(([kind, count]) => `${kind} × ${count}`).join(", ")],
     ["Finish reason", summary.finish_reason],
     ["Delivery", summary.outcome === "running" ? "" : summary.delivery],

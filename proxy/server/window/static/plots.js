@@ -45,9 +45,9 @@ function draw(found, now) {
   const first = found.first_token_buckets;
   const gaps = found.gap_buckets;
   byId("charts").replaceChildren(
-    chart("Requests per second", now, [series("ended well", (one) => per(outcomes(one, (name) => !bad(name))), rate), series("failed or rejected", (one) => per(outcomes(one, bad)), rate)]),
-    chart("Requests under way", now, [series("at most", (one) => one.in_flight, number)]),
-    chart("Time to the first token", now, [series("median", (one) => quantile(one.first_token, first, 0.5), seconds), series("95 %", (one) => quantile(one.first_token, first, 0.95), seconds)]),
+    chart("Requests per second", now, [series("successful", (one) => per(outcomes(one, (name) => !bad(name))), rate), series("failed or rejected", (one) => per(outcomes(one, bad)), rate)]),
+    chart("Requests in flight", now, [series("maximum", (one) => one.in_flight, number)]),
+    chart("Time to first token", now, [series("median", (one) => quantile(one.first_token, first, 0.5), seconds), series("95 %", (one) => quantile(one.first_token, first, 0.95), seconds)]),
     chart("Time between tokens", now, [series("median", (one) => quantile(one.gaps, gaps, 0.5), seconds), series("99 %", (one) => quantile(one.gaps, gaps, 0.99), seconds)]),
     chart("Output tokens per second", now, [series("output", (one) => per(one.output_tokens), rate)]),
     chart("Input tokens per second", now, [series("input", (one) => per(one.input_tokens), rate)]),

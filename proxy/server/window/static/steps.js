@@ -1,16 +1,16 @@
-// The rows of a time line: what the backend sent on the left, the events that became of it on the right, and why what is held is held.
+// The rows of a timeline: what the backend sent on the left, the resulting events on the right, and why anything is held.
 
 import { h, number } from "./dom.js";
 
 const HELD = {
   partial_chunk: "held: the read ended within a chunk",
-  partial_delta: "held: half a character, or a call without its name",
-  markup: "held: it may be a part of markup",
+  partial_delta: "held: part of a character, or a call without its name",
+  markup: "held: it may be part of markup",
   white_space: "held: white space at the end of a text",
-  open_call: "held: the open call has to be complete first",
-  verdict: "held: the input of the call is to be judged first",
+  open_call: "held: the open call must be completed first",
+  verdict: "held: the input of the call must be checked first",
 };
-const CALLS = { start: "the response begins", queue: "the response is queued", finish: "the body ended", fail: "the stream broke", keep_alive: "keep-alive", insert: "an item of the gateway", judge: "the input was judged", refuse: "the call was refused", feed_completion: "one JSON object" };
+const CALLS = { start: "the response begins", queue: "the response is queued", finish: "the body ended", fail: "the stream broke", keep_alive: "keep-alive", insert: "an item added by the gateway", judge: "the input was checked", refuse: "the call was refused", feed_completion: "one JSON object" };
 // Characters of a value that are shown at first.
 const SHOWN = 160;
 
@@ -27,8 +27,8 @@ function received(step) {
 function sent(step) {
   const notes = [...(step.held ?? []).map((reason) => HELD[reason] ?? reason)];
   for (const [kind, count] of Object.entries(step.repairs ?? {})) notes.push(`repaired: ${kind}${count > 1 ? ` × ${count}` : ""}`);
-  if (step.call === "feed" && step.events.length + notes.length === 0) notes.push("nothing to tell the client");
-  if (step.differs) notes.push("this version makes other events of it");
+  if (step.call === "feed" && step.events.length + notes.length === 0) notes.push("nothing to send to the client");
+  if (step.differs) notes.push("this version produces different events");
   const events = step.events.map((event) => (event.data === undefined ? h("div", { class: "event-name" }, event.type) : value(textOf(event.data), event.data, event.type)));
   return [...events, ...notes.map((note) => h("div", { class: "note" }, note))];
 }
