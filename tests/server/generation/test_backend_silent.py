@@ -29,10 +29,10 @@ def test_silence_that_lasts_too_long_ends_the_stream(phase: str, loop: str) -> N
         await connection.lost
 
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url, idle_timeout=0.25) as served:
+        async with backend(play) as behind, gateway(behind.url, idle_timeout=0.75) as served:
             final = (await post(served, tools=[WEATHER])).final
             assert (final["status"], final["error"]["code"]) == ("failed", "server_error")
-            assert "0.25 seconds" in final["error"]["message"]
+            assert "0.75 seconds" in final["error"]["message"]
             assert_error(await post(served, tools=[WEATHER], stream=False), 504, "server_error")
             await until(lambda: all(connection.lost.done() for connection in behind.connections))
 

@@ -101,7 +101,7 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
             await connection.writable.wait()
 
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=0.1) as served:
+        async with backend(play) as behind, gateway(behind.url, send_buffer=SMALL, idle_timeout=0.5) as served:
             client = await RawClient.connect(served, receive_buffer=SMALL)
             await client.post()
             await stalled(served)
