@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.wire.input_files import SentFile, sent_file
+
 # What a container gets at most. A container has room for several times as much.
 MOST_FILES = 20
 MOST_BYTES = 16 * 1024**2
@@ -19,20 +21,17 @@ _LONGEST_SUFFIX = 16
 _UNSAFE = re.compile(r"[^\w .()+-]+")
 _DATA_URL = re.compile(r"data:([^;,]{0,100})[^,]{0,200},", re.IGNORECASE)
 
-# The name and the content of a part, as the client sent them.
-Sent = tuple[str, str]
-
 
 @dataclass(slots=True)
 class GivenFiles:
     """`contents` by name; `paths` in the container by what the client sent; `losses` in words for the log."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
-    paths: dict[Sent, str] = field(default_factory=dict)
+    paths: dict[SentFile, str] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     _bytes: int = 0
 
-    def add(self, sent: Sent) -> None:
+    def add(self, sent: SentFile) -> None:
         """Add a file, or what is lost of it."""
         if sent in self.paths:
             return
@@ -65,21 +64,19 @@ class GivenFiles:
             self.losses.append(reason)
 
 
-def sent_files(items: Iterable[Mapping[str, Any]]) -> Iterator[Sent]:
+def sent_files(items: Iterable[Mapping[str, Any]]) -> Iterator[SentFile]:
     """Yield the files of the user's messages among some items, which may be anything."""
     for item in items:
         content = item.get("content")
         if item.get("role") != "user" or not isinstance(content, list):
             continue
         for part in content:
-            if isinstance(part, dict) and part.get("type") == "input_file":
-                filename = part.get("filename") or ""
-                data = part.get("file_data")
-                if isinstance(filename, str) and isinstance(data, str) and data:
-                    yield filename, data
+            found = sent_file(part)
+            if found is not None:
+                yield found
 
 
-def read_files(sent: Iterable[Sent]) -> GivenFiles:
+def read_files(sent: Iterable[SentFile]) -> GivenFiles:
     """Return what is given to the code. Decoding megabytes takes a while: call it in a thread."""
     given = GivenFiles()
     for each in sent:

@@ -8,9 +8,10 @@ from typing import Any
 from proxy.request.fields import Object
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
+from proxy.wire.input_files import SentFile, sent_file
 
-# The name and the content of a part, as the client sent them -> the path for the code.
-SandboxFiles = Mapping[tuple[str, str], str]
+# Files -> their paths for the code.
+SandboxFiles = Mapping[SentFile, str]
 
 
 def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) -> list[Entry]:
@@ -28,15 +29,10 @@ def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) 
 
 
 def _told(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
-    path = _path(part, files) if isinstance(part, dict) and part.get("type") == "input_file" else None
+    sent = sent_file(part)
+    path = None if sent is None else files.get(sent)
     if path is None:
         return [part]
     report.adapted("content", "input_file", "the code interpreter has it as a file")
     note = {"type": "input_text", "text": f"[A file for the code: {path}]"}
     return [part, note] if path.lower().endswith(".pdf") else [note]
-
-
-def _path(part: Object, files: SandboxFiles) -> str | None:
-    filename = part.get("filename") or ""
-    data = part.get("file_data")
-    return files.get((filename, data)) if isinstance(filename, str) and isinstance(data, str) else None
