@@ -16,7 +16,7 @@ from proxy.simulator.answer import AnswerPlan, plan_answer
 from proxy.simulator.endpoints import add_model_routes
 from proxy.simulator.errors import ErrorAnswer, status_error, vllm_error
 from proxy.simulator.frames import build_frames, completion
-from proxy.simulator.playback import Player
+from proxy.simulator.playback import stream_frames
 from proxy.simulator.state import COUNTERS, FAULT_COUNTS, OPTIONS, PLAYERS, RECEIVED, Counters, FaultCounts, SimulatorOptions
 from proxy.simulator.text_completions import completions
 from proxy.simulator.validation import parsed_body
@@ -109,18 +109,9 @@ async def _answer(request: web.Request, answer: AnswerPlan) -> web.StreamRespons
 
 
 async def _stream(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    if request.version >= (1, 1):
-        response.enable_chunked_encoding()
-    await response.prepare(request)
     frames = build_frames(answer.rendered, answer.stream, answer.faults)
     counters = request.app[COUNTERS]
-    player = Player(frames, transport, counters, chunked=response.chunked, tokens_per_second=answer.tokens_per_second)
-    request.app[PLAYERS].add(player)
-    try:
-        ending = await player.play(answer.first_token_seconds)
-    finally:
-        request.app[PLAYERS].discard(player)
+    response, ending = await stream_frames(request, transport, frames, answer.first_token_seconds, answer.tokens_per_second)
     if ending == "finished":
         counters.finished[answer.rendered.finish_reason] += 1
         await response.write_eof()

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
+from aiohttp import web
+
 from proxy.simulator.frames import Frames
-from proxy.simulator.state import Counters
+from proxy.simulator.state import COUNTERS, PLAYERS, Counters
 
 # `finished`: all was sent; `cut`: the connection was cut on purpose; `gone`: the client disconnected.
 Ending = Literal["finished", "cut", "gone"]
@@ -104,3 +106,21 @@ class Player:
         if self._frames.cut:
             self._transport.abort()
         self._ending.set_result("cut" if self._frames.cut else "finished")
+
+
+async def stream_frames(
+    request: web.Request, transport: asyncio.Transport, frames: Frames, first_token_seconds: float, tokens_per_second: float
+) -> tuple[web.StreamResponse, Ending]:
+    """Answer with an event stream; return the response, whose end is not written yet, and how the stream ended."""
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    if request.version >= (1, 1):
+        response.enable_chunked_encoding()
+    await response.prepare(request)
+    counters = request.app[COUNTERS]
+    player = Player(frames, transport, counters, chunked=response.chunked, tokens_per_second=tokens_per_second)
+    request.app[PLAYERS].add(player)
+    try:
+        ending = await player.play(first_token_seconds)
+    finally:
+        request.app[PLAYERS].discard(player)
+    return response, ending

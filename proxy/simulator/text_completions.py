@@ -15,8 +15,8 @@ from proxy.simulator.chunks import dumps
 from proxy.simulator.errors import vllm_error
 from proxy.simulator.frames import DONE, Frames
 from proxy.simulator.generation import Token
-from proxy.simulator.playback import Player
-from proxy.simulator.state import COUNTERS, OPTIONS, PLAYERS, RECEIVED
+from proxy.simulator.playback import stream_frames
+from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED
 from proxy.simulator.token_prompts import TokenPrompt, token_ids
 from proxy.simulator.validation import parsed_body
 
@@ -54,21 +54,13 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 async def _play(request: web.Request, frames: Frames) -> web.StreamResponse:
     options = request.app[OPTIONS]
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    response.enable_chunked_encoding()
-    await response.prepare(request)
-    assert request.transport is not None
-    counters = request.app[COUNTERS]
-    player = Player(frames, request.transport, counters, chunked=True, tokens_per_second=options.tokens_per_second)
-    request.app[PLAYERS].add(player)
-    try:
-        ending = await player.play(options.first_token_seconds)
-    finally:
-        request.app[PLAYERS].discard(player)
+    transport = request.transport
+    assert transport is not None
+    response, ending = await stream_frames(request, transport, frames, options.first_token_seconds, options.tokens_per_second)
     if ending == "finished":
         await response.write_eof()
     else:
-        counters.aborted += 1
+        request.app[COUNTERS].aborted += 1
     return response
 
 
