@@ -93,18 +93,21 @@ def test_a_crowd_moves_and_the_last_backend_leaves_the_truth() -> None:
     async def test() -> None:
         pace = ("--tokens-per-second", "30")
         async with simulators(2, *pace) as (dying, other), program(*behind(dying, other), *CONTINUED) as running:
-            clients = [await RawClient.connect(running) for _ in range(crowd)]
-            for client in clients:
-                await client.post(input="tokens: 100", prompt_cache_key=key_for(dying, other))
-            await asyncio.gather(*(client.read_until(b"output_text.delta") for client in clients))
+
+            async def asking() -> list[RawClient]:
+                """Return clients whose answers have begun."""
+                clients = [await RawClient.connect(running) for _ in range(crowd)]
+                for client in clients:
+                    await client.post(input="tokens: 100", prompt_cache_key=key_for(dying, other))
+                await asyncio.gather(*(client.read_until(b"output_text.delta") for client in clients))
+                return clients
+
+            clients = await asking()
             await dying.kill()
             finals = await asyncio.gather(*(ended(client) for client in clients))
             assert [final["status"] for final in finals] == ["completed"] * crowd
             assert len({str(spoken(final)) for final in finals}) == 1
-            clients = [await RawClient.connect(running) for _ in range(crowd)]
-            for client in clients:
-                await client.post(input="tokens: 100", prompt_cache_key=key_for(dying, other))
-            await asyncio.gather(*(client.read_until(b"output_text.delta") for client in clients))
+            clients = await asking()
             await other.kill()
             finals = await asyncio.gather(*(ended(client) for client in clients))
             assert [final["status"] for final in finals] == ["failed"] * crowd
