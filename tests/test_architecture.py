@@ -19,9 +19,10 @@ SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for p
 ROOMS: dict[str, set[str]] = {
     "validation": set(),
     "child_process": set(),
+    "folder_lock": set(),
     "wire": {"validation"},
     "conformance": set(),
-    "telemetry": set(),
+    "telemetry": {"folder_lock"},
     "settings": {"validation"},
     "version": {"__init__"},
     "state": {"wire"},
@@ -29,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "parsers": {"wire"},
     "request": {"wire"},
     "backend": {"wire"},
-    "hosted": {"wire", "child_process"},
+    "hosted": {"wire", "child_process", "folder_lock"},
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {

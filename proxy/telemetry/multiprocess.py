@@ -5,7 +5,6 @@ in the same files. So a sum never falls, and files do not accumulate."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.multiprocess import mark_process_dead
 
+from proxy import folder_lock
 from proxy.telemetry.registry import FOLDER_VARIABLE, name_files, names_own_files
 
 # In memory if possible: the files are mapped, and each request writes to them.
@@ -32,8 +32,7 @@ class Folder:
 
     def __init__(self, places: Sequence[str | None] = PLACES) -> None:
         self.path = _new_folder(places)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = folder_lock.lock(self.path)
         for other in self.path.parent.glob(f"{_PREFIX}*"):
             if _is_abandoned(other):
                 shutil.rmtree(other, ignore_errors=True)
@@ -57,18 +56,9 @@ def _new_folder(places: Sequence[str | None]) -> Path:
 def _is_abandoned(folder: Path) -> bool:
     """Tell whether the process that made a folder is dead."""
     try:
-        if time.time() - folder.stat().st_mtime < _NEW:
-            return False
-        descriptor = os.open(folder, os.O_RDONLY)
+        return time.time() - folder.stat().st_mtime >= _NEW and not folder_lock.is_locked(folder)
     except OSError:  # of another user, or deleted meanwhile
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def share(folder: Path, place: str) -> None:

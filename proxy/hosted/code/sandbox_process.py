@@ -6,8 +6,6 @@ last one; if workers were killed it waits for their successors, which find the c
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import signal
 import socket
 import sys
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from proxy import folder_lock
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.code.container import SandboxUnavailable
 from proxy.hosted.code.messages import Found, Has, Join, Joined, Leave, Left, Question, Ran, Run, receive, send
@@ -122,16 +121,9 @@ class Service:
 def _is_locked(folder: Path) -> bool:
     """Tell whether the gateway still runs: the parent of its workers keeps a lock on their folder."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        return folder_lock.is_locked(folder)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 async def serve(listening: socket.socket, options: SandboxOptions) -> None:

@@ -20,6 +20,7 @@ from proxy.hosted.mcp.tool import McpTool
 from proxy.hosted.run import HostedRun, Limits, SourceNumbers
 from proxy.hosted.search.web import Web, search_options
 from proxy.hosted.search.web_search import WebSearch
+from proxy.request.input.sandbox_files import SandboxFiles
 from proxy.request.tools.declarations import hosted_name
 from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
@@ -104,7 +105,7 @@ class _Opening:
         self._mcp: dict[str, Sequence[OfferedTool]] = {}
         self._listings: list[ToolListing] = []
         self._container_id: str | None = None
-        self._file_paths: Mapping[tuple[str, str], str] = {}
+        self._file_paths: SandboxFiles = {}
         self._losses: list[HostedLoss] = []
 
     def opened(self) -> OpenedTools | None:
