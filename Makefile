@@ -41,7 +41,7 @@ demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 
 test: lint types ## all checks: style, types, tests (JOBS at a time), coverage of the translation
 	@echo "==> tests"
-	$(BIN)/pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --cov --cov-fail-under=98 $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER --cov --cov-fail-under=98 $(ARGS)
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"
