@@ -108,6 +108,9 @@ class RedisLog:
     def written(self, response_id: str) -> Sequence[EventRow]:
         return self._written.get(response_id, ())
 
+    def forget(self, response_id: str) -> None:
+        self._written.pop(response_id, None)
+
     async def end(self, response_id: str, last: EventRow | None) -> None:
         own = self._written.pop(response_id, [])
         if last is None:

@@ -80,6 +80,31 @@ class Clocks:
         self.steady += seconds
 
 
+def test_processes_that_were_halted_together_are_not_taken_for_dead() -> None:
+    """Containers are frozen and thawed: each finds the heartbeats of the others old, though they live."""
+
+    async def test() -> None:
+        clocks = Clocks()
+        store = Store(Sqlite(None), 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
+        await store.open()
+        head = '{"id":"resp_1","status":"in_progress","output":['
+        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        clocks.pass_(60)
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        clocks.pass_(1)
+        await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        for _ in range(16):
+            clocks.pass_(1)
+            found = await store.fail_abandoned("x", "y", close_open_item)
+        assert found == ["resp_1"]
+        await store.close()
+
+    run(test())
+
+
 @JUMPS
 def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
     """Look for it a while after the clock was set, whether its last sign of life is then long ago or yet to come."""

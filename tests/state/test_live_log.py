@@ -123,6 +123,30 @@ def test_who_takes_a_log_over_is_the_only_one_to_write_it(redis_server: RedisSer
     run(test())
 
 
+def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, tmp_path: Any) -> None:
+    """Its response ends there before it knows that it is not its own any more, and before the other one has read the log."""
+
+    async def test() -> None:
+        now = 1_000_000.0
+        path = tmp_path / "x.sqlite3"
+        slow, other = (Store(Sqlite(path), 1000.0, lambda: now, redis_server.log()) for _ in range(2))
+        await slow.open()
+        await other.open()
+        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow")
+        await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await slow.append_events(record, EventRow(2, 3, b"b", b"B"))
+        (orphan,) = await other.take_over(Running("other", now + 10), 1)
+        assert not await slow.save(replace(record, status="completed"), last=EventRow(3, 4, b"x"))
+        assert [row.data for row in (await other.adopt(orphan)).rows] == [b"a", b"b"]
+        mine = replace(record, status="completed", worker="other")
+        assert await other.save(mine, last=EventRow(3, 4, b"c"))
+        assert b"".join(row.data for row in await slow.events("r", -1)) == b"abc"
+        await slow.close()
+        await other.close()
+
+    run(test())
+
+
 def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
     async def test() -> None:
         writer = redis_server.log()
