@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.state import EventsUnavailable, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.server.fleet_of_simulators import WEATHER
@@ -43,8 +43,7 @@ async def stuck(one: Served, **fields: Any) -> str:
         while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await _silence(one)
-    late = "UPDATE responses SET alive_until = alive_until - 30"
-    await store._database.run(lambda sql: sql.execute(late).rowcount)
+    await _expire(one)
     return name
 
 
@@ -54,6 +53,18 @@ async def _silence(served: Served) -> None:
     assert background is not None
     background._upkeep.cancel()
     await asyncio.gather(background._upkeep, return_exceptions=True)
+
+
+async def _expire(served: Served) -> None:
+    """Make all heartbeats old."""
+    late = "UPDATE responses SET alive_until = alive_until - 30"
+    assert served.parts.store is not None
+    await served.parts.store._database.run(lambda sql: sql.execute(late).rowcount)
+
+
+def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a response without their ids."""
+    return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in response["output"]]
 
 
 async def _stored(served: Served, name: str) -> bytes:
@@ -94,6 +105,67 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert events[-1]["response"] == response
             assert other.metric("continuations_total", outcome="continued", reason="restart") == 1
             await slow.parts.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())
+
+
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "last"),
+    [
+        ("demo", b"response.reasoning_text.delta"),
+        ("demo", b"response.function_call_arguments.delta"),
+        ("patch", b"response.custom_tool_call_input.delta"),
+        ("patch", b"response.output_item.added"),
+        ("patch", b""),  # all but the terminal event
+    ],
+)
+def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            asked = {"input": f"scenario: {scenario} tps: 100", "tools": [WEATHER, PATCH], "background": True, "stream": False}
+            whole = await ended(other, str((await post(other, **asked)).json["id"]))
+            assert whole["status"] == "completed"
+            store = one.parts.store
+            slow = one.parts.background
+            assert store is not None
+            assert slow is not None
+            await _silence(one)
+            reached = asyncio.Event()
+            wakes = asyncio.Event()
+            append, save = store.append_events, store.save
+
+            async def append_until(record: Record, row: EventRow) -> None:
+                if reached.is_set():
+                    await wakes.wait()
+                await append(record, row)
+                if last and last in row.data:
+                    reached.set()
+
+            async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+                if running is None:
+                    reached.set()
+                    await wakes.wait()
+                return await save(record, running, last)
+
+            monkeypatch.setattr(store, "append_events", append_until)
+            monkeypatch.setattr(store, "save", save_beginning)
+            name = str((await post(one, **asked)).json["id"])
+            await asyncio.wait_for(reached.wait(), 60)
+            await _expire(one)
+            response = await ended(other, name)
+            wakes.set()
+            await slow._renew_claims()
+            await until(lambda: not slow.runs)
+            assert _spoken(response) == _spoken(whole)
+            assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+            events = events_of(await streamed(other, name))
+            assert judge_stream(await streamed(other, name)) == []
+            assert [event["sequence_number"] for event in events] == list(range(len(events)))
+            assert events[-1]["response"] == response
+            await one.parts.pool.close()
 
     run(test())
 
