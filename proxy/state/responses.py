@@ -240,7 +240,8 @@ def fail_abandoned(
     sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
 ) -> EventRow | None:
     """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
-    have it. Returns the last events; None if the response has ended otherwise."""
+    have it. Return the last events, which are empty if all that came before was lost; None if the response has ended
+    otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, repeated_end, tenant, cancelled FROM responses "
         "WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
@@ -262,8 +263,9 @@ def fail_abandoned(
     response = f"{new_head}{','.join(done)}{repeated_texts.restored(tail, repeated)}"
     text = f'{{"type":"response.failed","sequence_number":{number},"response":{response}}}'
     failed = f"event: response.failed\ndata: {text}\n\n".encode()
-    last = EventRow(begin, number + 1, b"".join([*closing, failed]))
-    append_events(sql, response_id, last, repeated)
+    last = EventRow(begin, number + 1, b"".join([*closing, failed])) if log else EventRow(0, 0, b"")
+    if log:
+        append_events(sql, response_id, last, repeated)
     if cancelled:
         new_head = _ended(head, "cancelled", None)
     output_end = histories.append(sql, tenant, input_end, done)

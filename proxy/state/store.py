@@ -275,7 +275,7 @@ class Store:
                     failed.append(response_id)
                     if self._live is not None:
                         with suppress(EventsUnavailable):
-                            await self._live.end(response_id, last)
+                            await self._live.end(response_id, last if last.data else None)
         return failed
 
     def _notice_jump(self, now: float) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
-from proxy.simulator import COUNTERS, create_app, serving
+from proxy.simulator import COUNTERS, PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
+from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
 from tests.state.database_servers import RedisServer
 
@@ -143,6 +144,57 @@ def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, 
         assert b"".join(row.data for row in await slow.events("r", -1)) == b"abc"
         await slow.close()
         await other.close()
+
+    run(test())
+
+
+def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
+    redis_server: RedisServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a client was, it gets the terminal event, as the next one."""
+
+    async def test() -> None:
+        settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "events": redis_server.url, "adapt": False}
+        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        async with (
+            serving(create_app(options)) as url,
+            gateway(url, **settings, continue_answers=1) as one,
+            gateway(url, **settings, continue_answers=1) as other,
+        ):
+            store = other.parts.store
+            assert store is not None
+            await silence(other)
+            name = await stuck(one)
+            slow = one.parts.background
+            assert slow is not None
+            assert one.parts.store is not None
+            halted = asyncio.Event()
+            wakes = asyncio.Event()
+
+            async def halts(*_: Any) -> None:
+                halted.set()
+                await wakes.wait()
+
+            monkeypatch.setattr(one.parts.store, "append_events", halts)
+            await until(lambda: halted.is_set() or slow.runs[name]._writer is None)
+            seen = events_of(b"".join(row.data for row in await store.events(name, -1)))[-1]["sequence_number"]
+            following = asyncio.create_task(stream(other, name, seen))
+            redis_server.kill()
+            redis_server.start()
+            async with gateway(url, **settings, continue_answers=1) as third:
+                response = await ended(third, name)
+                assert response["status"] == "failed"
+                body = await stream(third, name)
+                assert judge_stream(body) == []
+                assert events_of(body)[-1]["response"] == response
+                for rest in (await following, await stream(third, name, seen)):
+                    (last,) = events_of(rest)
+                    assert (last["type"], last["sequence_number"]) == ("response.failed", seen + 1)
+                assert third.metric("continuations_total", outcome="failed", reason="events_lost") == 1
+                wakes.set()
+                await slow._renew_claims()
+                await until(lambda: not slow.runs)
+                await one.parts.pool.close()
 
     run(test())
 

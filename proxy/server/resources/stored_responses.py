@@ -100,8 +100,7 @@ class StoredResponses:
         number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
         if stored.has_events or stored.active:
             run = self._background.runs.get(stored.id)
-            keep_alive = settings.keepalive_comment
-            return await follow(request, self._store, tenant_of(request), stored.id, number, run=run, keep_alive=keep_alive)
+            return await follow(request, self._store, tenant_of(request), stored.id, number, run=run, settings=settings)
         events = replay(stored.json, reasoning_event(settings), number)
         headers = {"Cache-Control": "no-cache"}
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)

@@ -42,12 +42,12 @@ async def stuck(one: Served, **fields: Any) -> str:
     async with asyncio.timeout(60):
         while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    await _silence(one)
+    await silence(one)
     await _expire(one)
     return name
 
 
-async def _silence(served: Served) -> None:
+async def silence(served: Served) -> None:
     """Have a gateway give no more sign of life, and look for none."""
     background = served.parts.background
     assert background is not None
@@ -132,7 +132,7 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             slow = one.parts.background
             assert store is not None
             assert slow is not None
-            await _silence(one)
+            await silence(one)
             reached = asyncio.Event()
             wakes = asyncio.Event()
             append, save = store.append_events, store.save
@@ -208,7 +208,7 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
 
     async def test() -> None:
         async with two(tmp_path) as (one, other):
-            await _silence(other)
+            await silence(other)
             name = await stuck(one)
             background = one.parts.background
             assert background is not None
@@ -265,7 +265,7 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
             assert background is not None
             assert store is not None
             if when == "nobody runs it":
-                await _silence(other)
+                await silence(other)
             name = await stuck(one)
             if when == "it is taken over":
                 await until(lambda: name in background._taken)
