@@ -90,6 +90,9 @@ class LiveLog(Protocol):
         """Return the next pieces that have events with numbers above `after`, without a gap. If there are none, wait up to
         `within` seconds for some."""
 
+    async def delete(self, response_id: str) -> None:
+        """Delete a stream, whichever process runs it, if any does."""
+
     async def cancel(self, response_id: str) -> None:
         """Tell the process that runs the response to end it."""
 

@@ -94,13 +94,14 @@ class Store:
             await self._live.close()
 
     async def _run(self, work: Callable[[Sql], T]) -> T:
-        begun = time.monotonic()
+        steady = self._steady or time.monotonic
+        begun = steady()
         try:
             result = await self._database.run(work)
         except StoreUnavailable:
             self._trusted_from = self._clock() + _RECOVERY
             raise
-        if time.monotonic() - begun > _SLOW:
+        if steady() - begun > _SLOW:
             self._trusted_from = self._clock() + _RECOVERY
         return result
 
@@ -143,8 +144,9 @@ class Store:
         """Delete a response. Return False if there is none with this id."""
         deleted = await self._run(lambda sql: responses.delete(sql, tenant, response_id))
         if deleted and self._live is not None:
-            with suppress(EventsUnavailable):  # the process that runs it will notice
+            with suppress(EventsUnavailable):  # the process that runs it, if there is one, will notice
                 await self._live.cancel(response_id)
+                await self._live.delete(response_id)
         return deleted
 
     # ---- histories --------------------------------------------------------------------------------------------------

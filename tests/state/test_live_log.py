@@ -199,6 +199,25 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
     run(test())
 
 
+def test_what_is_deleted_while_nobody_runs_it_leaves_nothing(redis_server: RedisServer, tmp_path: Any) -> None:
+    async def test() -> None:
+        now = 1_000_000.0
+        store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, redis_server.log())
+        await store.open()
+        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead")
+        await store.save(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await store.close()
+        other = redis_server.log()
+        store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, other)
+        await store.open()
+        assert await store.delete_response("a", "r")
+        assert await other.read("r", -1, 0) == []
+        assert await store.take_over(Running("other", now + 10), 1) == []
+        await store.close()
+
+    run(test())
+
+
 def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
     async def test() -> None:
         writer = redis_server.log()
