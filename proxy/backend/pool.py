@@ -41,12 +41,17 @@ HeadersFor = Callable[[str, URL], Mapping[str, str]]
 BodyFor = Callable[[str, int | None, Way | None], bytes]
 # Why no backend can go on with an answer.
 NoRoute = Literal["no_backend", "no_budget"]
-# Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number.
+# Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
+# without a name if no backend could take the request.
 OnFailure = Callable[[str, str], None]
 # Statuses of a path that a server does not have.
 _NO_ENDPOINT = frozenset({404, 405, 501})
 
 _A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
+
+
+def _unnoted(_backend: str, _reason: str) -> None:
+    """Do nothing."""
 
 
 class Pool:
@@ -95,9 +100,7 @@ class Pool:
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
-    async def open_chat(
-        self, body: bytes, headers: HeadersFor, route: Route, on_failure: OnFailure | None = None
-    ) -> ChatStream:
+    async def open_chat(self, body: bytes, headers: HeadersFor, route: Route, on_failure: OnFailure = _unnoted) -> ChatStream:
         """Send a chat request and return the answer, or that of the last attempt, when its head is there.
 
         `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
@@ -126,7 +129,7 @@ class Pool:
         query: str = "",
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
-        on_failure: OnFailure | None = None,
+        on_failure: OnFailure = _unnoted,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
         model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
@@ -248,21 +251,24 @@ class Pool:
         send: Callable[[Member], Awaitable[_A]],
         *,
         once: bool = False,
-        on_failure: OnFailure | None = None,
+        on_failure: OnFailure = _unnoted,
     ) -> tuple[Member, _A]:
         """Send to one backend after the other until one answers; the caller has to give its place back."""
         if self.members.only is None:
             self._budget.request()
         while True:
-            member = await self._take(route)
+            try:
+                member = await self._take(route)
+            except ApiError:
+                on_failure("", "unavailable")
+                raise
             try:
                 answer = await send(member)
             except Unreachable as error:
                 if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
                     self._failed(member, error.reason)
                 self._abandon(member)
-                if on_failure is not None:
-                    on_failure(member.name, error.reason)
+                on_failure(member.name, error.reason)
                 following = None if once else self.retry_route(route, member.name, error.reason)
                 if following is None:
                     raise
@@ -275,7 +281,7 @@ class Pool:
                     self._answered(member)
                 else:
                     self._failed(member, reason)
-                if on_failure is not None and answer.status >= 400:
+                if answer.status >= 400:
                     on_failure(member.name, f"status_{answer.status}")
                 following = None if once or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:

@@ -15,7 +15,7 @@ from proxy.backend.members import Way
 from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
-from proxy.backend.transport.client import ChatStream, Unreachable
+from proxy.backend.transport.client import ChatStream
 from proxy.server.generation.continuable import (
     CannotContinue,
     Obstacle,
@@ -41,8 +41,6 @@ _TRIES = 64
 # Ids before those that are looked at: some tokenizers write the first token of a text in another way.
 _CONTEXT = 8
 _BROKEN = "\ufffd"
-# Why a request failed that no backend took: all are busy, or out of order.
-_NO_ROOM = "no_room"
 
 Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
 
@@ -70,7 +68,7 @@ class Continuation:
 
     `obstacle` tells why it cannot. `second_readings` makes parsers that may read the answer of a backend that parses by itself,
     the likely ones first; `new_markup` makes what reads an answer from its beginning. `on_failure` is called for each request
-    that fails; the name of the backend is empty if none took the request."""
+    that fails."""
 
     pool: Pool
     options: StreamOptions
@@ -135,8 +133,6 @@ class Continuation:
         try:
             chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
         except ApiError:
-            if not asked:
-                self.on_failure("", _NO_ROOM)
             raise _Unanswered(asked) from None
         self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
@@ -145,9 +141,7 @@ class Continuation:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
         try:
             chat = await self.pool.open_chat(body, headers, route, self.on_failure)
-        except ApiError as error:
-            if not isinstance(error, Unreachable):
-                self.on_failure("", _NO_ROOM)
+        except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)
         return Continued(chat, route, 0, translator.restart(self.new_markup()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -17,7 +18,7 @@ from proxy.stream.rejoining import Rejoining
 from proxy.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
-from tests.server.running_gateway import gateway, post, run
+from tests.server.running_gateway import gateway, post, run, until
 
 NEVER = "drop=5,times=0"
 
@@ -249,6 +250,23 @@ def test_each_attempt_that_fails_is_logged_with_its_reason(
     assert told["request_id"] == fields["response"]["request_id"]
     assert fields["response"]["not_continued"] == outcome
     assert "secret" not in caplog.text
+
+
+def test_an_attempt_that_finds_no_backend_free_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with fleet("vllm", max_concurrency=1, queue_size=0) as served:
+            occupying = asyncio.create_task(post(served, input="tokens: 5000 tps: 20"))
+            members = served.parts.pool.members.by_name.values()
+            await until(lambda: any(member.in_flight for member in members))
+            assert (await ask(served, "demo", "drop=text,times=1")).final["status"] == "failed"
+            occupying.cancel()
+            await asyncio.wait({occupying})
+
+    with caplog.at_level(logging.WARNING, "responses_gateway"):
+        run(test())
+    (told,) = [record.fields for record in caplog.records if record.getMessage() == "continuation failed"]  # type: ignore[attr-defined]
+    assert told["reason"] == "unavailable"
+    assert "backend" not in told
 
 
 def test_no_ids_are_asked_for_where_they_are_of_no_use() -> None:
