@@ -13,7 +13,7 @@ import msgspec
 
 from proxy.backend.members import Way
 from proxy.backend.policies.retry import Reason
-from proxy.backend.pool import HeadersFor, Pool
+from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
 from proxy.server.generation.continuable import (
@@ -67,7 +67,8 @@ class Continuation:
     """How an answer goes on elsewhere, at most `attempts` times.
 
     `obstacle` tells why it cannot. `second_readings` makes parsers that may read the answer of a backend that parses by itself,
-    the likely ones first; `new_markup` makes what reads an answer from its beginning."""
+    the likely ones first; `new_markup` makes what reads an answer from its beginning. `on_failure` is called for each request
+    that fails."""
 
     pool: Pool
     options: StreamOptions
@@ -75,6 +76,7 @@ class Continuation:
     obstacle: Obstacle | None
     second_readings: Callable[[], list[Markup]]
     new_markup: Callable[[], Markup | ThoughtWatch | None]
+    on_failure: OnFailure
 
     async def open(
         self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
@@ -129,19 +131,19 @@ class Continuation:
             return headers(backend, url)
 
         try:
-            chat = await self.pool.open_continuation(body_for, noted_headers, route)
+            chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
         except ApiError:
             raise _Unanswered(asked) from None
-        _require_stream(chat)
+        self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
 
     async def _ask_again(self, translator: Translator, body: bytes, route: Route, headers: HeadersFor) -> Continued:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
         try:
-            chat = await self.pool.open_chat(body, headers, route)
+            chat = await self.pool.open_chat(body, headers, route, self.on_failure)
         except ApiError:
             raise CannotContinue("no_answer") from None
-        _require_stream(chat)
+        self._require_stream(chat)
         return Continued(chat, route, 0, translator.restart(self.new_markup()))
 
     def _read_again(self, translator: Translator, beginning: Beginning, count: int, text: str) -> tuple[Markup, Rejoining]:
@@ -168,8 +170,11 @@ class Continuation:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
         body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
         headers = [("Content-Type", "application/json")]
+        asking = self.pool.request(
+            "POST", "detokenize", route, below_root=True, body=body, headers=headers, on_failure=self.on_failure
+        )
         try:
-            async with self.pool.request("POST", "detokenize", route, below_root=True, body=body, headers=headers) as answer:
+            async with asking as answer:
                 found = msgspec.json.decode(await answer.read()) if answer.status == 200 else None
         except (ApiError, msgspec.DecodeError, OSError):
             found = None
@@ -178,15 +183,16 @@ class Continuation:
             raise CannotContinue("no_text")
         return text
 
-
-def _require_stream(chat: ChatStream) -> None:
-    """Raise unless the backend streams its answer."""
-    if chat.status == 200 and chat.is_event_stream:
-        return
-    chat.close()
-    if chat.status >= 500:
-        raise _Unanswered(chat.backend)
-    raise CannotContinue("refused")
+    def _require_stream(self, chat: ChatStream) -> None:
+        """Raise unless the backend streams its answer."""
+        if chat.status == 200 and chat.is_event_stream:
+            return
+        if chat.status == 200:
+            self.on_failure(chat.backend, "no_stream")
+        chat.close()
+        if chat.status >= 500:
+            raise _Unanswered(chat.backend)
+        raise CannotContinue("refused")
 
 
 class _Unanswered(Exception):

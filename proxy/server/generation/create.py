@@ -368,6 +368,7 @@ class Creation:
             self._obstacle,
             second_readings=partial(parsers.second_readings, body),
             new_markup=partial(parsers.markup, body, self._start),
+            on_failure=self.log.continuation_failed,
         )
 
     def _route(self, request: ResponsesRequest, context: Context) -> Route:
