@@ -97,7 +97,7 @@ def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
     ids = beginning.ids[:count]
     markup = new_markup(family)
-    catch_up = CatchUp(translator.options, translator.lifecycle, translator.failover.answer_began)
+    catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
     news = catch_up.take(markup.read([Text(said)], ids))
     return translator.resume(Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news), markup), [*beginning.prompt, *ids]
 
@@ -285,7 +285,7 @@ def test_nothing_is_read_behind_the_break() -> None:
 def test_a_second_reading_that_says_something_else() -> None:
     translator = begun(chunk({"reasoning": "Thinking"}, token_ids=[5]))
     for deltas in ([Text("Thinking")], [Reasoning("Thinner")], [Reasoning("T"), ToolCall(0, "", "get_weather")]):
-        catch_up = CatchUp(translator.options, translator.lifecycle)
+        catch_up = CatchUp(translator.lifecycle)
         with pytest.raises(Diverged):
             catch_up.take(list(deltas))
 
@@ -303,7 +303,7 @@ def test_a_second_reading_differs_before_its_item_is_done(deltas: list[Any], dif
     """Of several parsers the one that differs later must not be taken for the right one."""
     call = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": ""}}
     translator = begun(text("Look.", token_ids=[5]), chunk({"tool_calls": [call]}, token_ids=[6]))
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     with pytest.raises(Diverged) if differs else nullcontext():
         assert catch_up.take(deltas) == []
 
@@ -311,18 +311,18 @@ def test_a_second_reading_differs_before_its_item_is_done(deltas: list[Any], dif
 def test_a_second_reading_of_calls_that_are_done() -> None:
     calls = [{"index": at, "id": str(at), "function": {"name": "get_weather", "arguments": "{}"}} for at in range(2)]
     translator = begun(*(chunk({"tool_calls": [call]}, token_ids=[5]) for call in calls))
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     assert catch_up.take([ToolCall(0, "", "get_weather"), ToolArguments(0, "{}")]) == []
     assert not catch_up.caught_up
     with pytest.raises(Diverged):
-        CatchUp(translator.options, translator.lifecycle).take([Text("Look.")])
+        CatchUp(translator.lifecycle).take([Text("Look.")])
 
 
 def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:
     translator = begun(
         chunk({"tool_calls": [{"index": 4, "id": "c", "function": {"name": "get_weather", "arguments": '{"a'}}]})
     )
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     news = catch_up.take([Text("\n"), ToolCall(9, "", "get_weather"), ToolArguments(9, '{"'), ToolArguments(9, 'a": 1}')])
     assert [(delta.index, delta.text) for delta in news] == [(translator.lifecycle.call.index, '": 1}')]  # type: ignore[union-attr]
 
@@ -366,7 +366,7 @@ def test_a_parser_may_know_one_thought_alone(family: str) -> None:
 def read_again(translator: Translator, said: str) -> list[int]:
     """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
     beginning = translator.beginning()
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     markup = new_markup(reopens=False)
     news = catch_up.take(markup.read([Text(said)], beginning.ids))
     translator.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
