@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from proxy.stream.citations import sentence_start
+from proxy.stream.citations import CitationReader, sentence_start
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
@@ -167,10 +167,13 @@ class Lifecycle:
         usage = self.usage
         if usage is not None and said_more(usage.output, usage.reasoning, text):
             return  # the backend left the answer out: a call, say
-        self.step(Text(text))
+        marks = CitationReader(self.sources)
+        deltas = [*marks.read([Text(text)]), *marks.finish()]
+        for delta in deltas:
+            self.step(delta)
         self._repair("reasoning_as_message")
         # Its tokens were generated once: they are those of the reasoning.
-        self.writer.characters["text"] = -len(text)
+        self.writer.characters["text"] = -sum(len(delta.text) for delta in deltas if type(delta) is Text)
 
     def close_next(self) -> None:
         """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""

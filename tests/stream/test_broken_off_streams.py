@@ -41,8 +41,13 @@ FAMILIES = {"vllm": "hermes", "vllm-interval": "hermes", "vllm-raw": "hermes", "
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
 
 
+# Of all tools that are called here.
+SCHEMAS = dict.fromkeys(("get_weather", "docs__ask", "web_search", "file_search"), SCHEMA)
+SCHEMAS["python"] = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+
+
 def new_markup(tools: str = "hermes", *, reopens: bool = True) -> Markup:
-    new_parser = partial(parsers.parser, "qwen3", tools, schemas={"get_weather": SCHEMA}, reopens=reopens)
+    new_parser = partial(parsers.parser, "qwen3", tools, schemas=SCHEMAS, reopens=reopens)
     return Markup(new_parser, thinking_open=False)
 
 
@@ -53,14 +58,14 @@ def bytes_of(frames: Frames) -> bytes:
 class Servers:
     """Servers of one model: what one sends for a request, and what another sends that goes on with it."""
 
-    def __init__(self, personality: str, scenario: str) -> None:
+    def __init__(self, personality: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
         self._app = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
         self._raw = personality.startswith("vllm-raw")
         self.family = FAMILIES[personality]
-        self._body = {
+        self.body: dict[str, Any] = {
             "model": "simulator",
             "messages": [{"role": "user", "content": f"scenario: {scenario}"}],
-            "tools": [WEATHER],
+            "tools": list(tools),
             "tool_choice": "none" if self._raw else "auto",
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -68,17 +73,20 @@ class Servers:
         }
 
     def answer(self) -> bytes:
-        plan = plan_answer(self._body, {}, self._app)
+        plan = plan_answer(self.body, {}, self._app)
         return bytes_of(build_frames(plan.rendered, plan.stream, plan.faults))
 
     def goes_on(self, ids: Sequence[int]) -> bytes:
-        body = {**self._body, "prompt": list(ids), "skip_special_tokens": self._raw}
+        body = {**self.body, "prompt": list(ids), "skip_special_tokens": self._raw}
         prompt, tokens = completion_plan(body, ids, self._app)
         return bytes_of(completion_frames(body, prompt, tokens, cut=False))
 
-    def translator(self) -> Translator:
-        markup = new_markup(self.family) if self._raw else None
-        return Translator(options(tools=TOOLS, continuable=True, markup=markup), lambda: 0.0)
+    def markup(self) -> Markup | None:
+        """Return what reads an answer of the first server."""
+        return new_markup(self.family) if self._raw else None
+
+    def translator(self, tools: ToolTable = TOOLS, **fields: Any) -> Translator:
+        return Translator(options(tools=tools, continuable=True, markup=self.markup(), **fields), lambda: 0.0)
 
 
 async def decoded(ids: Sequence[int]) -> str:
