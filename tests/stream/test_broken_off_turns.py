@@ -14,10 +14,16 @@ from proxy.conformance.checker import check_stream
 from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.scenarios import SCENARIOS
 from proxy.simulator.script import Say, Script, Think, call, script
-from proxy.stream.items.hosted import HostedOptions
+from proxy.simulator.tokenizer import encode
+from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.items.hosted import CallOutcome, HostedOptions
+from proxy.stream.rejoining import Rejoining
+from proxy.stream.translator import Translator
+from proxy.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
 from proxy.wire.tools import ToolTable, ToolTarget
-from tests.stream.stream_player import Play, judged, substance
-from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, continued, reads
+from tests.stream.stream_player import DONE, Play, event, finish, judged, options, substance, text
+from tests.stream.stream_player import call as stream_call
+from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, completion, continued, new_markup, reads
 from tests.stream.test_hosted_calls import ALL, TOOLS, outcome_of
 
 OFFERED = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in SCHEMAS.items()]
@@ -116,7 +122,7 @@ class Talk:
 
 def beginning_of(body: bytes, cut: float) -> bytes:
     if isinstance(cut, int):
-        return b"".join(event + b"\n\n" for event in body.split(b"\n\n")[:-1][:cut])
+        return b"".join(one + b"\n\n" for one in body.split(b"\n\n")[:-1][:cut])
     return body[: int(len(body) * cut)]
 
 
@@ -124,10 +130,10 @@ def shown(data: bytes) -> list[dict[str, Any]]:
     """Return what a stream shows, but for what differs from one server to another: the ids of calls, and what of the usage was
     thought or in a cache."""
     events = substance(data)
-    for event in events:
-        for item in (event.get("item", {}), *event.get("response", {}).get("output", ())):
+    for told in events:
+        for item in (told.get("item", {}), *told.get("response", {}).get("output", ())):
             item.pop("call_id", None)
-        usage = event.get("response", {}).get("usage") or {}
+        usage = told.get("response", {}).get("usage") or {}
         for name in ("input_tokens_details", "output_tokens_details"):
             usage.pop(name, None)
     return events
@@ -193,3 +199,86 @@ def test_broken_off_anywhere_it_is_the_same_response(
     assert played.response["status"] == ("failed" if talk.lost else "completed")
     if not talk.lost:
         assert shown(played.data) == wholes[personality]
+
+
+# ---- what waits behind a hosted call, which is open until it was run -----------------------------------------------------
+
+
+def waiting(*pieces: bytes) -> Translator:
+    """Return a translator that has read these pieces, with a hosted call among them, from a backend that parses."""
+    playing = Translator(options(tools=TABLE, continuable=True, hosted=HostedOptions()), lambda: 0.0)
+    playing.start()
+    for piece in pieces:
+        playing.feed(piece)
+    return playing
+
+
+def made(index: int, name: str, text: str = "{}") -> bytes:
+    return stream_call(index, f"call-{index}", name, text)
+
+
+ASKED = [ToolCall(7, "", "docs__ask"), ToolArguments(7, "{}")]
+
+
+def test_white_space_behind_a_hosted_call_comes_again() -> None:
+    playing = waiting(made(0, "docs__ask"), text("\n"))
+    catch_up = CatchUp(playing.lifecycle)
+    assert catch_up.take([*ASKED, Text("\n"), Text(" More")]) == [Text("\n"), Text(" More")]
+    assert not playing.lifecycle.holds_deltas
+
+
+def test_text_behind_a_hosted_call_is_gone_on_with() -> None:
+    playing = waiting(made(0, "docs__ask"), text("\n One"), text(" two "))
+    catch_up = CatchUp(playing.lifecycle)
+    assert catch_up.take([*ASKED, Text("\n On"), Text("e two three")]) == [Text(" three")]
+
+
+def test_a_call_behind_a_hosted_call_is_gone_on_with_under_its_own_number() -> None:
+    playing = waiting(made(0, "docs__ask"), made(1, "get_weather", '{"city": "Pa'))
+    catch_up = CatchUp(playing.lifecycle)
+    news = catch_up.take([*ASKED, ToolCall(8, "", "get_weather"), ToolArguments(8, '{"city": "Paris"}'), ToolCallCut(8)])
+    assert news == [ToolArguments(1, 'ris"}'), ToolCallCut(1)]
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [ToolCall(8, "", "python")],
+        [ToolCall(8, "", "get_weather"), ToolArguments(8, '{"town"')],
+        [ToolCall(8, "", "get_weather"), ToolCall(9, "", "get_weather")],
+        [Text("One")],
+    ],
+)
+def test_a_second_reading_that_says_something_else_behind_a_hosted_call(behind: list[Delta]) -> None:
+    playing = waiting(made(0, "docs__ask"), made(1, "get_weather", '{"city": "Pa'))
+    with pytest.raises(Diverged):
+        CatchUp(playing.lifecycle).take([*ASKED, *behind])
+
+
+def test_a_turn_without_calls_is_read_again_without_calls() -> None:
+    """The limit of calls was reached in an earlier turn."""
+    playing = waiting(made(0, "docs__ask"), finish("tool_calls"), DONE)
+    playing.finish_call(CallOutcome())
+    playing.next_turn(None, may_call=False)
+    playing.feed(text("So"))
+    catch_up = CatchUp(playing.lifecycle, len(playing.writer.done))
+    assert catch_up.take([ToolCall(7, "", "docs__ask"), ToolArguments(7, "{}"), Text("So it is.")]) == [Text(" it is.")]
+
+
+def test_what_is_held_when_nobody_goes_on_is_given_out() -> None:
+    """A part of a mark is text after all."""
+    playing = waiting(made(0, "web_search"), finish("tool_calls"), DONE)
+    playing.finish_call(outcome_of(playing.calls_to_run()[0]))
+    playing.next_turn(None)
+    first = {"choices": [{"index": 0, "delta": {}}], "prompt_token_ids": encode("hi")}
+    for piece in (event(first), text("It flows", token_ids=encode("It flows"))):
+        playing.feed(piece)
+    beginning = playing.beginning()
+    catch_up = CatchUp(playing.lifecycle, playing.failover.answer_began)
+    markup = new_markup(reopens=False)
+    news = catch_up.take(markup.read([Text("It flows")], beginning.ids))
+    playing.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    playing.feed(completion(" 【1", [*beginning.prompt, *beginning.ids]))
+    playing.fail(LOST)
+    assert '"text":"It flows 【1"' in playing.response()
+    assert playing.status == "failed"
