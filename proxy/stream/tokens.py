@@ -292,6 +292,11 @@ class TokenCounter:
                 elif type(delta) is ToolCall:
                     meter.split()
 
+    def count_more(self, kind: Kind, tokens: int) -> None:
+        """Count the tokens of more of a text, of which a part was counted by its ids before."""
+        assert self._meter is not None
+        self._meter.count(kind, tokens)
+
     def uncount(self, tokens: int) -> None:
         """Take back so many tokens, the last ones, which brought nothing: they will be generated again."""
         if self._meter is not None:

@@ -155,7 +155,7 @@ class Translator:
         )
         self._markup = markup
         learns = options.compaction is None
-        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=learns)
+        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self.failover, self._markup, learns=learns)
 
     @property
     def response_id(self) -> str:
@@ -529,7 +529,7 @@ class Translator:
         if failover.ledger is not None:
             failover.see(chunk)
             if failover.ends_with(chunk):
-                fast_path.flush()
+                fast_path.stop()
                 return
         if fast_path.item is not None:
             if fast_path.take_chunk(chunk, payload):
@@ -620,6 +620,7 @@ class Translator:
             return
         self._fast_path.flush()
         if self.failover.ends_early():
+            self._fast_path.stop()
             return
         lifecycle = self.lifecycle
         rest = self._reader.finish()
