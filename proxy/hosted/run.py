@@ -14,6 +14,7 @@ import msgspec
 from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
 from proxy.hosted.cut import cut
 from proxy.wire.hosted import CitedSource, citable
+from proxy.wire.json_text import CustomInput, read_object
 from proxy.wire.tools import ToolTarget
 
 
@@ -33,7 +34,7 @@ Observe = Callable[[str, str, float], None]
 # Is told of a defect of our own.
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
-_any_object = msgspec.json.Decoder(dict[str, Any])
+_NO_OBJECT = "The arguments are not a JSON object. Call the tool again."
 
 
 class SourceNumbers:
@@ -115,13 +116,26 @@ class HostedRun:
 
 
 def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
-    """Return the arguments as an object. Code may stand there as it is: gpt-oss writes it so. Raise `ToolFailure`."""
-    try:
-        return _any_object.decode(arguments.encode("utf-8", "replace") or b"{}")
-    except (msgspec.DecodeError, RecursionError):
-        if target.kind == "code_interpreter":
-            return {"code": arguments}
-        raise ToolFailure("The arguments are not a JSON object. Call the tool again.") from None
+    """Return the arguments as an object. Raise `ToolFailure`."""
+    if target.kind == "code_interpreter":
+        return _read_code(arguments)
+    found = {} if arguments.strip() in ("", "null") else read_object(arguments)
+    if found is None:
+        raise ToolFailure(_NO_OBJECT)
+    return found
+
+
+def _read_code(arguments: str) -> dict[str, Any]:
+    """Return the arguments with the code that the item of the call shows, so that nothing else is run. gpt-oss writes code
+    without JSON. Raise `ToolFailure` for code whose end is missing."""
+    reader = CustomInput(member="code")
+    code = reader.feed(arguments) + reader.finish(arguments)
+    if reader.expected and not reader.closed:
+        raise ToolFailure(_NO_OBJECT)
+    found = None if reader.expected else read_object(arguments)
+    if found is not None and code in ("", arguments):  # an object without code: the tool says so
+        return found
+    return {"code": code}
 
 
 def _encodable(result: HostedResult) -> HostedResult:

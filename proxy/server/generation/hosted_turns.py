@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source
+from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from proxy.hosted.run import HostedRun, read_arguments
 from proxy.request import Policy
 from proxy.request.input.approvals import Approval
@@ -149,7 +149,7 @@ class HostedTurns:
 
     def _chat_name(self, call: CallToRun, translator: Translator) -> str:
         """Return the name under which the tool was offered: the model may have used one of its own."""
-        return next(name for name, target in translator.options.tools.items() if target == call.target)
+        return next((name for name, target in translator.options.tools.items() if target == call.target), call.name)
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
         task = asyncio.create_task(self._run.run(target, arguments))
@@ -167,6 +167,9 @@ class HostedTurns:
 
 def _arguments(call: CallToRun) -> str:
     """Return the arguments as a chat server takes them: gpt-oss writes code as it is."""
-    if call.target.kind == "code_interpreter":
+    if call.target.kind != "code_interpreter":
+        return call.arguments or "{}"
+    try:
         return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)
-    return call.arguments or "{}"
+    except ToolFailure:  # code whose end is missing
+        return "{}"
