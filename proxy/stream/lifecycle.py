@@ -198,6 +198,11 @@ class Lifecycle:
         self._fresh = True
         self._forbidden = set()
 
+    def count_approved(self) -> None:
+        """Count a call that the client has approved, as one of an earlier turn."""
+        self._calls += 1
+        self._calls_before += 1
+
     def resume(self) -> None:
         """Go on with another backend's continuation of the answer, though the first one may have told that it ended."""
         self.finish_reason = None

@@ -435,6 +435,7 @@ class Translator:
             item.append(self.writer, call.arguments or "{}")
             item.outcome = call.outcome
             item.close(self.writer, "completed", call.arguments or "{}")
+            self.lifecycle.count_approved()
             self.turn_began = len(self.writer.done)  # the model has not begun
         return self._noted("approved_call", msgspec.json.encode(call), self._take())
 

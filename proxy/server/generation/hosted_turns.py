@@ -85,6 +85,10 @@ class HostedTurns:
         """The calls made so far, in order."""
         return self._run.calls
 
+    @property
+    def _out_of_calls(self) -> bool:
+        return self._most_calls is not None and self._finished_calls >= self._most_calls
+
     def close(self) -> None:
         """Stop what runs."""
         for task in self._running:
@@ -102,7 +106,8 @@ class HostedTurns:
             done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
             name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
             said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
-        return done, with_approved(body, said, self._policy)
+        self._finished_calls = len(done)
+        return done, with_approved(body, said, self._policy, may_call=not self._out_of_calls)
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
@@ -139,8 +144,7 @@ class HostedTurns:
                 said.append(item)
         self._finished_calls += len(self._made)
         self._made = {}
-        out_of_calls = self._most_calls is not None and self._finished_calls >= self._most_calls
-        may_call = not out_of_calls and translator.turns + 1 < self._run.limits.turns
+        may_call = not self._out_of_calls and translator.turns + 1 < self._run.limits.turns
         following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)

@@ -118,6 +118,21 @@ def test_a_call_waits_for_the_approval_of_the_client(approve: bool, stored: bool
     run(test())
 
 
+def test_an_approved_call_counts_among_the_calls_of_its_response() -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": {"always": ["add"]}}}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), calls(("docs__shout_code", {"code": "x"})), says("Done.")
+        async with model(*turns, mcp_servers=always) as (served, talking):
+            tool = {"type": "mcp", "server_label": "docs", "require_approval": "never"}
+            asked = (await post(served, tools=[tool])).final
+            decision = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
+            answer = (await post(served, tools=[tool], input=[*asked["output"], decision], max_tool_calls=1)).final
+            assert [item.get("output") for item in answer["output"] if item["type"] == "mcp_call"] == ["3"]
+            assert talking.requests[-1]["tool_choice"] == "none"
+
+    run(test())
+
+
 def test_an_approval_of_nothing_is_refused() -> None:
     async def test() -> None:
         async with model(says("Hi."), mcp_servers=DOCS) as (served, _):
