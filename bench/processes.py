@@ -15,7 +15,7 @@ import psutil
 
 from bench.programs import BUILD, HERE, HarnessError
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 
 

@@ -2,7 +2,8 @@
 
 Two servers of the tiny model, each behind a relay that cuts a connection where it is told to, as the death of the process does.
 Each script is answered undisturbed first; then once for each event after which its stream is cut. What the client gets has to
-be the same. `--stride N` cuts after every Nth event only; `--kill N` kills the processes of a server N times in the end.
+be the same. `--stride N` cuts after every Nth event only. In the end the Codex CLI, where it is installed, is given two tasks
+whose answers are cut `--codex N` times each, and the processes of a server are killed `--kill N` times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import Any, NoReturn
 import aiohttp
 
 from proxy.conformance.checker import check_stream
+from tests.real_servers import codex
+from tests.real_servers.conversation import scenario
 from tests.real_servers.cutting_relay import Scissors, relay
 from tests.real_servers.gateway import gateway
 from tests.real_servers.programs import Server, engine
@@ -60,6 +63,10 @@ _GATEWAY = (
 # An answer of more tokens is cut in a dozen places: each cut takes as long as the whole answer.
 _LONG = 500
 _KILLED_WITHIN = 600.0
+# What Codex is asked to do, and in how many steps the model does it: a thought and a text; two calls and a text.
+_TASKS = {"think": 1, "agent": 3}
+# Codex itself is to repeat nothing.
+_ONCE = {"stream_max_retries": 0, "request_max_retries": 0}
 # Pieces are cut by the pace of the servers, which also tells whether the connection has to be kept alive.
 _AS_IT_COMES = (".delta", ".in_progress")
 
@@ -223,10 +230,37 @@ async def sweep(name: str, folder: Path, args: argparse.Namespace) -> Findings:
                     await one.sweep(name, waiting.pop(), args.stride)
 
             await asyncio.gather(*map(work, lanes))
+            if args.codex and codex.is_installed():
+                await codex_goes_on(name, lanes[0], args.codex)
             if args.kill:
                 await kill(name, lanes[0], replicas, wanted, args.kill)
             findings.continued = sum([await one.continuations() for one in lanes])
     return findings
+
+
+async def codex_goes_on(name: str, lane: Lane, times: int) -> None:
+    """Cut the answers that Codex gets, so many times for each task; its user has to see the same as without."""
+
+    async def seen(task: str) -> dict[str, Any]:
+        run = await asyncio.to_thread(codex.run_codex, lane.url, "tiny", scenario(task), **_ONCE)
+        items = [event["item"] for event in run.events if event["type"] == "item.completed"]
+        shown = [{name: value for name, value in item.items() if name != "id"} for item in items]
+        return {"status": run.code, "errors": run.errors, "items": shown}
+
+    for task, steps in _TASKS.items():
+        whole = await seen(task)
+        for number in range(times):
+            lane.scissors.spared = number % steps
+            lane.scissors.after = 2 + 5 * (number // steps)
+            before = await lane.continuations()
+            found = await seen(task)
+            continued = await lane.continuations() - before
+            same = found == whole and whole["status"] == 0 and continued == 1
+            lane.findings.verdicts["same, seen by Codex" if same else "different, seen by Codex"] += 1
+            if not same:
+                print(f"{name} Codex, {task}, cut {number}: {continued} continued", whole, found, sep="\n    ", flush=True)
+            lane.scissors.after = None
+        print(f"{name} Codex: {task} {whole}", flush=True)
 
 
 async def kill(name: str, lane: Lane, replicas: Replicas, wanted: list[Question], times: int) -> None:
@@ -261,6 +295,7 @@ def main() -> int:
     parser.add_argument("--stride", type=int, default=1, help="cut after every Nth event (default: 1)")
     parser.add_argument("--lanes", type=int, default=4, help="answers at the same time (default: 4)")
     parser.add_argument("--kill", type=int, default=4, metavar="N", help="kill the process of a server so often (default: 4)")
+    parser.add_argument("--codex", type=int, default=6, metavar="N", help="cut the answers to Codex so often (default: 6)")
     parser.add_argument("--only", action="append", default=[], help="a script; may be repeated")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)

@@ -13,10 +13,11 @@ _READ = 1 << 16
 
 @dataclass
 class Scissors:
-    """When the next chat stream is cut: behind so many events; None for never. `events`: how many the last one had. `kill` ends
-    the server that sends it, in the place of the connection."""
+    """When a chat stream is cut: behind so many events; None for never. `spared`: how many of the next streams are left whole.
+    `events`: how many the last one had. `kill` ends the server that sends it, in the place of the connection."""
 
     after: int | None = None
+    spared: int = 0
     events: int = 0
     kill: Callable[[str], None] | None = None
 
@@ -46,12 +47,14 @@ async def relay(target: Callable[[], str], scissors: Scissors) -> AsyncIterator[
 
 
 class _Connection:
-    """One connection to a server. `chat`: whether what runs on it is a chat stream, the only one that is cut."""
+    """One connection to a server. `chat`: whether what runs on it is a chat stream, the only one that is cut. `spared`: whether
+    it is left whole."""
 
     def __init__(self, scissors: Scissors, url: str) -> None:
         self._scissors = scissors
         self._url = url
         self._chat = False
+        self._spared = False
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Copy both ways until one side ends."""
@@ -71,7 +74,10 @@ class _Connection:
         while data := await reader.read(_READ):
             if data.startswith(b"POST "):
                 self._chat = data.startswith(b"POST /v1/chat/completions ")
-                self._scissors.events = 0 if self._chat else self._scissors.events
+                if self._chat:
+                    self._spared = self._scissors.spared > 0
+                    self._scissors.spared -= self._spared
+                    self._scissors.events = 0
             back.write(data)
 
     async def _down(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,7 +90,7 @@ class _Connection:
     def _is_cut(self, writer: asyncio.StreamWriter) -> bool:
         """Count an event; return whether it is one too many."""
         scissors = self._scissors
-        if scissors.after != scissors.events:
+        if self._spared or scissors.after != scissors.events:
             scissors.events += 1
             return False
         scissors.after = None
