@@ -34,6 +34,9 @@ Observe = Callable[[str, str, float], None]
 # Is told of a defect of our own.
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
+_LATE = "The tool did not answer in time."
+# The code of a request that was not answered in time, in MCP.
+_TIMED_OUT = -32001
 _NO_OBJECT = "The arguments are not a JSON object. Call the tool again."
 
 
@@ -81,7 +84,7 @@ class HostedRun:
             result = _failed(target, str(failure), failure.item)
         except TimeoutError:
             outcome = "timeout"
-            result = _failed(target, "The tool did not answer in time.")
+            result = _failed(target, _LATE, _late_item(target))
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -147,6 +150,13 @@ def _encodable(result: HostedResult) -> HostedResult:
         text, item, sources = json.loads(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
         return replace(result, text=text, item=item, sources=[Source(*source) for source in sources])
     return result
+
+
+def _late_item(target: ToolTarget) -> dict[str, Any]:
+    """Return the members of a call whose tool did not answer in time, as the tool would report it itself."""
+    if target.kind != "mcp":
+        return {}
+    return {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:
