@@ -116,6 +116,7 @@ class Connection:
             self.retire()
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
+            self._log(self._label, f"answer refused: {describe(error)}")
             raise no_message(self._label) from error
         except asyncio.CancelledError:
             self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
