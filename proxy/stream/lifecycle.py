@@ -40,7 +40,7 @@ from proxy.wire.deltas import (
 )
 from proxy.wire.hosted import CitedSource
 from proxy.wire.item_ids import turn_mark
-from proxy.wire.tools import ToolTarget
+from proxy.wire.tools import ToolTarget, offered_name, target_of
 
 # The kind of the open item.
 State = Literal["idle", "reasoning", "text", "refusal", "call", "ended"]
@@ -120,8 +120,9 @@ class Lifecycle:
         if kind in _CONTENT:
             if delta.text.isspace():  # type: ignore[union-attr]
                 kind = Blank
-        elif kind is ToolCall and not self._permits(delta):  # type: ignore[arg-type]
-            kind = ForbiddenCall
+        elif kind is ToolCall:
+            delta.name = offered_name(self._options.tools, delta.name)  # type: ignore[union-attr]
+            kind = ToolCall if self._permits(delta) else ForbiddenCall  # type: ignore[arg-type]
         transition = self._row[kind]
         if isinstance(transition, Guarded):
             transition = transition.then if transition.guard(self) else transition.otherwise
@@ -201,6 +202,11 @@ class Lifecycle:
         self._drop_indent()
         self._fresh = True
         self._forbidden = set()
+
+    def count_approved(self) -> None:
+        """Count a call that the client has approved, as one of an earlier turn."""
+        self._calls += 1
+        self._calls_before += 1
 
     def resume(self) -> None:
         """Go on with another backend's continuation of the answer, though the first one may have told that it ended."""
@@ -313,7 +319,7 @@ class Lifecycle:
 
     def _open_call(self, delta: ToolCall) -> None:
         options = self._options
-        target = options.tools.get(delta.name) or ToolTarget("function", delta.name)
+        target = target_of(options.tools, delta.name) or ToolTarget("function", delta.name)
         call_id = delta.id
         if not 0 < len(call_id) <= 64 or call_id in self._call_ids or not call_id.isprintable():
             call_id = self._new_id("call")

@@ -39,6 +39,7 @@ from proxy.stream.compaction import compaction_item
 from proxy.stream.deferred_calls import close_judged, is_unclosed, waiting_call
 from proxy.stream.failover import Failover
 from proxy.stream.fast_path import FastPath
+from proxy.stream.items.calls import without_rest
 from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, McpCallItem, write_tool_list
 from proxy.stream.ledger import Beginning
 from proxy.stream.lifecycle import Lifecycle, Stop
@@ -55,7 +56,7 @@ from proxy.wire.deltas import Delta, Text, Usage
 from proxy.wire.errors import ApiError, in_client_terms, read_error_chunk, server_error
 from proxy.wire.item_ids import BEFORE_THE_MODEL
 from proxy.wire.sse import SSEDecoder, SSETooLong
-from proxy.wire.tools import ToolTarget
+from proxy.wire.tools import ToolTarget, target_of
 
 # Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
 # is among those of the call that ended the response.
@@ -439,6 +440,7 @@ class Translator:
             item.append(self.writer, call.arguments or "{}")
             item.outcome = call.outcome
             item.close(self.writer, "completed", call.arguments or "{}")
+            self.lifecycle.count_approved()
             self.turn_began = len(self.writer.done)  # the model has not begun
         return self._noted("approved_call", msgspec.json.encode(call), self._take())
 
@@ -449,11 +451,11 @@ class Translator:
             return []
         call = self.lifecycle.call
         assert call is not None
-        found = [CallToRun(call.name, self.options.tools[call.name], call.arguments.text)]
-        for name, arguments in self.lifecycle.held_calls():
-            target = self.options.tools.get(name)
+        found: list[CallToRun] = []
+        for name, arguments in ((call.name, call.arguments.text), *self.lifecycle.held_calls()):
+            target = target_of(self.options.tools, name)
             if target is not None and target.hosted and not target.needs_approval:
-                found.append(CallToRun(name, target, arguments))
+                found.append(CallToRun(name, target, without_rest(arguments)))
         return found
 
     def finish_call(self, outcome: CallOutcome) -> bytes:
