@@ -414,6 +414,7 @@ class Translator:
             earlier = self._reader.repairs
         else:
             earlier = self._turn_repairs()
+            self._citations = None  # the second reading takes the marks out by itself
         for kind, count in earlier.items():
             self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
         self._earlier_chunks += self._fast_path.chunks
@@ -561,12 +562,7 @@ class Translator:
             deltas = rejoining.only_news(deltas)
         if token_ids is not None or self.tokens.exact:
             self.tokens.count(deltas, token_ids)
-        return deltas if self._marks is None else self._marks.read(deltas)
-
-    @property
-    def _marks(self) -> CitationReader | None:
-        """What takes the marks of citations out of the text; None if a second reading does so by itself."""
-        return None if self.failover.reads_again else self._citations
+        return deltas if self._citations is None else self._citations.read(deltas)
 
     @property
     def _thought_is_marked(self) -> bool:
@@ -633,8 +629,8 @@ class Translator:
             rest = rejoining.only_news(rest, last=True)
             if not rejoining.joined:
                 raise Diverged
-        if self._marks is not None:
-            rest = self._marks.read(rest) + self._marks.finish()
+        if self._citations is not None:
+            rest = self._citations.read(rest) + self._citations.finish()
         for delta in rest:
             lifecycle.step(delta)
         if lifecycle.finish_reason == "stop" and not self._thought_is_marked:
@@ -725,8 +721,8 @@ class Translator:
             rest = self._markup.finish("error")
             if rejoining is not None:
                 rest = rejoining.only_news(rest, last=True)
-        if self._marks is not None:
-            rest = self._marks.read(rest) + self._marks.finish()
+        if self._citations is not None:
+            rest = self._citations.read(rest) + self._citations.finish()
         for delta in rest:
             self.lifecycle.step(delta)
 

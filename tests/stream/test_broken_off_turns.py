@@ -204,9 +204,9 @@ def test_broken_off_anywhere_it_is_the_same_response(
 # ---- what waits behind a hosted call, which is open until it was run -----------------------------------------------------
 
 
-def waiting(*pieces: bytes) -> Translator:
+def waiting(*pieces: bytes, **fields: Any) -> Translator:
     """Return a translator that has read these pieces, with a hosted call among them, from a backend that parses."""
-    playing = Translator(options(tools=TABLE, continuable=True, hosted=HostedOptions()), lambda: 0.0)
+    playing = Translator(options(tools=TABLE, continuable=True, hosted=HostedOptions(), **fields), lambda: 0.0)
     playing.start()
     for piece in pieces:
         playing.feed(piece)
@@ -255,11 +255,12 @@ def test_a_second_reading_that_says_something_else_behind_a_hosted_call(behind: 
         CatchUp(playing.lifecycle).take([*ASKED, *behind])
 
 
-def test_a_turn_without_calls_is_read_again_without_calls() -> None:
-    """The limit of calls was reached in an earlier turn."""
-    playing = waiting(made(0, "docs__ask"), finish("tool_calls"), DONE)
+@pytest.mark.parametrize(("may_call", "fields"), [(False, {}), (True, {"max_calls": 1})])
+def test_a_turn_without_calls_is_read_again_without_calls(may_call: bool, fields: dict[str, Any]) -> None:
+    """The limit of turns, or of calls, was reached in an earlier turn."""
+    playing = waiting(made(0, "docs__ask"), finish("tool_calls"), DONE, **fields)
     playing.finish_call(CallOutcome())
-    playing.next_turn(None, may_call=False)
+    playing.next_turn(None, may_call=may_call)
     playing.feed(text("So"))
     catch_up = CatchUp(playing.lifecycle, len(playing.writer.done))
     assert catch_up.take([ToolCall(7, "", "docs__ask"), ToolArguments(7, "{}"), Text("So it is.")]) == [Text(" it is.")]
