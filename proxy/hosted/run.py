@@ -14,6 +14,7 @@ import msgspec
 from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
 from proxy.hosted.cut import cut
 from proxy.wire.hosted import CitedSource, citable
+from proxy.wire.json_text import CustomInput, read_object
 from proxy.wire.tools import ToolTarget
 
 
@@ -33,7 +34,10 @@ Observe = Callable[[str, str, float], None]
 # Is told of a defect of our own.
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
-_any_object = msgspec.json.Decoder(dict[str, Any])
+_LATE = "The tool did not answer in time."
+# The code of a request that was not answered in time, in MCP.
+_TIMED_OUT = -32001
+_NO_OBJECT = "The arguments are not a JSON object. Call the tool again."
 
 
 class SourceNumbers:
@@ -80,7 +84,7 @@ class HostedRun:
             result = _failed(target, str(failure), failure.item)
         except TimeoutError:
             outcome = "timeout"
-            result = _failed(target, "The tool did not answer in time.")
+            result = _failed(target, _LATE, _late_item(target))
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -115,13 +119,26 @@ class HostedRun:
 
 
 def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
-    """Return the arguments as an object. Code may stand there as it is: gpt-oss writes it so. Raise `ToolFailure`."""
-    try:
-        return _any_object.decode(arguments.encode("utf-8", "replace") or b"{}")
-    except (msgspec.DecodeError, RecursionError):
-        if target.kind == "code_interpreter":
-            return {"code": arguments}
-        raise ToolFailure("The arguments are not a JSON object. Call the tool again.") from None
+    """Return the arguments as an object. Raise `ToolFailure`."""
+    if target.kind == "code_interpreter":
+        return _read_code(arguments)
+    found = {} if arguments.strip() in ("", "null") else read_object(arguments)
+    if found is None:
+        raise ToolFailure(_NO_OBJECT)
+    return found
+
+
+def _read_code(arguments: str) -> dict[str, Any]:
+    """Return the arguments with the code that the item of the call shows, so that nothing else is run. gpt-oss writes code
+    without JSON. Raise `ToolFailure` for code whose end is missing."""
+    reader = CustomInput(member="code")
+    code = reader.feed(arguments) + reader.finish(arguments)
+    if reader.expected and not reader.closed:
+        raise ToolFailure(_NO_OBJECT)
+    found = None if reader.expected else read_object(arguments)
+    if found is not None and code in ("", arguments):  # an object without code: the tool says so
+        return found
+    return {"code": code}
 
 
 def _encodable(result: HostedResult) -> HostedResult:
@@ -133,6 +150,13 @@ def _encodable(result: HostedResult) -> HostedResult:
         text, item, sources = json.loads(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
         return replace(result, text=text, item=item, sources=[Source(*source) for source in sources])
     return result
+
+
+def _late_item(target: ToolTarget) -> dict[str, Any]:
+    """Return the members of a call whose tool did not answer in time, as the tool would report it itself."""
+    if target.kind != "mcp":
+        return {}
+    return {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:

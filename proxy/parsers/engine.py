@@ -144,8 +144,8 @@ class MarkupParser:
         self._deltas.count(markers - len(token_ids))
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """Return the deltas that were held back. Calls are completed only if the model stopped by itself; where its text was cut
-        behind the name of a declared tool, that is a call, too."""
+        """Return the deltas that were held back. Calls are completed only if the model stopped by itself. Where its text was
+        cut behind the name of a declared tool, that is a call, too."""
         if self._finished:
             return []
         self._finished = True

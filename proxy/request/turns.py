@@ -50,9 +50,9 @@ def with_turn(body: Object, said: Sequence[Object | RunCall], policy: Policy, *,
     return following
 
 
-def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy) -> dict[str, Any]:
+def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy, *, may_call: bool = True) -> dict[str, Any]:
     """Return the chat request with the results of calls that the client has approved: where the calls stand, or behind all
-    other messages if they were summarised meanwhile."""
+    other messages if they were summarised meanwhile. Without `may_call` the model has to answer now."""
     results = {call.call_id: call.result for call in approved}
     messages: list[Object] = []
     for message in body["messages"]:
@@ -60,4 +60,6 @@ def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy) -> 
         messages.append(message if result is None else {**message, "content": result})
     rest = [call for call in approved if call.call_id in results]
     found = {**body, "messages": messages}
-    return with_turn(found, rest, policy) if rest else found
+    if "tools" in body and not may_call:
+        found["tool_choice"] = "none"
+    return with_turn(found, rest, policy, may_call=may_call) if rest else found

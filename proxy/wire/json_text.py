@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from proxy.wire.tools import CUSTOM_INPUT
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
@@ -15,6 +17,30 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _REPLACEMENT = "\ufffd"
+_any_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def json_object(text: str) -> str | None:
+    """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Line breaks and other control
+    characters in strings, which JSON wants escaped, are taken as the model means them; all else stays as it stands."""
+    try:
+        _any_object.decode(text)
+        return text
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value = json.loads(text, strict=False)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        written.encode()
+    except (ValueError, RecursionError):
+        return None
+    return written if isinstance(value, dict) else None
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a model wrote as JSON, in the same way."""
+    found = json_object(text.encode("utf-8", "replace").decode())
+    return None if found is None else _any_object.decode(found)
 
 
 @dataclass(slots=True)

@@ -45,3 +45,28 @@ class Grammar(NamedTuple):
 
 # chat name -> the client's tool
 ToolTable = dict[str, ToolTarget]
+
+
+def offered_name(tools: ToolTable, name: str) -> str:
+    """Return the chat name that a model means by another name: models leave out the label of an MCP server, and call hosted
+    tools by their types. If that could be several tools, the name itself is returned."""
+    if name in tools:
+        return name
+    meant: dict[ToolTarget, str] = {}
+    for chat_name, target in tools.items():
+        if target.hosted and (name == target.name or (name == target.kind and name != "mcp")):
+            meant.setdefault(target, chat_name)
+    return next(iter(meant.values())) if len(meant) == 1 else name
+
+
+def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
+    """Return the tool of a chat name, or None if the client has to know it. A name with the label of an MCP server is a tool of
+    that server, even if it has none of this name: the call then fails, and the model is told so."""
+    found = tools.get(name)
+    if found is not None:
+        return found
+    for target in tools.values():
+        prefix = f"{target.namespace}__"
+        if target.kind == "mcp" and name.startswith(prefix) and name != prefix:
+            return ToolTarget("mcp", name.removeprefix(prefix), target.namespace)
+    return None

@@ -6,12 +6,16 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import psutil
+import pytest
 from aiohttp import web
 
+from proxy.hosted.calls import ToolFailure
+from proxy.hosted.mcp import connection
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.tool import McpTool
 from proxy.wire.mcp import McpServer
@@ -320,6 +324,44 @@ def test_a_program_that_is_killed_while_idle_is_started_again() -> None:
             os.kill(process, signal.SIGKILL)
             await until(lambda: not servers._open)
             assert int((await servers.call_tool("alice", PROGRAM, "process", {})).text) != process
+
+    run(test())
+
+
+def test_a_program_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    async def test() -> None:
+        limits = replace(LIMITS, call_timeout=3)
+        async with connections({"program": sdk_program()}, limits=limits, lines=lines) as servers:
+
+            async def process() -> int:
+                while True:
+                    with suppress(ToolFailure):
+                        return int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
+
+            first = await process()
+            os.kill(first, signal.SIGSTOP)
+            assert await asyncio.wait_for(process(), PATIENCE) != first
+            assert any("does not answer any more" in line for line in lines)
+
+    monkeypatch.setattr(connection, "_STOPPING", 1.0)
+    run(test())
+
+
+def test_a_program_that_answers_is_kept_though_a_call_was_given_up() -> None:
+    async def test() -> None:
+        async with connections({"program": sdk_program()}) as servers:
+            first = (await servers.call_tool("alice", PROGRAM, "process", {})).text
+            (opened,) = servers._open
+            call = asyncio.create_task(servers.call_tool("alice", PROGRAM, "wait_for_ever", {}))
+            await until_text(lambda: servers.call_tool("alice", PROGRAM, "running", {}), "1")
+            call.cancel()
+            await until(lambda: opened._check is not None)
+            assert opened._check is not None
+            await opened._check
+            assert opened.usable
+            assert (await servers.call_tool("alice", PROGRAM, "process", {})).text == first
 
     run(test())
 

@@ -231,6 +231,23 @@ def test_a_list_without_end_is_read_to_a_bound() -> None:
     run(test())
 
 
+def test_the_log_says_what_is_wrong_with_a_list() -> None:
+    lines: list[str] = []
+
+    async def test() -> None:
+        async def odd(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return {"tools": [tool("echo"), {"name": "secret", "inputSchema": {"type": "array"}}]}
+
+        async with peer() as served:
+            served.answers["tools/list"] = odd
+            async with connections({"peer": served.endpoint}, lines=lines) as servers:
+                await failure_of(servers.list_tools("alice", PEER))
+
+    run(test())
+    (line,) = [line for line in lines if "refused" in line]
+    assert line == "peer: answer refused: ValidationError at 'tools.1.inputSchema.type'"
+
+
 def test_tools_that_cannot_be_offered_are_left_out() -> None:
     async def test() -> None:
         lines: list[str] = []

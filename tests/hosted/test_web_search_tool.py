@@ -184,6 +184,14 @@ def test_text_is_found_in_a_page() -> None:
     play(test)
 
 
+def test_a_model_may_give_one_query_for_the_list() -> None:
+    async def test(scene: Scene) -> None:
+        found = await scene.call(queries="x")
+        assert found.item["action"]["queries"] == ["x"]
+
+    play(test)
+
+
 def test_a_page_that_cannot_be_read_is_a_failure_with_its_action() -> None:
     async def test(scene: Scene) -> None:
         failure = await scene.failure(url=f"{scene.site.url}/missing")
@@ -195,9 +203,7 @@ def test_a_page_that_cannot_be_read_is_a_failure_with_its_action() -> None:
     play(test)
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"query": ""}, {"query": 5}, {"queries": "x"}, {"queries": [None]}, {"url": 5}, {"pattern": "x"}]
-)
+@pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": 5}, {"queries": [None]}, {"url": 5}, {"pattern": "x"}])
 def test_arguments_that_ask_for_nothing(arguments: Mapping[str, Any]) -> None:
     async def test(scene: Scene) -> None:
         assert "Nothing was asked" in str(await scene.failure(**arguments))

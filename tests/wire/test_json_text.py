@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.wire.json_text import StringDecoder
+from proxy.wire.json_text import StringDecoder, json_object, read_object
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,19 @@ def test_text_behind_the_string_is_not_read() -> None:
     assert decoder.feed('n"}, "b') == "\n"
     assert decoder.unread == len('}, "b')
     assert decoder.feed("c") == ""
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', ' {"b" : [1, "\\n"]}', "{}"])
+def test_an_object_stays_as_it_stands(text: str) -> None:
+    assert json_object(text) == text
+
+
+def test_line_breaks_in_strings_are_escaped() -> None:
+    assert json_object('{"a": "b\n\tc", "d": "é"}') == '{"a": "b\\n\\tc", "d": "é"}'
+    assert read_object('{"a": "b\nc"}') == {"a": "b\nc"}
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '"a"', "{", '{"a": NaN}', '{"a": "\\ud800"}', "{'a': 1}", "[" * 100_000])
+def test_what_is_no_object(text: str) -> None:
+    assert json_object(text) is None
+    assert read_object(text) is None

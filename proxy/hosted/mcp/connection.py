@@ -16,7 +16,7 @@ from mcp.client import Transport
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import ToolListChangedNotification
+from mcp.types import EmptyResult, PingRequest, ToolListChangedNotification
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -85,6 +85,7 @@ class Connection:
         self._last_use = self._loop.time()
         self._session: ClientSession | None = None
         self._failure: ToolFailure | None = None
+        self._check: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._end = asyncio.Event()
         self.task = asyncio.create_task(self._run())
@@ -110,20 +111,24 @@ class Connection:
         http = self._http
         if http is not None:
             http.begin()
+        deadline = self._loop.time() + seconds
         try:
             return await send(session)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self.retire()
             raise ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
+            self._log(self._label, f"answer refused: {describe(error)}")
             raise no_message(self._label) from error
         except asyncio.CancelledError:
-            self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
+            self._given_up(session, deadline)
             raise
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
                 if http is not None:  # it would go on until the connection closes
                     self.retire()
+                else:
+                    self._given_up(session, deadline)
                 raise timed_out(self._label, seconds) from error
             raise self._failed(error) from error
 
@@ -140,6 +145,25 @@ class Connection:
             self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
         return server_failure(self._label, error, http.status if http is not None else None)
+
+    def _given_up(self, session: ClientSession, deadline: float) -> None:
+        """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
+        if self._http is not None:
+            self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
+        elif self._check is None or self._check.done():
+            patience = max(_STOPPING, deadline - self._loop.time())
+            self._check = asyncio.create_task(self._retire_if_silent(session, patience))
+
+    async def _retire_if_silent(self, session: ClientSession, patience: float) -> None:
+        """Take no more requests if a program does not answer at all: all later calls would wait in vain, too."""
+        try:
+            await session.send_request(PingRequest(), EmptyResult, patience)
+        except MCPError as error:  # any other error is an answer
+            if error.code == REQUEST_TIMEOUT and self.usable:
+                self._log(self._label, "does not answer any more, and is replaced")
+                self.retire()
+        except (ValidationError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass  # it has answered, or ended
 
     def _retire_if_not_stopped(self) -> None:
         """Take no more requests if the server still works on one that was cancelled: over HTTP it would go on until the
@@ -174,6 +198,8 @@ class Connection:
             self.usable = False
             self._end.set()
             self._settled.set()
+            if self._check is not None:
+                self._check.cancel()
             if self._http is not None:
                 await self._http.aclose()
 

@@ -16,6 +16,7 @@ from proxy.hosted.calls import ToolFailure
 from proxy.hosted.mcp.http import PrivateAddress
 
 _LONGEST_MESSAGE = 2000
+_LONGEST_PLACE = 200
 # Said by the library in place of an answer that was no message of the protocol.
 _IN_PLACE_OF_AN_ANSWER = frozenset({"Server returned an error response", "Session terminated", "Not Found"})
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
@@ -110,4 +111,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _described(cause: BaseException) -> str:
     name = type(cause).__name__
+    if isinstance(cause, ValidationError):  # it may repeat the answer: only the place of the first error is named
+        place = ".".join(map(str, cause.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]))
+        return f"{name} at {place[:_LONGEST_PLACE]!r}"
     return f"{name}: {cause}" if isinstance(cause, _PLAIN) else name

@@ -62,7 +62,7 @@ class WebSearch:
             return await self._within(action, self._open(url, arguments.get("line", arguments.get("loc")), action))
         queries = _queries(arguments)
         if not queries:
-            raise ToolFailure("Nothing was asked: give `query`, or `url`, or `url` and `pattern`.")
+            raise ToolFailure("Nothing was asked: give `queries` to search, `url` to open a page, or `url` and `pattern`.")
         search: dict[str, Any] = {"type": "search", "query": queries[0], "queries": queries}
         return await self._within(search, self._search(queries, search))
 
@@ -160,5 +160,5 @@ def _id(arguments: Mapping[str, Any]) -> str:
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:
     given = arguments.get("queries")
-    several = [query.strip() for query in given if isinstance(query, str)] if isinstance(given, list) else []
+    several = [query.strip() for query in (given if isinstance(given, list) else [given]) if isinstance(query, str)]
     return list(dict.fromkeys(filter(None, [_text(arguments, "query"), *several])))[:_MOST_QUERIES]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from proxy.request.fields import (
     Object,
@@ -26,6 +24,7 @@ from proxy.request.loss_report import LossReport
 from proxy.request.tools.catalog import Catalog
 from proxy.request.tools.hosted_tools import FILE_SEARCH, FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
 from proxy.wire.hosted import CitedSource, KeptResult
+from proxy.wire.json_text import json_object, read_object
 from proxy.wire.tools import CUSTOM_INPUT, ToolKind
 
 # The result of a call that was approved, until it is run.
@@ -85,7 +84,7 @@ class CallItemReader:
             return None
         arguments = item.get("arguments")
         if isinstance(arguments, str):
-            arguments = _parsed(arguments)
+            arguments = read_object(arguments)
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
     def _builtin_call(self, item: Object, path: str, kind: ToolKind, arguments: Object) -> InputCall:
@@ -180,8 +179,7 @@ class CallItemReader:
     def _told_again(self, item: Object, path: str, name: str, kept: KeptResult) -> InputCall:
         """Return a call with the result that was kept: the model is told the same as when it was made."""
         self._report.adapted("item", str(item["type"]), "shown as a function call with the result that was kept")
-        arguments = kept.arguments if _parsed(kept.arguments) is not None else "{}"
-        return InputCall(filled_text(item, "id", path), name, arguments, Output(kept.text, []))
+        return InputCall(filled_text(item, "id", path), name, json_object(kept.arguments) or "{}", Output(kept.text, []))
 
     def _program(self, item: Object, path: str) -> InputCall:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
@@ -193,7 +191,8 @@ class CallItemReader:
         return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
 
     def _arguments(self, item: Object, path: str) -> str:
-        """Return the arguments as sent if they are a JSON object, else `{}`; chat servers refuse anything but an object."""
+        """Return the arguments as sent if they are a JSON object, written again if a model wrote one that is nearly JSON, else
+        `{}`; chat servers refuse anything but an object."""
         arguments = item.get("arguments")
         if isinstance(arguments, dict):
             return _json(arguments)
@@ -201,10 +200,13 @@ class CallItemReader:
             raise wrong_type(f"{path}.arguments", "a string")
         if not arguments:
             return "{}"
-        if _parsed(arguments) is None:
+        found = json_object(arguments)
+        if found is None:
             self._report.adapted("content", "arguments", "arguments that are not a JSON object were replaced by {}")
             return "{}"
-        return arguments
+        if found != arguments:
+            self._report.adapted("content", "arguments", "control characters in the strings of arguments were escaped")
+        return found
 
     def _plain_output(self, item: Object, path: str) -> Output:
         self._report.preserved("item", str(item["type"]))
@@ -283,17 +285,6 @@ def _error_text(error: object) -> str:
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else _json(value)
-
-
-_any_object = msgspec.json.Decoder(dict[str, Any])
-
-
-def _parsed(arguments: str) -> Object | None:
-    """Parse the arguments; return None if they are not a JSON object."""
-    try:
-        return _any_object.decode(arguments)
-    except (ValueError, RecursionError):
-        return None
 
 
 # The type of an action of `web_search_call` -> the tool.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source
+from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from proxy.hosted.run import HostedRun, read_arguments
 from proxy.request import Policy
 from proxy.request.input.approvals import Approval
@@ -85,6 +85,10 @@ class HostedTurns:
         """The calls made so far, in order."""
         return self._run.calls
 
+    @property
+    def _out_of_calls(self) -> bool:
+        return self._most_calls is not None and self._finished_calls >= self._most_calls
+
     def close(self) -> None:
         """Stop what runs."""
         for task in self._running:
@@ -102,7 +106,8 @@ class HostedTurns:
             done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
             name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
             said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
-        return done, with_approved(body, said, self._policy)
+        self._finished_calls = len(done)
+        return done, with_approved(body, said, self._policy, may_call=not self._out_of_calls)
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
@@ -139,8 +144,7 @@ class HostedTurns:
                 said.append(item)
         self._finished_calls += len(self._made)
         self._made = {}
-        out_of_calls = self._most_calls is not None and self._finished_calls >= self._most_calls
-        may_call = not out_of_calls and translator.turns + 1 < self._run.limits.turns
+        may_call = not self._out_of_calls and translator.turns + 1 < self._run.limits.turns
         following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
@@ -149,7 +153,7 @@ class HostedTurns:
 
     def _chat_name(self, call: CallToRun, translator: Translator) -> str:
         """Return the name under which the tool was offered: the model may have used one of its own."""
-        return next(name for name, target in translator.options.tools.items() if target == call.target)
+        return next((name for name, target in translator.options.tools.items() if target == call.target), call.name)
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
         task = asyncio.create_task(self._run.run(target, arguments))
@@ -167,6 +171,9 @@ class HostedTurns:
 
 def _arguments(call: CallToRun) -> str:
     """Return the arguments as a chat server takes them: gpt-oss writes code as it is."""
-    if call.target.kind == "code_interpreter":
+    if call.target.kind != "code_interpreter":
+        return call.arguments or "{}"
+    try:
         return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)
-    return call.arguments or "{}"
+    except ToolFailure:  # code whose end is missing
+        return "{}"

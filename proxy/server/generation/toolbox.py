@@ -25,6 +25,7 @@ from proxy.request.tools.declarations import hosted_name
 from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
 from proxy.request.tools.mcp import McpAccess, read_mcp_tools
+from proxy.request.tools.web_search import check_web_search
 from proxy.server.generation.context import Context
 from proxy.server.generation.hosted_turns import OpenedTools
 from proxy.stream.translator import ToolListing
@@ -71,7 +72,7 @@ class Toolbox:
             return None
         opening = _Opening(self, tenant, context)
         if "web_search" in declared:
-            opening.web_search(declared["web_search"][0][1])
+            opening.web_search(*declared["web_search"][0])
         if "file_search" in declared:
             opening.file_search(*declared["file_search"][0])
         if "code_interpreter" in declared:
@@ -116,8 +117,9 @@ class _Opening:
         tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id, self._file_paths)
         return OpenedTools(tools, run, self._listings, self._losses)
 
-    def web_search(self, tool: dict[str, Any]) -> None:
+    def web_search(self, path: str, tool: dict[str, Any]) -> None:
         assert self._box.web is not None
+        check_web_search(tool, path)
         urls = {number: source.url for number, source in self._numbers.known.items() if source.url}
         search = WebSearch(self._box.web, search_options(tool), self._numbers.number, self._tenant, urls)
         self._tools.update(dict.fromkeys(FUNCTIONS["web_search"], search))

@@ -211,6 +211,13 @@ class Arguments:
             self._scanned += 1
 
 
+def without_rest(text: str) -> str:
+    """Return the arguments of a whole call without what stands behind the end of their JSON, as its item shows them."""
+    arguments = Arguments()
+    arguments.append_to_end(text)
+    return arguments.text
+
+
 @dataclass(slots=True)
 class OpenCall:
     """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict."""

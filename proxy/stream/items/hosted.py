@@ -11,7 +11,6 @@ A call for which the client's approval is needed is an `mcp_approval_request`, w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ import msgspec
 from proxy.stream.items.text_items import ItemStatus
 from proxy.stream.writer import EventWriter, delta_head, json_text, quote, quoted
 from proxy.wire.hosted import CitedSource
-from proxy.wire.json_text import CustomInput
+from proxy.wire.json_text import CustomInput, read_object
 from proxy.wire.tools import ToolTarget
 
 # Values of `include`, by which a client asks for what items leave out otherwise.
@@ -300,7 +299,7 @@ def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def asked_action(operation: str, arguments: str) -> dict[str, Any]:
     """Return the `action` that the arguments of a call of `operation` ask for, as far as they can be read."""
-    asked = _object(arguments)
+    asked = read_object(arguments) or {}
     if operation == "open_page":
         return {"type": "open_page", "url": _text(asked.get("url"))}
     if operation == "find_in_page":
@@ -311,18 +310,10 @@ def asked_action(operation: str, arguments: str) -> dict[str, Any]:
 
 def asked_queries(arguments: str) -> list[str]:
     """Return the queries in the arguments of a search."""
-    asked = _object(arguments)
+    asked = read_object(arguments) or {}
     queries = asked.get("queries")
-    found = queries if isinstance(queries, list) else [asked.get("query")]
+    found = queries if isinstance(queries, list) else [queries, asked.get("query")]
     return [query for query in found if isinstance(query, str)]
-
-
-def _object(arguments: str) -> dict[str, Any]:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str:

@@ -72,11 +72,11 @@ def says(text: str, thought: str = "") -> list[bytes]:
     return [*thinking, *(chunk({"content": word}) for word in _pieces(text)), *_end("stop")]
 
 
-def calls(*made: tuple[str, dict[str, Any]], thought: str = "") -> list[bytes]:
-    """Return a turn that calls tools, each by name and arguments."""
+def calls(*made: tuple[str, dict[str, Any] | str], thought: str = "") -> list[bytes]:
+    """Return a turn that calls tools, each by name and arguments; those in a string are written as they stand."""
     out = [chunk({"reasoning": thought})] if thought else []
     for index, (name, arguments) in enumerate(made):
-        text = json.dumps(arguments)
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         call = {"index": index, "id": f"call-{index}", "type": "function", "function": {"name": name, "arguments": ""}}
         out.append(chunk({"tool_calls": [call]}))
         for piece in _pieces(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_a_call_waits_for_the_approval_of_the_client(approve: bool, stored: bool
     run(test())
 
 
+def test_an_approved_call_counts_among_the_calls_of_its_response() -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": {"always": ["add"]}}}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), calls(("docs__shout_code", {"code": "x"})), says("Done.")
+        async with model(*turns, mcp_servers=always) as (served, talking):
+            tool = {"type": "mcp", "server_label": "docs", "require_approval": "never"}
+            asked = (await post(served, tools=[tool])).final
+            decision = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
+            answer = (await post(served, tools=[tool], input=[*asked["output"], decision], max_tool_calls=1)).final
+            assert [item.get("output") for item in answer["output"] if item["type"] == "mcp_call"] == ["3"]
+            assert talking.requests[-1]["tool_choice"] == "none"
+
+    run(test())
+
+
 def test_an_approval_of_nothing_is_refused() -> None:
     async def test() -> None:
         async with model(says("Hi."), mcp_servers=DOCS) as (served, _):
@@ -153,14 +169,70 @@ def test_a_tool_that_crashes_is_an_item_with_an_error() -> None:
 
 
 def test_only_declared_tools_are_run() -> None:
+    """A name with the label of a server is a call of that server, and the model is told that there is no such tool."""
+
     async def test() -> None:
         allowed = {**MCP, "allowed_tools": ["add"]}
         turns = calls(("docs__environment", {}), ("environment", {})), says("Hm.")
         async with model(*turns, mcp_servers=DOCS) as (served, talking):
             answer = (await post(served, tools=[allowed])).final
-            assert kinds(answer) == ["mcp_list_tools", "function_call", "function_call"]
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", "function_call"]
+            made = answer["output"][1]
+            assert (made["name"], made["status"], made["output"]) == ("environment", "failed", None)
             assert [tool["function"]["name"] for tool in talking.requests[0]["tools"]] == ["docs__add"]
             assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 0
+
+    run(test())
+
+
+def test_a_wrong_name_does_not_end_the_response() -> None:
+    async def test() -> None:
+        turns = calls(("docs__sum", {})), calls(("docs__add", {"a": 1, "b": 2})), says("3")
+        async with model(*turns, mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
+            wrong, right = answer["output"][1:3]
+            assert (wrong["name"], wrong["status"], right["output"]) == ("sum", "failed", "3")
+            said, told = talking.requests[1]["messages"][-2:]
+            assert said["tool_calls"][0]["function"]["name"] == "docs__sum"
+            assert "no such tool" in told["content"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("tool_choice", ["auto", {"type": "mcp", "server_label": "docs", "name": "add"}])
+def test_a_model_may_leave_out_the_label(tool_choice: Any) -> None:
+    async def test() -> None:
+        turns = calls(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})), says("3 and 7")
+        async with model(*turns, mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[MCP], tool_choice=tool_choice)).final
+            assert [item["output"] for item in answer["output"] if item["type"] == "mcp_call"] == ["3", "7"]
+            said = talking.requests[1]["messages"][-3]
+            assert [call["function"]["name"] for call in said["tool_calls"]] == ["docs__add", "docs__add"]
+
+    run(test())
+
+
+def test_a_function_of_the_client_keeps_its_name() -> None:
+    async def test() -> None:
+        own = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
+        async with model(calls(("add", {})), mcp_servers=DOCS) as (served, _):
+            assert kinds((await post(served, tools=[MCP, own])).final) == ["mcp_list_tools", "function_call"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(("written", "meant"), [('{"code": "two\nlines"}', "two\nlines"), ('{"code": "a"}} and so on', "a")])
+def test_arguments_that_are_nearly_json_are_read(written: str, meant: str) -> None:
+    """Models write line breaks as they are. The second of two calls waits for the first one, and is read in the same way."""
+
+    async def test() -> None:
+        turns = calls(("docs__shout_code", written), ("docs__shout_code", written)), says("Done.")
+        async with model(*turns, mcp_servers=DOCS) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            assert [item["output"] for item in answer["output"] if item["type"] == "mcp_call"] == [f"ran: {meant}"] * 2
+            for call in talking.requests[1]["messages"][-3]["tool_calls"]:
+                assert json.loads(call["function"]["arguments"]) == {"code": meant}
 
     run(test())
 

@@ -79,6 +79,25 @@ def test_a_server_that_hangs_does_not_hold_the_response() -> None:
     run(test())
 
 
+def test_a_tool_that_hangs_is_an_error_of_the_protocol() -> None:
+    async def test() -> None:
+        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
+            await asyncio.Event().wait()
+
+        async with peer() as served:
+            served.answers["tools/call"] = never
+            settings: dict[str, Any] = {"hosted_call_timeout": 0.5, "mcp_allowed_hosts": host(served)}
+            async with model(calls(("theirs__echo", {})), says("Late."), **settings) as (proxy, _):
+                made = (await post(proxy, tools=[named(served)])).final["output"][1]
+                assert (made["status"], made["error"]["type"], made["error"]["code"]) == (
+                    "failed",
+                    "mcp_protocol_error",
+                    -32001,
+                )
+
+    run(test())
+
+
 def test_names_that_models_cannot_write_are_offered_under_others() -> None:
     async def test() -> None:
         async with peer() as served:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from proxy.settings.keys import hash_of
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.hosted.model import DOCS, Model, calls, model, says
@@ -149,6 +151,43 @@ def test_code_runs_with_a_tool_of_an_mcp_server() -> None:
             assert ran["outputs"] == [{"type": "logs", "logs": "ran: 1 + 2"}]
             assert ran["container_id"].startswith("cntr_")
             assert results(talking.requests[1]) == ["ran: 1 + 2"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "code"),
+    [
+        ("python", '{"code": "a = 1\na"}', "a = 1\na"),
+        ("python", "a = 1\na", "a = 1\na"),
+        ("python", '"a"', "a"),
+        ("python", '{"input": "a"}', "a"),
+        ("code_interpreter", '{"code": "a"', "a"),
+    ],
+)
+def test_the_code_that_is_shown_is_the_code_that_runs(name: str, written: str, code: str) -> None:
+    async def test() -> None:
+        turns = calls((name, written)), says("Done.")
+        async with model(*turns, mcp_servers=DOCS, code_interpreter="mcp:docs/shout_code") as (served, talking):
+            tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+            answer = (await post(served, tools=[tool], include=["code_interpreter_call.outputs"])).final
+            ran = answer["output"][0]
+            assert (ran["code"], ran["outputs"]) == (code, [{"type": "logs", "logs": f"ran: {code}"}])
+            said = talking.requests[1]["messages"][-2]["tool_calls"][0]["function"]
+            assert (said["name"], json.loads(said["arguments"])) == ("python", {"code": code})
+
+    run(test())
+
+
+@pytest.mark.parametrize("written", ['{"code": "a = 1', '{"a": "b", "c": "d"}', "{}"])
+def test_what_is_no_whole_code_is_not_run(written: str) -> None:
+    async def test() -> None:
+        turns = calls(("python", written)), says("Sorry.")
+        async with model(*turns, mcp_servers=DOCS, code_interpreter="mcp:docs/shout_code") as (served, talking):
+            tool = {"type": "code_interpreter", "container": {"type": "auto"}}
+            answer = (await post(served, tools=[tool])).final
+            assert [item["status"] for item in answer["output"]] == ["failed", "completed"]
+            assert results(talking.requests[1])[0].startswith("Error: ")
 
     run(test())
 

@@ -64,6 +64,30 @@ def test_what_the_request_restricts_is_not_read(tool: dict[str, Any], said: str)
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"filters": "example.com"}, "tools[0].filters"),
+        ({"filters": {"allowed_domains": "example.com"}}, "tools[0].filters.allowed_domains"),
+        ({"filters": {"allowed_domains": [" "]}}, "tools[0].filters.allowed_domains[0]"),
+        ({"filters": {"blocked_domains": [{}]}}, "tools[0].filters.blocked_domains[0]"),
+        ({"filters": {"blocked_domains": ["example.com"] * 101}}, "tools[0].filters.blocked_domains"),
+        ({"user_location": "Berlin"}, "tools[0].user_location"),
+        ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+    ],
+)
+def test_a_restriction_that_cannot_be_read_is_refused(tool: dict[str, Any], param: str) -> None:
+    """Without it, all the web would be searched."""
+
+    async def test() -> None:
+        async with scene() as (served, engine, _):
+            answer = await post(served, QUESTION, tools=[{"type": "web_search", **tool}])
+            assert (answer.status, answer.json["error"]["param"]) == (400, param)
+            assert engine.queries == []
+
+    run(test())
+
+
 def test_a_failing_search_is_an_item_and_no_failed_response() -> None:
     async def test() -> None:
         async with scene() as (served, engine, _):
