@@ -41,10 +41,17 @@ HeadersFor = Callable[[str, URL], Mapping[str, str]]
 BodyFor = Callable[[str, int | None, Way | None], bytes]
 # Why no backend can go on with an answer.
 NoRoute = Literal["no_backend", "no_budget"]
+# Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
+# without a name if no backend could take the request.
+OnFailure = Callable[[str, str], None]
 # Statuses of a path that a server does not have.
 _NO_ENDPOINT = frozenset({404, 405, 501})
 
 _A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
+
+
+def _unnoted(_backend: str, _reason: str) -> None:
+    """Do nothing."""
 
 
 class Pool:
@@ -93,7 +100,7 @@ class Pool:
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
-    async def open_chat(self, body: bytes, headers: HeadersFor, route: Route) -> ChatStream:
+    async def open_chat(self, body: bytes, headers: HeadersFor, route: Route, on_failure: OnFailure = _unnoted) -> ChatStream:
         """Send a chat request and return the answer, or that of the last attempt, when its head is there.
 
         `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
@@ -105,7 +112,7 @@ class Pool:
             sent = headers(member.name, member.backend.url)
             return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
 
-        member, chat = await self._reach(route, send)
+        member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name
         chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self._ended, member, chat.status)
@@ -122,6 +129,7 @@ class Pool:
         query: str = "",
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
+        on_failure: OnFailure = _unnoted,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
         model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
@@ -137,7 +145,7 @@ class Pool:
             return member.backend.request(method, path, below=below, query=query, body=sent, headers=headers)
 
         once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again
-        member, answer = await self._reach(route, send, once=once)
+        member, answer = await self._reach(route, send, once=once, on_failure=on_failure)
         try:
             async with answer:
                 if self.refuses_gateway_key(member, answer.status):
@@ -179,7 +187,9 @@ class Pool:
             return "no_budget"
         return replace(other, avoid=other.avoid | avoid)
 
-    async def open_continuation(self, body_for: BodyFor, headers: HeadersFor, route: Route) -> ChatStream:
+    async def open_continuation(
+        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
+    ) -> ChatStream:
         """Ask a backend to go on with an answer. `body_for` is called before each attempt. Raises `ApiError`."""
         ways: dict[str, Way | None] = {}
 
@@ -192,7 +202,7 @@ class Pool:
 
         self._continuation_budget.request()
         while True:
-            member, chat = await self._reach(route, send)
+            member, chat = await self._reach(route, send, on_failure=on_failure)
             if ways[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
                 break
             member.continues_by = "chat"  # it has no completions, so the next attempt goes there
@@ -235,18 +245,30 @@ class Pool:
 
     # ---- choosing -------------------------------------------------------------------------------------------------
 
-    async def _reach(self, route: Route, send: Callable[[Member], Awaitable[_A]], *, once: bool = False) -> tuple[Member, _A]:
+    async def _reach(
+        self,
+        route: Route,
+        send: Callable[[Member], Awaitable[_A]],
+        *,
+        once: bool = False,
+        on_failure: OnFailure = _unnoted,
+    ) -> tuple[Member, _A]:
         """Send to one backend after the other until one answers; the caller has to give its place back."""
         if self.members.only is None:
             self._budget.request()
         while True:
-            member = await self._take(route)
+            try:
+                member = await self._take(route)
+            except ApiError:
+                on_failure("", "unavailable")
+                raise
             try:
                 answer = await send(member)
             except Unreachable as error:
                 if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
                     self._failed(member, error.reason)
                 self._abandon(member)
+                on_failure(member.name, error.reason)
                 following = None if once else self.retry_route(route, member.name, error.reason)
                 if following is None:
                     raise
@@ -259,6 +281,8 @@ class Pool:
                     self._answered(member)
                 else:
                     self._failed(member, reason)
+                if answer.status >= 400:
+                    on_failure(member.name, f"status_{answer.status}")
                 following = None if once or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
                     return member, answer

@@ -87,6 +87,14 @@ class CallParser:
             return self._deltas.calls == self._calls_before
         return self._step != self._after_arguments
 
+    def begin_cut(self) -> bool:
+        """Give out a call that was cut before its arguments, if it is one of a declared tool. Return False if it is not."""
+        if self._step != self._arguments or self._reader is None or not self._reader.begin_cut():
+            return False
+        self.raw.clear()
+        self.begun = True
+        return True
+
     def finish(self, cut: bool) -> None:
         """End the call, as the text has ended inside it."""
         if self._step == self._arguments and self._reader is not None:

@@ -144,13 +144,17 @@ class MarkupParser:
         self._deltas.count(markers - len(token_ids))
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """Return the deltas that were held back. Calls are completed only if the model stopped by itself."""
+        """Return the deltas that were held back. Calls are completed only if the model stopped by itself. Where its text was
+        cut behind the name of a declared tool, that is a call, too."""
         if self._finished:
             return []
         self._finished = True
         self._deltas.final = True
         self._run()
         while self._call is not None and self._call.tentative:
+            if reason != "stop" and self._call.opener and self._call.begin_cut():
+                self._leave_reasoning(self._call)
+                break
             self._deltas.repair("cut_markup")
             self._reread_as_text()
             self._run()
@@ -303,10 +307,7 @@ class MarkupParser:
     def _parse_call(self) -> bool:
         assert self._call is not None
         progress = self._call.step()
-        if self._call.begun and self._text.kind is TextKind.REASONING:
-            if self._call.opener:
-                self._deltas.repair("call_in_reasoning")
-            self._text.enter(TextKind.ANSWER)
+        self._leave_reasoning(self._call)
         match progress:
             case Progress.OVER:
                 self._missing_ends = self._call.missing_ends
@@ -318,6 +319,13 @@ class MarkupParser:
                     self._deltas.repair("rejected_call")
                 self._reread_as_text()
         return progress is not Progress.WAIT
+
+    def _leave_reasoning(self, call: CallParser) -> None:
+        """End the reasoning in which a call has begun."""
+        if call.begun and self._text.kind is TextKind.REASONING:
+            if call.opener:
+                self._deltas.repair("call_in_reasoning")
+            self._text.enter(TextKind.ANSWER)
 
     def _reread_as_text(self) -> None:
         """Give out the opening of what is no call as text, and read the rest again: a real call may follow."""

@@ -13,7 +13,7 @@ from proxy.simulator.agent import final_text
 from proxy.simulator.chat_request import ChatRequest, Tool
 from proxy.simulator.script import CallTool, Say, Script, Think, call, script
 
-_DIRECTIVE = re.compile(r"\bscenario\s?[:=]\s?\w+\s*")
+_DIRECTIVE = re.compile(r"\b(?:scenario|fault)\s?[:=]\s?[\w=.,+-]*\w\s*")
 _URL = re.compile(r"https?://[^\s<>\"\\]+")
 # How the gateway numbers the sources.
 _MARK = re.compile(r"【\d+】")

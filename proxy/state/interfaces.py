@@ -61,7 +61,7 @@ class Database(Protocol):
 class LiveLog(Protocol):
     """A log of the events of running responses, faster to write and to follow than the database. When a response ends, the
     database gets its whole log together with the response. So this log may lose everything at any moment: the process that runs
-    the response writes it again. Every method but `close` and `written` raises `EventsUnavailable`."""
+    the response writes it again. Every method but `close`, `written` and `forget` raises `EventsUnavailable`."""
 
     async def open(self) -> None:
         """Connect."""
@@ -79,6 +79,9 @@ class LiveLog(Protocol):
     def written(self, response_id: str) -> Sequence[EventRow]:
         """Return from memory all pieces that this process has appended to a stream."""
 
+    def forget(self, response_id: str) -> None:
+        """Forget what this process has appended to a stream that is another one's by now."""
+
     async def end(self, response_id: str, last: EventRow | None) -> None:
         """End a stream with `last`, after all of it was written to the database; with None delete it at once. Nothing can be
         appended after that."""
@@ -86,6 +89,9 @@ class LiveLog(Protocol):
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
         """Return the next pieces that have events with numbers above `after`, without a gap. If there are none, wait up to
         `within` seconds for some."""
+
+    async def delete(self, response_id: str) -> None:
+        """Delete a stream, whichever process runs it, if any does."""
 
     async def cancel(self, response_id: str) -> None:
         """Tell the process that runs the response to end it."""

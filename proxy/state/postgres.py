@@ -30,6 +30,8 @@ _TIMEOUTS = {
     "keepalives_interval": 5,
     "keepalives_count": 2,
 }
+# How long a transaction may do nothing, in seconds: others wait for the rows that a process has written which was halted.
+_IDLE = 10.0
 # How often a transaction is attempted.
 _ATTEMPTS = 20
 # The advisory lock for migrations: any number that nobody else uses.
@@ -98,7 +100,10 @@ class Postgres:
                 return self._once(work, isolation)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
-            except psycopg.OperationalError as error:  # the connection is lost: try once more with a new one
+            except (
+                psycopg.OperationalError,
+                errors.IdleInTransactionSessionTimeout,
+            ) as error:  # the connection is lost: try once more with a new one
                 last = error
                 if attempt:
                     break
@@ -118,6 +123,7 @@ class Postgres:
             if connection is not None:
                 self._all.discard(connection)
             connection = psycopg.connect(autocommit=True, **self._target)
+            connection.execute(f"SET idle_in_transaction_session_timeout = {_IDLE * 1000:.0f}")
             self._of_thread.connection = connection
             self._all.add(connection)
         return connection

@@ -116,6 +116,14 @@ class Cursor(NamedTuple):
     before: str | None = None
 
 
+class Claims(NamedTuple):
+    """What became of the responses that a worker runs: `alive` are those that it should go on with, `elsewhere` those that
+    another worker runs by now, or has ended. The others were cancelled or deleted."""
+
+    alive: set[str]
+    elsewhere: set[str]
+
+
 class EventRow(NamedTuple):
     """Events of a running response that were written together: numbers `first` to `next` - 1, as SSE text. `journal`: what they
     were made of, if another process may go on with the response."""
@@ -128,7 +136,8 @@ class EventRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A running response that was taken over from a process that is gone: how it began, and its events so far."""
+    """A running response that was taken over from a process that is gone: how it began, and those of its events that the
+    database has."""
 
     id: str
     tenant: str

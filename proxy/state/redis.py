@@ -75,7 +75,7 @@ class RedisLog:
         self._commands = connect(url, _CONNECTIONS, _TIMEOUT)
         self._readers = connect(url, _WAITING + 1, _TIMEOUT + _WATCH)
         self._append = self._commands.register_script(_APPEND)
-        self._delete = self._commands.register_script(_DELETE)
+        self._delete_own = self._commands.register_script(_DELETE)
         self._owner = secrets.token_hex(8)
         self._written: dict[str, list[EventRow]] = {}
         self._waiting = asyncio.Semaphore(_WAITING)
@@ -108,10 +108,13 @@ class RedisLog:
     def written(self, response_id: str) -> Sequence[EventRow]:
         return self._written.get(response_id, ())
 
+    def forget(self, response_id: str) -> None:
+        self._written.pop(response_id, None)
+
     async def end(self, response_id: str, last: EventRow | None) -> None:
         own = self._written.pop(response_id, [])
         if last is None:
-            await _translating_errors(self._delete(keys=_keys(response_id), args=[self._owner]))
+            await _translating_errors(self._delete_own(keys=_keys(response_id), args=[self._owner]))
         elif await self._write(response_id, f"{own[-1].next if own else last.first}-0", last, _ENDED, last=True) == 0:
             # Readers find everything in the database: only the mark of the end is needed here.
             await self._write(response_id, "", last, _ENDED, last=True)
@@ -131,6 +134,9 @@ class RedisLog:
         if within > 0 and (rows or self._waiting.locked()):
             await asyncio.sleep(within)
         return []
+
+    async def delete(self, response_id: str) -> None:
+        await _send(self._commands, "DEL", *_keys(response_id))
 
     async def cancel(self, response_id: str) -> None:
         await _send(self._commands, "XADD", _CANCELLATIONS, "MAXLEN", "~", _MAX_CANCELLATIONS, "*", "id", response_id)

@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.state import histories, journals, repeated_texts
 from proxy.state.interfaces import Sql
-from proxy.state.records import ACTIVE, EventRow, Orphan, Record, Running, Stored
+from proxy.state.records import ACTIVE, Claims, EventRow, Orphan, Record, Running, Stored
 
 # The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
 CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
@@ -141,17 +141,20 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
     return None if row is None else row[0] in ACTIVE
 
 
-def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> set[str]:
-    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Returns those
-    that it should go on with."""
+def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> Claims:
+    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Return what
+    became of them."""
     statement = (
         "UPDATE responses SET alive_until = ? WHERE id = ? AND worker = ? AND alive_until IS NOT NULL "
         "RETURNING cancelled, status, head"
     )
-    alive = set()
+    alive: set[str] = set()
+    elsewhere: set[str] = set()
     for key in ids:
         row = sql.execute(statement, (running.until, key, running.worker)).fetchone()
         if row is None:
+            if sql.execute("SELECT 1 FROM responses WHERE id = ?", (key,)).fetchone() is not None:
+                elsewhere.add(key)
             continue
         cancelled, status, head = row
         if status == "queued":
@@ -159,7 +162,7 @@ def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> set[str]:
             sql.execute("UPDATE responses SET status = 'in_progress', head = ? WHERE id = ?", (head, key))
         if not cancelled:
             alive.add(key)
-    return alive
+    return Claims(alive, elsewhere)
 
 
 def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> None:
@@ -237,7 +240,8 @@ def fail_abandoned(
     sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
 ) -> EventRow | None:
     """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
-    have it. Returns the last events; None if the response has ended otherwise."""
+    have it. Return the last events, which are empty if all that came before was lost; None if the response has ended
+    otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, repeated_end, tenant, cancelled FROM responses "
         "WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
@@ -259,8 +263,9 @@ def fail_abandoned(
     response = f"{new_head}{','.join(done)}{repeated_texts.restored(tail, repeated)}"
     text = f'{{"type":"response.failed","sequence_number":{number},"response":{response}}}'
     failed = f"event: response.failed\ndata: {text}\n\n".encode()
-    last = EventRow(begin, number + 1, b"".join([*closing, failed]))
-    append_events(sql, response_id, last, repeated)
+    last = EventRow(begin, number + 1, b"".join([*closing, failed])) if log else EventRow(0, 0, b"")
+    if log:
+        append_events(sql, response_id, last, repeated)
     if cancelled:
         new_head = _ended(head, "cancelled", None)
     output_end = histories.append(sql, tenant, input_end, done)

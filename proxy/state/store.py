@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from proxy.state import conversations, histories, journals, responses, results, 
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import (
     Ages,
+    Claims,
     Conversation,
     Cursor,
     EventRow,
@@ -41,6 +42,8 @@ _REST = 4.0
 _RECOVERY = 15.0
 # If two clocks drift apart by more than this, in seconds, one of them was set.
 _JUMP = 5.0
+# A transaction that takes longer than this, in seconds, may have kept the heartbeats of other processes waiting, too.
+_SLOW = 5.0
 # How long ending the response of a dead worker waits for a log that cannot be reached, in seconds.
 _LOG_TIMEOUT = 60.0
 
@@ -70,6 +73,7 @@ class Store:
         self._max_bytes = max_bytes
         # The difference of the clocks, when last checked.
         self._clock_difference = clock() - steady() if steady is not None else 0.0
+        self._looked_at: float | None = None  # when it was last checked, on the monotonic clock
         self._jumped = 0.0  # by how much the clock was set, since `take_jump`
         self._trusted_from = 0.0  # from when on the heartbeats in the store can be relied on
 
@@ -90,11 +94,16 @@ class Store:
             await self._live.close()
 
     async def _run(self, work: Callable[[Sql], T]) -> T:
+        steady = self._steady or time.monotonic
+        begun = steady()
         try:
-            return await self._database.run(work)
+            result = await self._database.run(work)
         except StoreUnavailable:
             self._trusted_from = self._clock() + _RECOVERY
             raise
+        if steady() - begun > _SLOW:
+            self._trusted_from = self._clock() + _RECOVERY
+        return result
 
     # ---- responses --------------------------------------------------------------------------------------------------
 
@@ -115,9 +124,17 @@ class Store:
                 raise
         whole = EventRow(0, last.next, b"".join([*(piece.data for piece in live.written(record.id)), last.data]))
         saved = await self._run(partial(_save, record=record, running=None, last=whole, expires_at=expires_at))
+        if not saved and await self.is_active(record.tenant, record.id):
+            live.forget(record.id)  # another process runs it by now, and needs its log
+            return False
         with suppress(EventsUnavailable):  # followers find the rest in the database
             await live.end(record.id, last if saved else None)
         return saved
+
+    def leave(self, response_id: str) -> None:
+        """Forget a response that another process runs by now, or has ended."""
+        if self._live is not None:
+            self._live.forget(response_id)
 
     async def response(self, tenant: str, response_id: str) -> Stored | None:
         """Return a response; None if there is none with this id."""
@@ -127,8 +144,9 @@ class Store:
         """Delete a response. Return False if there is none with this id."""
         deleted = await self._run(lambda sql: responses.delete(sql, tenant, response_id))
         if deleted and self._live is not None:
-            with suppress(EventsUnavailable):  # the process that runs it will notice
+            with suppress(EventsUnavailable):  # the process that runs it, if there is one, will notice
                 await self._live.cancel(response_id)
+                await self._live.delete(response_id)
         return deleted
 
     # ---- histories --------------------------------------------------------------------------------------------------
@@ -204,13 +222,13 @@ class Store:
         """Tell whether a response still runs; None if there is none with this id."""
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
-    async def still_alive(self, ids: Iterable[str], running: Running) -> set[str]:
-        """Write the heartbeat of a worker for the responses that it runs. Return those that it should go on with."""
+    async def still_alive(self, ids: Iterable[str], running: Running) -> Claims:
+        """Write the heartbeat of a worker for the responses that it runs. Return what became of them."""
         return await self._run(lambda sql: responses.still_alive(sql, ids, running))
 
-    async def take_over(self, running: Running, most: int) -> list[Orphan]:
+    async def take_over(self, running: Running, most: int, mine: Collection[str] = ()) -> list[Orphan]:
         """Have a worker run responses of dead workers from now on, `most` at a time; no two get the same one. Nobody can take
-        them over again."""
+        them over again. `mine`: what this process runs, however late its heartbeat is."""
         now = self._clock()
         self._notice_jump(now)
         found = await self._run(lambda sql: responses.orphans(sql, now))
@@ -218,37 +236,40 @@ class Store:
         for response_id, until in found if now >= self._trusted_from else ():
             if len(taken) == most:
                 break
-            if await self._log_of(response_id, until) is None:
+            if response_id in mine or await self._log_of(response_id, until) is None:
                 continue
             claim = partial(responses.take_over, response_id=response_id, now=now, running=running)
-            orphan = await self._run(claim)
+            try:
+                orphan = await self._run(claim)
+            except StoreUnavailable:
+                if not taken:
+                    raise
+                break  # those that were taken over are not to be lost
             if orphan is not None:
-                taken.append(await self._with_live_log(orphan))
+                taken.append(orphan)
         return taken
 
-    async def _with_live_log(self, orphan: Orphan) -> Orphan:
-        """Return an orphan with the events that are not in the database, to which its former worker can add nothing more."""
-        if self._live is None:
-            return orphan
-        try:
-            return replace(orphan, rows=await self._live.adopt(orphan.id))
-        except EventsUnavailable:
-            return orphan  # its events do not fit what it was made of, so it ends
+    async def adopt(self, orphan: Orphan) -> Orphan:
+        """Return an orphan with all of its events, to which its former worker can add nothing more."""
+        return orphan if self._live is None else replace(orphan, rows=await self._live.adopt(orphan.id))
 
     async def release(self, response_id: str, worker: str) -> None:
         """Have a worker run a response no longer: another one may take it over, or end it, at once."""
         now = self._clock()
         await self._run(lambda sql: responses.release(sql, response_id, worker, now))
 
-    async def fail_abandoned(self, code: str, message: str, close: responses.CloseOpen) -> list[str]:
-        """End the responses of dead workers as failed; `close` closes their open items. Return the ids."""
+    async def fail_abandoned(
+        self, code: str, message: str, close: responses.CloseOpen, mine: Collection[str] = ()
+    ) -> list[str]:
+        """End the responses of dead workers as failed; `close` closes their open items. `mine`: what this process runs, however
+        late its heartbeat is. Return the ids."""
         now = self._clock()
         error = {"code": code, "message": message}
         failed: list[str] = []
         self._notice_jump(now)
         abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # in any case, to notice an outage
         for response_id, until in abandoned if now >= self._trusted_from else ():
-            log = await self._log_of(response_id, until)
+            log = None if response_id in mine else await self._log_of(response_id, until)
             if log is not None:
                 fail = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log, close=close)
                 last = await self._run(fail)
@@ -256,17 +277,22 @@ class Store:
                     failed.append(response_id)
                     if self._live is not None:
                         with suppress(EventsUnavailable):
-                            await self._live.end(response_id, last)
+                            await self._live.end(response_id, last if last.data else None)
         return failed
 
     def _notice_jump(self, now: float) -> None:
-        """Wait for new heartbeats if the clock was set or the machine slept: the old ones are of another time."""
+        """Wait for new heartbeats if the clock was set or the machine slept: the old ones are of another time. The same if this
+        process was halted, perhaps together with the others."""
         if self._steady is not None:
             before = self._clock_difference
-            self._clock_difference = now - self._steady()
+            steady = self._steady()
+            self._clock_difference = now - steady
             if abs(self._clock_difference - before) > _JUMP:
                 self._trusted_from = now + _RECOVERY
                 self._jumped += self._clock_difference - before
+            if self._looked_at is not None and steady - self._looked_at > _SLOW:
+                self._trusted_from = now + _RECOVERY
+            self._looked_at = steady
 
     def take_jump(self) -> float:
         """Return by how many seconds the clock was set since the last call; 0 if it was not."""

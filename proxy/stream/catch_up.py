@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from proxy.stream.citations import CitationReader
 from proxy.stream.lifecycle import Lifecycle
-from proxy.stream.options import StreamOptions
-from proxy.stream.said import comparable, may_become, said_by
-from proxy.stream.writer import EventWriter
+from proxy.stream.said import Part, comparable, may_become, said_by
 from proxy.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCallCut, Usage
 
 _TEXTS: dict[type, str] = {Reasoning: "reasoning", Text: "text", Refusal: "refusal", ToolArguments: "call"}
@@ -22,19 +21,24 @@ class Diverged(Exception):
 
 
 class CatchUp:
-    """Takes the deltas of the second reading, and returns those that are news."""
+    """Takes the deltas of the second reading, and returns those that are news. Marks of citations are taken out of all of them:
+    what was said before has none."""
 
-    def __init__(self, options: StreamOptions, lifecycle: Lifecycle, begin: int = 0) -> None:
-        """`lifecycle` has said what is to be said again, behind the first items; `options` are its own."""
+    def __init__(self, lifecycle: Lifecycle, begin: int = 0) -> None:
+        """`lifecycle` has said what is to be said again, behind the first items."""
         self._lifecycle = lifecycle
         self._wanted = said_by(lifecycle, begin)
-        self._again = Lifecycle(msgspec.structs.replace(options, seal=None), EventWriter())
+        self._again = lifecycle.read_again()
+        self._citations = CitationReader(lifecycle.sources)
         self._compared = 0  # items that are done in both
-        self._call: int | None = None  # the number that the open call has in the second reading
+        self._numbers: dict[int, int] = {}  # of the calls in the second reading -> in the first
         self.caught_up = False
 
-    def take(self, deltas: list[Delta]) -> list[Delta]:
-        """Return the deltas, or parts of them, behind what was said before. Raise `Diverged`."""
+    def take(self, deltas: list[Delta], *, last: bool = False) -> list[Delta]:
+        """Return the deltas, or parts of them, behind what was said before. `last`: no more follow. Raise `Diverged`."""
+        deltas = self._citations.read(deltas)
+        if last:
+            deltas += self._citations.finish()
         news: list[Delta] = []
         for delta in deltas:
             if self.caught_up or isinstance(delta, Finish | Usage):
@@ -61,15 +65,16 @@ class CatchUp:
         return _with_text(delta, text) if text else None
 
     def _next_end(self, kind: str, text: str) -> int:
-        """Return how much of a text can be said before the two have to be compared again: where it opens an item, the first
-        visible character; within the item that is open in both, as much as the first reading has."""
-        again = self._again
-        if again.state != kind:
+        """Return how much of a text can be said before the two have to be compared again: where it begins something, the first
+        visible character; within what is the last in both, as much as the first reading has."""
+        said = said_by(self._again)
+        if not said.parts or said.parts[-1].kind != kind:
             return len(text) - len(text.lstrip()) + 1
-        if len(again.writer.done) < len(self._wanted.done):
+        wanted = self._wanted
+        if len(said.done) < len(wanted.done) or len(said.parts) < len(wanted.parts):
             return len(text)
-        said = said_by(again).text + again.space
-        return max(1, min(len(text), len(self._wanted.text) - len(said)))
+        behind = len(wanted.parts[-1].text) - len(said.parts[-1].text) - len(said.space)
+        return max(1, min(len(text), behind))
 
     def _compare(self) -> None:
         wanted = self._wanted
@@ -80,30 +85,36 @@ class CatchUp:
                 raise Diverged
             self._compared += 1
         said = said_by(self._again)
+        if not said.parts:
+            return
         if self._compared < len(wanted.done):
-            if not may_become(said, wanted.done[self._compared]):
+            if not may_become(said.parts[0], wanted.done[self._compared]):
                 raise Diverged
             return
-        _, kind, name, text = said
-        if kind == "idle":
-            return
-        if (kind, name) != (wanted.kind, wanted.name) or not wanted.text.startswith(text):
+        *before, last = said.parts
+        if before != wanted.parts[: len(before)] or len(before) == len(wanted.parts):
             raise Diverged
-        if text == wanted.text:
+        if not _may_grow(last, wanted.parts[len(before)]):
+            raise Diverged
+        if said.parts == wanted.parts:
             self._arrive()
 
     def _arrive(self) -> None:
         self.caught_up = True
         self._lifecycle.forget_space()  # it comes again
-        if self._again.call is not None:
-            self._call = self._again.call.index
+        self._numbers = dict(zip(self._again.call_numbers, self._lifecycle.call_numbers, strict=True))
 
     def _renumbered(self, delta: Delta) -> Delta:
-        """Return a delta with the first reading's number of the call that was open."""
-        call = self._lifecycle.call
-        if isinstance(delta, ToolArguments | ToolCallCut) and call is not None and delta.index == self._call:
-            delta.index = call.index
+        """Return a delta with the first reading's number of its call."""
+        if isinstance(delta, ToolArguments | ToolCallCut):
+            delta.index = self._numbers.get(delta.index, delta.index)
         return delta
+
+
+def _may_grow(part: Part, wanted: Part) -> bool:
+    """Tell whether something is the other, or a beginning of it."""
+    same = (part.kind, part.name) == (wanted.kind, wanted.name)
+    return same and wanted.text.startswith(part.text) and part.annotations <= wanted.annotations
 
 
 def _with_text(delta: Reasoning | Text | Refusal | ToolArguments, text: str) -> Reasoning | Text | Refusal | ToolArguments:

@@ -47,7 +47,8 @@ class CitationReader:
 
     def finish(self) -> list[Delta]:
         """Return the text that was held for its rest."""
-        return [Text(self._take())] if self._held else []
+        held = self._take()
+        return [Text(held)] if held else []
 
     def _take(self) -> str:
         held = self._held

@@ -12,6 +12,7 @@ from proxy.stream.options import StreamOptions
 from proxy.stream.rejoining import Rejoining
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.wire.chat import Chunk
+from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 
 # Why an answer broke off, as the stream tells it.
@@ -23,9 +24,13 @@ class Failover:
 
     `ledger` has the ids of its tokens, unless no other backend may go on with it; `rejoining` is the last continuation.
     `answer_began`: how many items were done before it. `engine_error`: the error with which it broke off. `diverged`: why a
-    continuation does not fit what was said before."""
+    continuation does not fit what was said before. `usage`: what the ids tell of it, where its backend has not told;
+    `reasoning_unknown`: no backend has told all of it, in this answer of the response or an earlier one."""
 
-    __slots__ = ("_lifecycle", "_options", "answer_began", "broken_off", "diverged", "engine_error", "ledger", "rejoining")
+    __slots__ = (
+        "_lifecycle", "_options", "answer_began", "broken_off", "diverged", "engine_error", "ledger", "reasoning_unknown",
+        "rejoining", "usage",
+    )  # fmt: skip
 
     def __init__(self, options: StreamOptions, lifecycle: Lifecycle) -> None:
         self._options = options
@@ -36,13 +41,24 @@ class Failover:
         self.broken_off: BrokenOff | None = None
         self.engine_error: ApiError | None = None
         self.diverged = ""
+        self.usage: Usage | None = None
+        self.reasoning_unknown = False
         self.begin_answer()
 
     def begin_answer(self) -> None:
         """Be ready for an answer of which nothing is known yet."""
         self.rejoining = None
+        self.usage = None
         if self._options.continuable:
             self.ledger = TokenLedger(holds_text=self._options.holds_text)
+
+    def end_answer(self) -> None:
+        """Forget the ids: nothing of the answer is missing, or nobody goes on with it."""
+        ledger = self.ledger
+        if ledger is not None and ledger.complete and self._lifecycle.usage is None:
+            self.usage = Usage(len(ledger.prompt), len(ledger.ids))
+            self.reasoning_unknown = True
+        self.ledger = None
 
     @property
     def possible(self) -> bool:
@@ -54,11 +70,6 @@ class Failover:
         """Whether the model has ended the answer."""
         aborted = self.ledger is not None and self.ledger.aborted
         return self._lifecycle.finish_reason is not None and not aborted
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """The number of tokens in the prompt, where their ids are known."""
-        return len(self.ledger.prompt) if self.ledger is not None and self.ledger.complete else None
 
     @property
     def said_nothing(self) -> bool:
@@ -128,3 +139,4 @@ class Failover:
             rejoining.follow(self.rejoining)
         self._lifecycle.resume()
         self.rejoining = rejoining
+        self.reasoning_unknown = True

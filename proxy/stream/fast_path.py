@@ -1,8 +1,9 @@
 """The usual chunk: it continues the text that is open, and brings nothing else.
 
-Such chunks differ in their text alone. So what stands around it is learned from one of them (`ChunkPattern`), and those
-that follow are recognised by comparing bytes: nothing of them is decoded but the text, and that only once for all the chunks
-that one read brought. A chunk that looks different in any way goes the ordinary way."""
+Such chunks differ in their text alone, and in the ids of its tokens if the server was asked for them. So what stands around
+these is learned from one chunk (`ChunkPattern`), and those that follow are recognised by comparing bytes: nothing of them is
+decoded but text and ids; text without ids only once for all the chunks that one read brought. A chunk that looks different in
+any way goes the ordinary way."""
 
 from __future__ import annotations
 
@@ -10,26 +11,32 @@ from dataclasses import dataclass
 
 import msgspec
 
+from proxy.stream.failover import Failover
 from proxy.stream.items.text_items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle import Lifecycle, State
 from proxy.stream.markup import IsPlain, Markup
 from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.tokens import TokenCounter
 from proxy.stream.writer import quoted
-from proxy.wire.chat import Chunk
+from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Reasoning, Text
 from proxy.wire.sse import SSEDecoder
 
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
 
+_IDS = b'"token_ids":'
+
 _decode = msgspec.json.Decoder(str).decode
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPattern:
-    """What stands around the text in one payload of a stream, and in the event that it comes in."""
+    """What stands around the text in one payload of a stream, and in the event that it comes in. Where ids come behind the
+    text, `between` the two is what has to stand there; else it is empty."""
 
     head: bytes
+    between: bytes
     tail: bytes
     before: bytes  # the head, and the beginning of the event
     behind: bytes  # the tail, and the end of the event
@@ -38,32 +45,52 @@ class ChunkPattern:
     around: int  # how many bytes of an event are not text
 
     def texts(self, events: bytes) -> bytes:
-        """Return the texts of several events, joined. Bytes of an event that does not fit stay in it, quotation marks among
-        them."""
+        """Return the texts of several events without ids, joined. Bytes of an event that does not fit stay in it, quotation
+        marks among them."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
-    def text(self, payload: bytes) -> str:
-        """Return the text of a payload; empty if the payload does not fit."""
-        if payload.startswith(self.head) and payload.endswith(self.tail):
-            return unquoted(b'"%b"' % payload[len(self.head) : -len(self.tail)])
-        return ""
+    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None]:
+        """Divide what stands between head and tail into the text and its ids. None for the ids if it does not fit."""
+        text, _, ids = inside.partition(self.between)
+        try:
+            return text, _decode_ids(ids)
+        except msgspec.DecodeError:
+            return text, None
+
+    def read(self, payload: bytes) -> tuple[str, list[int] | None]:
+        """Return the text of a payload, and its ids; the text is empty if the payload does not fit."""
+        inside = payload[len(self.head) : -len(self.tail)]
+        ids = None
+        fits = payload.startswith(self.head) and payload.endswith(self.tail)
+        if fits and self.between:
+            inside, ids = self.divide(inside)
+            fits = ids is not None
+        return unquoted(b'"%b"' % inside) if fits else "", ids
 
 
 class FastPath:
     """Takes usual chunks to the open text: neither the reader nor the table of the lifecycle is asked about them."""
 
     __slots__ = (
-        "_field", "_is_plain", "_kind", "_learns", "_lifecycle", "_markup", "_missed", "_misses", "_run", "_sse", "_tokens",
-        "chunks", "item", "pattern",
+        "_failover", "_field", "_is_plain", "_kind", "_learns", "_lifecycle", "_markup", "_missed", "_misses", "_run", "_sse",
+        "_tokens", "chunks", "item", "pattern",
     )  # fmt: skip
 
     def __init__(
-        self, sse: SSEDecoder, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | ThoughtWatch | None, *, learns: bool
+        self,
+        sse: SSEDecoder,
+        lifecycle: Lifecycle,
+        tokens: TokenCounter,
+        failover: Failover,
+        markup: Markup | ThoughtWatch | None,
+        *,
+        learns: bool,
     ) -> None:
         """Wait for a text to open. One that never `learns` returns no events from `feed`."""
         self._sse = sse
         self._lifecycle = lifecycle
         self._tokens = tokens
+        self._failover = failover
         self._markup = markup
         self._learns = learns
         self.chunks = 0  # of the stream so far
@@ -81,6 +108,7 @@ class FastPath:
         whole = data
         rest = b""
         chunks = 1
+        ids = None
         if self._sse.buffer or not data.endswith(pattern.behind):
             whole, rest = self._sse.split(data)
             if not whole.endswith(pattern.behind):
@@ -88,16 +116,22 @@ class FastPath:
         if not whole.startswith(pattern.before):
             return None
         inside = whole[pattern.begin : pattern.end]
-        if len(inside) > pattern.around:  # else it is one event
+        if pattern.between:
+            inside, ids = pattern.divide(inside)  # of one event: with ids, several do not fit
+            if ids is None:
+                return None
+        elif len(inside) > pattern.around:  # else it is one event
             inside = pattern.texts(whole)
             chunks = (len(whole) - len(inside)) // pattern.around
         in_quotes = b'"%b"' % inside
         text = unquoted(in_quotes)
-        if not text or not (self._is_plain is None or self._is_plain(text, None)):
+        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
             return None
         self._sse.buffer = rest
         self.chunks += chunks
-        if self._tokens.exact:
+        if ids is not None:
+            self._take_ids(text, ids)
+        elif self._tokens.exact:
             self._count(text, None)
         lifecycle = self._lifecycle
         if lifecycle.space or text[-1].isspace():
@@ -113,11 +147,13 @@ class FastPath:
         pattern = self.pattern
         if pattern is None or not payload.startswith(pattern.head):
             return False
-        text = pattern.text(payload)
-        if not text or not (self._is_plain is None or self._is_plain(text, None)):
+        text, ids = pattern.read(payload)
+        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
             return False
         self._run.append(text)
-        if self._tokens.exact:
+        if ids is not None:
+            self._take_ids(text, ids)
+        elif self._tokens.exact:
             self._count(text, None)
         return True
 
@@ -130,10 +166,10 @@ class FastPath:
         if not (self._is_plain is None or self._is_plain(text, token_ids)):
             return False
         self._run.append(text)
-        if self._tokens.exact:
+        if token_ids is not None or self._tokens.exact:
             self._count(text, token_ids)
-        if token_ids is None and self._learns:
-            self._learn(payload, text)
+        if self._learns:
+            self._learn(payload, text, token_ids)
         return True
 
     def flush(self) -> None:
@@ -146,6 +182,11 @@ class FastPath:
         text = self._lifecycle.trimmed(text)
         if text:
             self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
+
+    def stop(self) -> None:
+        """Write the run, and take nothing more."""
+        self.flush()
+        self.item = None
 
     def look_ahead(self, waiting: bool) -> None:
         """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
@@ -163,19 +204,27 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
+    def _take_ids(self, text: str, token_ids: list[int]) -> None:
+        """Take the ids of a chunk that was not decoded, as a decoded one has its ids taken before anything else."""
+        ledger = self._failover.ledger
+        if ledger is not None:
+            ledger.take(token_ids, "" if self._field == "reasoning" else text)
+        self._tokens.count_more("reasoning" if self._kind == "reasoning" else "text", len(token_ids))
+
     def _count(self, text: str, token_ids: list[int] | None) -> None:
         self._tokens.count([Reasoning(text) if self._kind == "reasoning" else Text(text)], token_ids)
 
-    def _learn(self, payload: bytes, text: str) -> None:
+    def _learn(self, payload: bytes, text: str, token_ids: list[int] | None) -> None:
         """See what a usual chunk looks like; less and less often in a stream in which no two are alike."""
         self._misses = self._misses + 1 if self.chunks == self._missed + 1 else 1
         self._missed = self.chunks
         if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, ...
-            self.pattern = learn(self._field, payload, text) or self.pattern
+            self.pattern = learn(self._field, payload, text, token_ids) or self.pattern
 
 
-def learn(field: State, payload: bytes, text: str) -> ChunkPattern | None:
-    """Return the pattern of a payload that `continued` found `text` in; None if the place of the text is not certain."""
+def learn(field: State, payload: bytes, text: str, token_ids: list[int] | None = None) -> ChunkPattern | None:
+    """Return the pattern of a payload in which `continued` found this text, and the decoder these ids; None if it is not
+    certain where they stand."""
     for name in _NAMES.get(field, ()):
         key = b'"%b":' % name.encode()
         if payload.count(key) != 1:
@@ -185,11 +234,27 @@ def learn(field: State, payload: bytes, text: str) -> ChunkPattern | None:
         in_quotes = b'"%b"' % text.encode()
         if payload[begin : begin + len(in_quotes)] == in_quotes:
             head = payload[: begin + 1]
+            between = b""
             tail = payload[begin + len(in_quotes) - 1 :]
+            if token_ids is not None:
+                between, key, ids = tail.partition(_IDS)
+                between += key
+                tail = ids.partition(b"]")[2]
             before = b"data: " + head
             behind = tail + b"\n\n"
-            return ChunkPattern(head, tail, before, behind, len(before), -len(behind), len(before) + len(behind))
+            around = len(before) + len(behind)
+            pattern = ChunkPattern(head, between, tail, before, behind, len(before), -len(behind), around)
+            return pattern if token_ids is None or _is_read(pattern, field) else None
     return None
+
+
+def _is_read(pattern: ChunkPattern, field: State) -> bool:
+    """Tell whether text and ids are read where the pattern has them."""
+    try:
+        chunk = decode_chunk(b"%btext%b[7,11]%b" % (pattern.head, pattern.between, pattern.tail))
+    except MalformedChunk:
+        return False
+    return continued(field, chunk) == "text" and chunk.token_ids == [7, 11]
 
 
 def unquoted(in_quotes: bytes) -> str:

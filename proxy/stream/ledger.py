@@ -69,12 +69,16 @@ class TokenLedger:
             if text or self.parsed:
                 self._complete = False
             return
+        if choice.finish_reason == "abort":
+            self.aborted = True
+        self.take(ids, text)
+
+    def take(self, ids: list[int], text: str) -> None:
+        """Take the ids of a chunk, and the content that came with them. All else that it has was told by the chunks before."""
         try:
             self.ids.extend(ids)
         except OverflowError:
             self._complete = False
-        if choice.finish_reason == "abort":
-            self.aborted = True
         if not text:
             return
         if len(ids) == 1 and not self._holds_text:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from proxy.stream.citations import sentence_start
+import msgspec
+
+from proxy.stream.citations import CitationReader, sentence_start
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
@@ -166,10 +168,13 @@ class Lifecycle:
         usage = self.usage
         if usage is not None and said_more(usage.output, usage.reasoning, text):
             return  # the backend left the answer out: a call, say
-        self.step(Text(text))
+        marks = CitationReader(self.sources)
+        deltas = [*marks.read([Text(text)]), *marks.finish()]
+        for delta in deltas:
+            self.step(delta)
         self._repair("reasoning_as_message")
         # Its tokens were generated once: they are those of the reasoning.
-        self.writer.characters["text"] = -len(text)
+        self.writer.characters["text"] = -sum(len(delta.text) for delta in deltas if type(delta) is Text)
 
     def close_next(self) -> None:
         """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""
@@ -215,9 +220,22 @@ class Lifecycle:
         self._fresh = True
 
     def forget_space(self) -> None:
-        """Forget the white space that is held."""
+        """Forget the white space at the end of what was said."""
         self._drop_space()
         self._drop_indent()
+        if self._pending is not None:
+            self._pending.forget_space()
+            if not self._pending:
+                self._pending = None
+
+    def read_again(self) -> Lifecycle:
+        """Return a lifecycle for a second reading of the model's turn, which writes events of its own: as this one was when the
+        turn began."""
+        again = Lifecycle(msgspec.structs.replace(self._options, seal=None), EventWriter())
+        again.sources = self.sources
+        again._allowed = self._allowed
+        again._calls = again._calls_before = self._calls_before
+        return again
 
     def run_call(self) -> None:
         """Write that the open call of a hosted tool runs."""
@@ -228,6 +246,17 @@ class Lifecycle:
             call.append(self.writer, "{}")
             self._repair("empty_arguments")
         call.item.run(self.writer, call.arguments.text)
+
+    @property
+    def call_numbers(self) -> list[int]:
+        """The model's numbers of the open call, and of those that wait behind it."""
+        waiting = self._pending.call_numbers if self._pending is not None else []
+        return [] if self.call is None else [self.call.index, *waiting]
+
+    def held_texts(self) -> Iterator[tuple[Delta, str]]:
+        """Yield what waits behind the open call, in order: how each begins, and its text or arguments so far."""
+        if self._pending is not None:
+            yield from self._pending.texts()
 
     def held_calls(self) -> Iterator[tuple[str, str]]:
         """Yield the calls that wait behind the open one, as chat name and arguments; not those that are cut."""

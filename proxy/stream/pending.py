@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from proxy.wire.deltas import Delta, ToolArguments, ToolCall, ToolCallCut
+from proxy.wire.deltas import Delta, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
+
+_TEXTS = (Reasoning, Text, Refusal)
+_WITH_TEXT = (*_TEXTS, ToolArguments)
 
 
 @dataclass(slots=True)
@@ -48,6 +51,27 @@ class PendingDeltas:
             call = group[0]
             if type(call) is ToolCall and not any(type(delta) is ToolCallCut for delta in group):
                 yield call.name, "".join([delta.text for delta in group if type(delta) is ToolArguments])
+
+    @property
+    def call_numbers(self) -> list[int]:
+        """The numbers of the calls that wait, in order."""
+        return [group[0].index for group in self._groups if type(group[0]) is ToolCall]
+
+    def texts(self) -> Iterator[tuple[Delta, str]]:
+        """Yield what waits, in order: the first delta of each group, and the text or the arguments so far."""
+        for group in self._groups:
+            yield group[0], "".join([delta.text for delta in group if isinstance(delta, _WITH_TEXT)])
+
+    def forget_space(self) -> None:
+        """Forget the white space at the end of a text that waits behind all else."""
+        while self._groups and isinstance(self._groups[-1][-1], _TEXTS):
+            last = self._groups[-1][-1]
+            last.text = last.text.rstrip()
+            if last.text:
+                return
+            self._groups[-1].pop()
+            if not self._groups[-1]:
+                self._groups.pop()
 
     def take(self) -> list[Delta]:
         """Remove the first group and return it; the arguments of a call as one piece."""

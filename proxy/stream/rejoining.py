@@ -82,10 +82,11 @@ class Rejoining:
             kept.append(delta)
         return kept
 
-    def only_news(self, deltas: list[Delta]) -> list[Delta]:
-        """Return what the deltas bring that was not said before. Raise `Diverged` if they say anything else."""
+    def only_news(self, deltas: list[Delta], *, last: bool = False) -> list[Delta]:
+        """Return what the deltas bring that was not said before. `last`: no more follow. Raise `Diverged` if they say anything
+        else."""
         if self._catch_up is not None:
-            deltas = self._catch_up.take(deltas)
+            deltas = self._catch_up.take(deltas, last=last)
         return [self._usage(delta) if type(delta) is Usage else delta for delta in deltas]
 
     def _usage(self, usage: Usage) -> Usage:

@@ -182,6 +182,15 @@ class TokenMeter:
         self._open = None
 
     @property
+    def counts(self) -> dict[Kind, int]:
+        """The tokens of each kind, without those of text that is not counted yet."""
+        return dict(self._counts)
+
+    @counts.setter
+    def counts(self, counts: Mapping[Kind, int]) -> None:
+        self._counts = dict(counts)
+
+    @property
     def backlog(self) -> int:
         """Characters not counted yet. Above a few thousand, call `totals` in a thread."""
         return sum(run.size for run in self._runs)
@@ -228,8 +237,8 @@ class TokenCounter:
     """The tokens of one response. `input_tokens` may be set from outside, for backends that report no usage."""
 
     __slots__ = (
-        "_characters", "_encode", "_meter", "_saw_ids", "_usage", "exact", "input_tokens", "reasoning_from", "reported",
-        "reported_reasoning", "silent_ids",
+        "_before", "_characters", "_encode", "_meter", "_saw_ids", "_silent_before", "_usage", "exact", "input_tokens",
+        "reasoning_from", "reported", "reported_reasoning", "silent_ids",
     )  # fmt: skip
 
     def __init__(self, encode: Encode | None = None) -> None:
@@ -247,6 +256,20 @@ class TokenCounter:
         self._saw_ids = False
         self._usage: Usage | None = None
         self._characters: Mapping[str, int] = {}
+        self._before: dict[Kind, int] = dict.fromkeys(KINDS, 0)  # counted before the answer of the model that is counted now
+        self._silent_before = True  # nothing was shown before it
+
+    def begin_answer(self) -> None:
+        """Count another answer of the model."""
+        if self._meter is not None:
+            self._before = self._meter.counts
+        self._silent_before = self.silent_ids is not None
+
+    def forget_answer(self) -> None:
+        """Take back what was counted of this answer by ids: the model begins it again."""
+        if self._meter is not None:
+            self._meter.counts = self._before
+        self.silent_ids = [] if self._silent_before else None
 
     def count(self, deltas: Sequence[Delta], token_ids: Sequence[int] | None) -> None:
         """Count the deltas of one chunk, by the ids of its tokens if the backend sent them."""
@@ -268,6 +291,11 @@ class TokenCounter:
                     meter.feed(kind, delta.text)  # type: ignore[union-attr]
                 elif type(delta) is ToolCall:
                     meter.split()
+
+    def count_more(self, kind: Kind, tokens: int) -> None:
+        """Count the tokens of more of a text, of which a part was counted by its ids before."""
+        assert self._meter is not None
+        self._meter.count(kind, tokens)
 
     def uncount(self, tokens: int) -> None:
         """Take back so many tokens, the last ones, which brought nothing: they will be generated again."""

@@ -117,9 +117,8 @@ class Translator:
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
-        self._citations = CitationReader(self.lifecycle.sources) if options.hosted is not None else None
         self.failover = Failover(options, self.lifecycle)
-        self._begin_turn(options.markup)
+        self._begin_answer(options.markup)
         self._earlier_chunks = 0
         self._earlier_repairs: dict[str, int] = {}  # of the parsers of earlier turns
         self._earlier_usages: list[Usage | None] = []
@@ -143,8 +142,13 @@ class Translator:
         self.defect: Exception | None = None
         self.malformed = 0
 
-    def _begin_turn(self, markup: Markup | ThoughtWatch | None) -> None:
-        """Be ready for another body of the backend."""
+    def _begin_answer(self, markup: Markup | ThoughtWatch | None) -> None:
+        """Be ready for another answer of the model."""
+        self._citations = CitationReader(self.lifecycle.sources) if self.options.hosted is not None else None
+        self._begin_body(markup)
+
+    def _begin_body(self, markup: Markup | ThoughtWatch | None) -> None:
+        """Be ready for another body of a backend."""
         options = self.options
         self._sse = SSEDecoder()
         self._reader = Reader(
@@ -152,7 +156,7 @@ class Translator:
         )
         self._markup = markup
         learns = options.compaction is None
-        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self._markup, learns=learns)
+        self._fast_path = FastPath(self._sse, self.lifecycle, self.tokens, self.failover, self._markup, learns=learns)
 
     @property
     def response_id(self) -> str:
@@ -190,11 +194,15 @@ class Translator:
 
     @property
     def usage_by_turn(self) -> list[Usage | None]:
-        """What the backends reported for each turn of the model; None for one that they did not report."""
-        return [*self._earlier_usages, self.lifecycle.usage]
+        """What the backends reported for each turn of the model, or what its ids tell; None where neither is known."""
+        usage = self.lifecycle.usage
+        return [*self._earlier_usages, self.failover.usage if usage is None else usage]
 
     def _reported_usage(self) -> Usage | None:
-        return reduce(_sum, self.usage_by_turn)
+        usage = reduce(_sum, self.usage_by_turn)
+        if usage is not None and self.failover.reasoning_unknown:
+            usage.reasoning = None  # then it is counted here
+        return usage
 
     def _turn_repairs(self) -> dict[str, int]:
         return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
@@ -342,18 +350,15 @@ class Translator:
 
     def fail(self, error: ApiError) -> bytes:
         """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
-        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it."""
-        failover = self.failover
-        prompt_tokens = failover.prompt_tokens
-        if prompt_tokens is not None and self.lifecycle.usage is None and self.turns == 1:
-            self.tokens.input_tokens = prompt_tokens  # then the usage is known all the same
-        failover.ledger = None
+        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it, unless the
+        model waits for the results of calls (`finish` has them run)."""
+        self.failover.end_answer()
         if self.ended:
             return self._noted("fail", error, self._take())
-        if self._runs_calls or self.wants_turn or not failover.joined:
-            self._fail(error)
-        elif self.lifecycle.finish_reason is not None:
+        if self.failover.joined and self.lifecycle.finish_reason is not None and not self._waits_for_results:
             self._finish()
+            if self._waits_for_results:
+                self._fail(error)
         else:
             self._fail(error)
         while self.awaiting is not None:
@@ -381,7 +386,7 @@ class Translator:
     @property
     def continuable(self) -> bool:
         """Whether another backend can go on with the answer, should it break off now."""
-        waits = self.ended or self.awaiting is not None or self._runs_calls or self.wants_turn
+        waits = self.ended or self.awaiting is not None or self._waits_for_results
         return not waits and self.failover.possible
 
     def beginning(self) -> Beginning:
@@ -392,9 +397,9 @@ class Translator:
         """Forget an answer that has said nothing yet: another backend answers in its place."""
         self._received = False
         self._earlier_chunks += self._fast_path.chunks
-        self.tokens = TokenCounter(self.options.encode)
+        self.tokens.forget_answer()
         self.failover.restart()
-        self._begin_turn(markup)
+        self._begin_answer(markup)
         return self._noted("restart", None, b"")
 
     def resume(self, rejoining: Rejoining, markup: Markup | None) -> bytes:
@@ -413,7 +418,7 @@ class Translator:
             self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
         self._earlier_chunks += self._fast_path.chunks
         self.failover.join(rejoining, same_parser=markup is None)
-        self._begin_turn(self._markup if markup is None else markup)
+        self._begin_body(self._markup if markup is None else markup)
         for delta in rejoining.news:
             self.lifecycle.step(delta)
         return self._noted("resume", None, self._take())
@@ -466,16 +471,21 @@ class Translator:
             self.wants_turn = False
             self.turns += 1
             self.turn_began = len(self.writer.done)
-            self._earlier_usages.append(self.lifecycle.usage)
+            self._earlier_usages.append(self.usage_by_turn[-1])
             self._earlier_chunks += self._fast_path.chunks
             for kind, count in self._turn_repairs().items():
                 self._earlier_repairs[kind] = self._earlier_repairs.get(kind, 0) + count
             self._received = False
             self.lifecycle.next_turn(may_call=may_call)
-            self._begin_turn(markup)
+            self.tokens.begin_answer()
             self.failover.begin_answer()
+            self._begin_answer(markup)
         said = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
         return self._noted("next_turn", said, b"")
+
+    @property
+    def _waits_for_results(self) -> bool:
+        return self._runs_calls or self.wants_turn
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
@@ -521,7 +531,7 @@ class Translator:
         if failover.ledger is not None:
             failover.see(chunk)
             if failover.ends_with(chunk):
-                fast_path.flush()
+                fast_path.stop()
                 return
         if fast_path.item is not None:
             if fast_path.take_chunk(chunk, payload):
@@ -551,7 +561,12 @@ class Translator:
             deltas = rejoining.only_news(deltas)
         if token_ids is not None or self.tokens.exact:
             self.tokens.count(deltas, token_ids)
-        return deltas if self._citations is None else self._citations.read(deltas)
+        return deltas if self._marks is None else self._marks.read(deltas)
+
+    @property
+    def _marks(self) -> CitationReader | None:
+        """What takes the marks of citations out of the text; None if a second reading does so by itself."""
+        return None if self.failover.reads_again else self._citations
 
     @property
     def _thought_is_marked(self) -> bool:
@@ -603,10 +618,11 @@ class Translator:
             self._break(error)
 
     def _end(self) -> None:
-        if self.ended or self.awaiting is not None or self._runs_calls or self.wants_turn:
+        if self.ended or self.awaiting is not None or self._waits_for_results:
             return
         self._fast_path.flush()
         if self.failover.ends_early():
+            self._fast_path.stop()
             return
         lifecycle = self.lifecycle
         rest = self._reader.finish()
@@ -614,11 +630,11 @@ class Translator:
             rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.finish_reason or "error")
         rejoining = self.failover.rejoining
         if rejoining is not None:
-            rest = rejoining.only_news(rest)
+            rest = rejoining.only_news(rest, last=True)
             if not rejoining.joined:
                 raise Diverged
-        if self._citations is not None:
-            rest = self._citations.read(rest) + self._citations.finish()
+        if self._marks is not None:
+            rest = self._marks.read(rest) + self._marks.finish()
         for delta in rest:
             lifecycle.step(delta)
         if lifecycle.finish_reason == "stop" and not self._thought_is_marked:
@@ -641,6 +657,7 @@ class Translator:
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
                 self._runs_calls = True
+                self.failover.end_answer()
                 lifecycle.run_call()
                 return
             if grammars:
@@ -702,12 +719,16 @@ class Translator:
 
     def _release_markup(self) -> None:
         """Write what a parser held back: it is as true as what the model said before."""
+        rest: list[Delta] = []
+        rejoining = self.failover.rejoining
         if self._markup is not None and self.defect is None and self.failover.joined:
-            for delta in self._markup.finish("error"):
-                self.lifecycle.step(delta)
-        if self._citations is not None:
-            for delta in self._citations.finish():
-                self.lifecycle.step(delta)
+            rest = self._markup.finish("error")
+            if rejoining is not None:
+                rest = rejoining.only_news(rest, last=True)
+        if self._marks is not None:
+            rest = self._marks.read(rest) + self._marks.finish()
+        for delta in rest:
+            self.lifecycle.step(delta)
 
     def _terminate(self, status: Status) -> None:
         if self.options.compaction is not None and status != "failed":
@@ -722,6 +743,7 @@ class Translator:
         self.wants_turn = False
         self._runs_calls = False
         self._fast_path.item = None
+        self.failover.end_answer()
         self._usage = self._reported_usage()
         usage = self.tokens.complete_usage(self._usage, self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None

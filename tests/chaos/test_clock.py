@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.state import EventRow, Record, Running, Sqlite, Store
+from proxy.state.interfaces import Sql
 from proxy.stream.stored_stream import close_open_item
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
@@ -78,6 +81,66 @@ class Clocks:
     def pass_(self, seconds: float) -> None:
         self.wall += seconds
         self.steady += seconds
+
+
+def test_processes_that_were_halted_together_are_not_taken_for_dead() -> None:
+    """Containers are frozen and thawed: each finds the heartbeats of the others old, though they live."""
+
+    async def test() -> None:
+        clocks = Clocks()
+        store = Store(Sqlite(None), 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
+        await store.open()
+        head = '{"id":"resp_1","status":"in_progress","output":['
+        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        clocks.pass_(60)
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        clocks.pass_(1)
+        await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        for _ in range(16):
+            clocks.pass_(1)
+            found = await store.fail_abandoned("x", "y", close_open_item)
+        assert found == ["resp_1"]
+        await store.close()
+
+    run(test())
+
+
+def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeats of all processes waited for it, and are old when it goes on."""
+
+    async def test() -> None:
+        clocks = Clocks()
+        database = Sqlite(None)
+        store = Store(database, 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
+        await store.open()
+        head = '{"id":"resp_1","status":"in_progress","output":['
+        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        works = database.run
+
+        async def hangs(work: Callable[[Sql], Any]) -> Any:
+            for _ in range(5):
+                clocks.pass_(4)
+                store._notice_jump(clocks.wall)  # requests that look for dead ones, and wait as well
+            return await works(work)
+
+        monkeypatch.setattr(database, "run", hangs)
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        monkeypatch.setattr(database, "run", works)
+        clocks.pass_(1)
+        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
+        found: list[str] = []
+        for _ in range(16):
+            clocks.pass_(1)
+            found += await store.fail_abandoned("x", "y", close_open_item)
+        assert found == ["resp_1"]
+        await store.close()
+
+    run(test())
 
 
 @JUMPS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from tests.chaos.faults import shows, simulators
 from tests.chaos.test_backend_continued import SETTINGS, WEATHER, spoken
 from tests.judges import judge_stream
 from tests.server.gateway_process import Program, program
-from tests.server.running_gateway import TERMINALS, run
+from tests.server.running_gateway import TERMINALS, run, until
+from tests.state.database_servers import postgres_running, redis_running
 from tests.waiting import PATIENCE
 
 # For a gateway that sooner takes another one for dead that gives no sign of life: 15 seconds by default.
@@ -29,6 +32,7 @@ STOPS = {
 # The backend falls silent in the middle of its text, once.
 TEXT = "response.output_text.delta"
 NEVER = "fault: drop=5,times=0"
+LONG = "scenario: long tokens: 2000"
 SILENT = "fault: silence=600,times=1"
 
 
@@ -96,5 +100,60 @@ def test_the_next_gateway_goes_on(stop: str, tmp_path: Path) -> None:
             assert final["status"] == "completed"
             assert spoken(final) == spoken(whole)
             assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+    run(test())
+
+
+@pytest.fixture
+def shared_store() -> Iterator[tuple[str, ...]]:
+    """Start servers for what several gateways share; return the flags for it."""
+    with postgres_running() as postgres, redis_running() as redis:
+        yield ("--no-adapt", "--continue-answers", "1", "--store", postgres.fresh_database(), "--events", redis.url)
+
+
+def test_a_gateway_that_was_halted_sends_its_client_the_rest(shared_store: tuple[str, ...]) -> None:
+    """It wakes up when another one has ended its response, and the client still reads from it."""
+
+    async def test() -> None:
+        async with simulators(1) as (one,):
+            flags = ("--backend", one.url, *shared_store)
+            async with program(*flags, first=SHORTER) as halted, program(*flags, first=SHORTER) as other:
+                name = await start(halted, f"scenario: demo {SILENT}")
+                await events(halted, name, last=TEXT)
+                reading = asyncio.create_task(events(halted, name))
+                halted.signal(signal.SIGSTOP)
+                await other.says("taken over")
+                found = await events(other, name)
+                assert_one_stream(found)
+                assert found[-1]["type"] == "response.completed"
+                halted.signal(signal.SIGCONT)
+                assert await reading == found
+                await halted.says("outcome=handed_over")
+                assert await events(halted, name) == found
+
+    run(test())
+
+
+def test_one_of_several_goes_on_and_when_it_is_killed_too_the_response_ends(shared_store: tuple[str, ...]) -> None:
+    async def test() -> None:
+        async with simulators(1, "--tokens-per-second", "40") as (one,), AsyncExitStack() as stack:
+            flags = ("--backend", one.url, *shared_store)
+            starting = (program(*flags, first=SHORTER) for _ in range(3))
+            first, *others = await asyncio.gather(*map(stack.enter_async_context, starting))
+            name = await start(first, LONG)
+            found = await events(first, name, last=TEXT)
+            first.process.kill()
+            await until(lambda: any("taken over" in other.said for other in others))
+            (second,) = [other for other in others if "taken over" in other.said]
+            (third,) = [other for other in others if other is not second]
+            found += await events(second, name, found[-1]["sequence_number"], last=TEXT)
+            assert found[-1]["type"] == TEXT
+            second.process.kill()
+            found += await events(third, name, found[-1]["sequence_number"])
+            assert_one_stream(found)
+            assert found[-1]["type"] == "response.failed"
+            assert found[-1]["response"] == await final_of(third, name)
+            assert "taken over" not in third.said
+            await third.says("lost")
 
     run(test())

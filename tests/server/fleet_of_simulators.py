@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -35,14 +35,22 @@ READINGS: dict[str, dict[str, Any]] = {
 
 @asynccontextmanager
 async def fleet(
-    personality: str = "vllm", size: int = 2, without: tuple[str, ...] = (), ignored: str = "", **settings: Any
+    personality: str = "vllm",
+    size: int = 2,
+    without: tuple[str, ...] = (),
+    ignored: str = "",
+    instead: Mapping[str, Handler] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
-    """Serve the gateway in front of simulators that do not have the paths `without`, and ignore the field `ignored`."""
+    """Serve the gateway in front of simulators that do not have the paths `without`, answer others with what is given for them
+    `instead`, and ignore the field `ignored`."""
 
     @web.middleware
     async def missing(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in without:
             raise web.HTTPNotFound
+        if instead is not None and request.path in instead:
+            return await instead[request.path](request)
         if ignored and request.method == "POST":
             body = json.loads(await request.read())
             body.pop(ignored, None)

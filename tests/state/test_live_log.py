@@ -13,9 +13,10 @@ import pytest
 
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
-from proxy.simulator import COUNTERS, create_app, serving
+from proxy.simulator import COUNTERS, PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
+from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
 from tests.state.database_servers import RedisServer
 
@@ -119,6 +120,100 @@ def test_who_takes_a_log_over_is_the_only_one_to_write_it(redis_server: RedisSer
         assert [row.data for row in await slow.read("r", -1, 0)] == [b"a", b"d", b"e"]
         await slow.close()
         await other.close()
+
+    run(test())
+
+
+def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, tmp_path: Any) -> None:
+    """Its response ends there before it knows that it is not its own any more, and before the other one has read the log."""
+
+    async def test() -> None:
+        now = 1_000_000.0
+        path = tmp_path / "x.sqlite3"
+        slow, other = (Store(Sqlite(path), 1000.0, lambda: now, redis_server.log()) for _ in range(2))
+        await slow.open()
+        await other.open()
+        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow")
+        await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await slow.append_events(record, EventRow(2, 3, b"b", b"B"))
+        (orphan,) = await other.take_over(Running("other", now + 10), 1)
+        assert not await slow.save(replace(record, status="completed"), last=EventRow(3, 4, b"x"))
+        assert [row.data for row in (await other.adopt(orphan)).rows] == [b"a", b"b"]
+        mine = replace(record, status="completed", worker="other")
+        assert await other.save(mine, last=EventRow(3, 4, b"c"))
+        assert b"".join(row.data for row in await slow.events("r", -1)) == b"abc"
+        await slow.close()
+        await other.close()
+
+    run(test())
+
+
+def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
+    redis_server: RedisServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a client was, it gets the terminal event, as the next one."""
+
+    async def test() -> None:
+        settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "events": redis_server.url, "adapt": False}
+        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        async with (
+            serving(create_app(options)) as url,
+            gateway(url, **settings, continue_answers=1) as one,
+            gateway(url, **settings, continue_answers=1) as other,
+        ):
+            store = other.parts.store
+            assert store is not None
+            await silence(other)
+            name = await stuck(one)
+            slow = one.parts.background
+            assert slow is not None
+            assert one.parts.store is not None
+            halted = asyncio.Event()
+            wakes = asyncio.Event()
+
+            async def halts(*_: Any) -> None:
+                halted.set()
+                await wakes.wait()
+
+            monkeypatch.setattr(one.parts.store, "append_events", halts)
+            await until(lambda: halted.is_set() or slow.runs[name]._writer is None)
+            seen = events_of(b"".join(row.data for row in await store.events(name, -1)))[-1]["sequence_number"]
+            following = asyncio.create_task(stream(other, name, seen))
+            redis_server.kill()
+            redis_server.start()
+            async with gateway(url, **settings, continue_answers=1) as third:
+                response = await ended(third, name)
+                assert response["status"] == "failed"
+                body = await stream(third, name)
+                assert judge_stream(body) == []
+                assert events_of(body)[-1]["response"] == response
+                for rest in (await following, await stream(third, name, seen)):
+                    (last,) = events_of(rest)
+                    assert (last["type"], last["sequence_number"]) == ("response.failed", seen + 1)
+                assert third.metric("continuations_total", outcome="failed", reason="events_lost") == 1
+                wakes.set()
+                await slow._renew_claims()
+                await until(lambda: not slow.runs)
+                await one.parts.pool.close()
+
+    run(test())
+
+
+def test_what_is_deleted_while_nobody_runs_it_leaves_nothing(redis_server: RedisServer, tmp_path: Any) -> None:
+    async def test() -> None:
+        now = 1_000_000.0
+        store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, redis_server.log())
+        await store.open()
+        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead")
+        await store.save(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await store.close()
+        other = redis_server.log()
+        store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, other)
+        await store.open()
+        assert await store.delete_response("a", "r")
+        assert await other.read("r", -1, 0) == []
+        assert await store.take_over(Running("other", now + 10), 1) == []
+        await store.close()
 
     run(test())
 

@@ -6,15 +6,20 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.simulator import create_app, serving
+from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator.state import FAULT_COUNTS
 from proxy.state import Sqlite
+from proxy.state.interfaces import Sql
+from tests.ports import free_port
+from tests.server.generation.test_takeover import stuck
 from tests.server.resources.test_websocket_resource import connect
-from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, until
 from tests.state.database_servers import PostgresServer
 from tests.state.test_live_log import assert_whole, ended, start, stream, written
 from tests.waiting import PATIENCE
@@ -198,5 +203,72 @@ def test_the_file_is_damaged_and_replaced(tmp_path: Path) -> None:
             os.rename(folder, tmp_path / "broken")
             os.rename(kept, folder)
             await assert_there(served, first)
+
+    run(test())
+
+
+def test_postgresql_is_restarted_while_a_response_is_taken_over(
+    own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next gateway has claimed it, and waits for its backend, which comes last."""
+    monkeypatch.setattr("proxy.server.generation.takeover._PATIENCE", PATIENCE)
+
+    async def test() -> None:
+        port = free_port()
+        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        simulator, later = create_app(options), create_app(options)
+        later[FAULT_COUNTS] = simulator[FAULT_COUNTS]
+        settings: dict[str, Any] = {"store": own_postgres.fresh_database(), "adapt": False, "continue_answers": 1}
+        async with (
+            serving(simulator) as url,
+            gateway(url, **settings) as one,
+            gateway(f"http://127.0.0.1:{port}", **settings, connect_timeout=1) as other,
+        ):
+            name = await stuck(one)
+            background = other.parts.background
+            assert background is not None
+            await until(lambda: name in background._taken)
+            await asyncio.to_thread(own_postgres.stop)
+            assert_error(await ask(other, "GET", f"/v1/responses/{name}"), 503)
+            await asyncio.to_thread(own_postgres.start)
+            async with serving(later, port=port):
+                response = await ended(other, name)
+                assert response["status"] == "completed"
+                assert_whole(await stream(other, name), response)
+                await one.parts.pool.close()
+                await other.parts.pool.close()
+
+    run(test())
+
+
+def test_a_process_that_is_halted_in_a_transaction_stops_no_other(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transaction is given up, and repeated when it goes on."""
+    postgres = pytest.importorskip("proxy.state.postgres")
+    monkeypatch.setattr(postgres, "_IDLE", 0.5)
+
+    async def test() -> None:
+        halted, other = postgres.Postgres(postgres_url), postgres.Postgres(postgres_url)
+        await halted.open()
+        await other.open()
+        begun = threading.Event()
+        goes_on = threading.Event()
+
+        def is_halted(sql: Sql) -> int:
+            sql.execute("UPDATE version SET number = number + 10")
+            begun.set()
+            goes_on.wait(PATIENCE)
+            return sql.execute("UPDATE version SET number = number").rowcount
+
+        def reads(sql: Sql) -> int:
+            return int(sql.execute("UPDATE version SET number = number + 100 RETURNING number").fetchone()[0])
+
+        first = asyncio.create_task(halted.run(is_halted))
+        await asyncio.to_thread(begun.wait, PATIENCE)
+        number = await asyncio.wait_for(other.run(reads), PATIENCE)
+        goes_on.set()
+        assert await first == 1
+        assert await other.run(reads) == number + 110
+        await halted.close()
+        await other.close()
 
     run(test())

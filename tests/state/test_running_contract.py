@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from proxy.state import Database, EventRow, Running, Store
+import pytest
+
+from proxy.state import Database, EventRow, Running, Store, StoreUnavailable
 from proxy.stream.stored_stream import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
@@ -21,14 +25,14 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
         assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
         assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
         stored = await store.response("a", "resp_1")
         assert stored is not None
         assert (stored.status, json.loads(stored.json)["status"]) == ("in_progress", "in_progress")
         await store.cancel("b", "resp_1")
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
         await store.cancel("a", "resp_1")
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == set()
+        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == (set(), set())
         ended = replace(begun, status="completed", output=[said(1)])
         assert await store.save(ended, last=EventRow(5, 6, b"c"))
         assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
@@ -94,15 +98,15 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
         news = [Running(name, clock.now + 10) for name in ("new", "other")]
         found = await asyncio.gather(*(store.take_over(running, 5) for running in news))
         (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
-        (orphan,) = found[0] or found[1]
+        orphan = await store.adopt((found[0] or found[1])[0])
         assert (orphan.id, orphan.tenant, orphan.beginning) == ("resp_1", "a", b"request")
         assert [(row.first, row.next, row.data, row.journal) for row in orphan.rows] == [
             (0, 2, b"ab", b"A"), (2, 3, b"c", b"B"),
         ]  # fmt: skip
-        assert await store.still_alive(["resp_1"], Running("slow", clock.now + 20)) == set()
+        assert await store.still_alive(["resp_1"], Running("slow", clock.now + 20)) == (set(), {"resp_1"})
         if kind in ("file", "memory", "postgres"):  # a log in Redis knows processes, see `test_live_log.py`
             await store.append_events(begun, EventRow(3, 4, b"x"))
-        assert await store.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == {"resp_1"}
+        assert await store.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == ({"resp_1"}, set())
         mine = replace(begun, worker=owner.worker)
         await store.append_events(mine, EventRow(3, 5, b"de"))
         assert await store.save(replace(mine, status="completed", output=[said(1)]), last=EventRow(5, 6, b"f"))
@@ -139,5 +143,50 @@ def test_what_is_to_be_cancelled_is_not_taken_over(opening: Opening) -> None:
         assert await store.take_over(Running("two", clock.now + 10), 5) == []
         assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
+
+    play(opening, test)
+
+
+def test_what_this_process_runs_is_not_taken_for_dead(opening: Opening) -> None:
+    """Its heartbeat may be late where the store is slow."""
+
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        event = EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A")
+        for name, journal in (("resp_1", b"request"), ("resp_2", None)):
+            begun = record(name, status="queued", background=True, detached=True, input=[USER], worker="one")
+            await store.save(begun, Running("one", clock.now + 10, journal), event)
+        clock.now += 11
+        mine = {"resp_1", "resp_2"}
+        assert await store.take_over(Running("one", clock.now + 10), 5, mine) == []
+        assert await store.fail_abandoned("server_error", "gone", close_open_item, mine) == []
+        assert await store.still_alive(mine, Running("one", clock.now + 10)) == (mine, set())
+
+    play(opening, test)
+
+
+def test_what_was_taken_over_is_not_lost_when_the_store_fails_then(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails when the second of two is claimed; that one is taken over when it is back."""
+
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        for name in ("resp_1", "resp_2"):
+            begun = record(name, status="queued", background=True, detached=True, input=[USER], worker="one")
+            await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"x", b"A"))
+        clock.now += 11
+        calls = 0
+
+        async def fails_once(work: Callable[[Any], Any]) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 3:  # the search, the first claim, the second
+                raise StoreUnavailable("gone")
+            return await run(work)
+
+        run = database.run
+        monkeypatch.setattr(database, "run", fails_once)
+        found = [orphan.id for orphan in await store.take_over(Running("two", clock.now + 100), 5)]
+        assert len(found) == 1
+        clock.now += 16  # after an outage heartbeats are waited for
+        found += [orphan.id for orphan in await store.take_over(Running("two", clock.now + 100), 5)]
+        assert sorted(found) == ["resp_1", "resp_2"]
 
     play(opening, test)

@@ -41,8 +41,13 @@ FAMILIES = {"vllm": "hermes", "vllm-interval": "hermes", "vllm-raw": "hermes", "
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
 
 
+# Of all tools that are called here.
+SCHEMAS = dict.fromkeys(("get_weather", "docs__ask", "web_search", "file_search"), SCHEMA)
+SCHEMAS["python"] = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+
+
 def new_markup(tools: str = "hermes", *, reopens: bool = True) -> Markup:
-    new_parser = partial(parsers.parser, "qwen3", tools, schemas={"get_weather": SCHEMA}, reopens=reopens)
+    new_parser = partial(parsers.parser, "qwen3", tools, schemas=SCHEMAS, reopens=reopens)
     return Markup(new_parser, thinking_open=False)
 
 
@@ -53,14 +58,14 @@ def bytes_of(frames: Frames) -> bytes:
 class Servers:
     """Servers of one model: what one sends for a request, and what another sends that goes on with it."""
 
-    def __init__(self, personality: str, scenario: str) -> None:
+    def __init__(self, personality: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
         self._app = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
         self._raw = personality.startswith("vllm-raw")
         self.family = FAMILIES[personality]
-        self._body = {
+        self.body: dict[str, Any] = {
             "model": "simulator",
             "messages": [{"role": "user", "content": f"scenario: {scenario}"}],
-            "tools": [WEATHER],
+            "tools": list(tools),
             "tool_choice": "none" if self._raw else "auto",
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -68,17 +73,20 @@ class Servers:
         }
 
     def answer(self) -> bytes:
-        plan = plan_answer(self._body, {}, self._app)
+        plan = plan_answer(self.body, {}, self._app)
         return bytes_of(build_frames(plan.rendered, plan.stream, plan.faults))
 
     def goes_on(self, ids: Sequence[int]) -> bytes:
-        body = {**self._body, "prompt": list(ids), "skip_special_tokens": self._raw}
+        body = {**self.body, "prompt": list(ids), "skip_special_tokens": self._raw}
         prompt, tokens = completion_plan(body, ids, self._app)
         return bytes_of(completion_frames(body, prompt, tokens, cut=False))
 
-    def translator(self) -> Translator:
-        markup = new_markup(self.family) if self._raw else None
-        return Translator(options(tools=TOOLS, continuable=True, markup=markup), lambda: 0.0)
+    def markup(self) -> Markup | None:
+        """Return what reads an answer of the first server."""
+        return new_markup(self.family) if self._raw else None
+
+    def translator(self, tools: ToolTable = TOOLS, **fields: Any) -> Translator:
+        return Translator(options(tools=tools, continuable=True, markup=self.markup(), **fields), lambda: 0.0)
 
 
 async def decoded(ids: Sequence[int]) -> str:
@@ -97,7 +105,7 @@ def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
     ids = beginning.ids[:count]
     markup = new_markup(family)
-    catch_up = CatchUp(translator.options, translator.lifecycle, translator.failover.answer_began)
+    catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
     news = catch_up.take(markup.read([Text(said)], ids))
     return translator.resume(Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news), markup), [*beginning.prompt, *ids]
 
@@ -285,7 +293,7 @@ def test_nothing_is_read_behind_the_break() -> None:
 def test_a_second_reading_that_says_something_else() -> None:
     translator = begun(chunk({"reasoning": "Thinking"}, token_ids=[5]))
     for deltas in ([Text("Thinking")], [Reasoning("Thinner")], [Reasoning("T"), ToolCall(0, "", "get_weather")]):
-        catch_up = CatchUp(translator.options, translator.lifecycle)
+        catch_up = CatchUp(translator.lifecycle)
         with pytest.raises(Diverged):
             catch_up.take(list(deltas))
 
@@ -303,7 +311,7 @@ def test_a_second_reading_differs_before_its_item_is_done(deltas: list[Any], dif
     """Of several parsers the one that differs later must not be taken for the right one."""
     call = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": ""}}
     translator = begun(text("Look.", token_ids=[5]), chunk({"tool_calls": [call]}, token_ids=[6]))
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     with pytest.raises(Diverged) if differs else nullcontext():
         assert catch_up.take(deltas) == []
 
@@ -311,18 +319,18 @@ def test_a_second_reading_differs_before_its_item_is_done(deltas: list[Any], dif
 def test_a_second_reading_of_calls_that_are_done() -> None:
     calls = [{"index": at, "id": str(at), "function": {"name": "get_weather", "arguments": "{}"}} for at in range(2)]
     translator = begun(*(chunk({"tool_calls": [call]}, token_ids=[5]) for call in calls))
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     assert catch_up.take([ToolCall(0, "", "get_weather"), ToolArguments(0, "{}")]) == []
     assert not catch_up.caught_up
     with pytest.raises(Diverged):
-        CatchUp(translator.options, translator.lifecycle).take([Text("Look.")])
+        CatchUp(translator.lifecycle).take([Text("Look.")])
 
 
 def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:
     translator = begun(
         chunk({"tool_calls": [{"index": 4, "id": "c", "function": {"name": "get_weather", "arguments": '{"a'}}]})
     )
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     news = catch_up.take([Text("\n"), ToolCall(9, "", "get_weather"), ToolArguments(9, '{"'), ToolArguments(9, 'a": 1}')])
     assert [(delta.index, delta.text) for delta in news] == [(translator.lifecycle.call.index, '": 1}')]  # type: ignore[union-attr]
 
@@ -366,7 +374,7 @@ def test_a_parser_may_know_one_thought_alone(family: str) -> None:
 def read_again(translator: Translator, said: str) -> list[int]:
     """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
     beginning = translator.beginning()
-    catch_up = CatchUp(translator.options, translator.lifecycle)
+    catch_up = CatchUp(translator.lifecycle)
     markup = new_markup(reopens=False)
     news = catch_up.take(markup.read([Text(said)], beginning.ids))
     translator.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)

@@ -410,3 +410,17 @@ def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.Dat
     if not playing.ended:
         out += playing.fail(server_error("The response was cancelled."))
     judged(out, playing)
+
+
+def test_a_stream_that_broke_behind_a_call_ends_though_nobody_runs_the_call() -> None:
+    played = play_turns([call(0, "c", "docs__ask", "{}"), finish("tool_calls"), server_error("The connection broke.")])
+    assert played.response["status"] == "failed"
+    assert [(item["type"], item["status"]) for item in played.response["output"]] == [("mcp_call", "incomplete")]
+
+
+def test_an_answer_that_was_taken_for_a_thought_is_shown_with_its_citations() -> None:
+    played = play_turns([call(0, "c", "web_search", "{}"), finish("tool_calls")], [think("It flows 【1】."), finish()])
+    thought, message = played.response["output"][1:]
+    assert thought["content"][0]["text"] == "It flows 【1】."
+    assert message["content"][0]["text"] == "It flows."
+    assert [cited["url"] for cited in message["content"][0]["annotations"]] == [RIVERS.url]

@@ -22,6 +22,11 @@ class ArgumentsReader(ABC):
     def read(self, text: str, at: int) -> int:
         """Consume what can be consumed of `text[at:]`; return the index of the first character left."""
 
+    def begin_cut(self) -> bool:
+        """Begin the call, as its text was cut behind the name of a declared tool. Return False if that is not known to be so:
+        then it comes out as text."""
+        return False
+
     def finish(self, cut: bool, rest: str) -> None:  # noqa: B027 (JSON has nothing to do)
         """End the arguments, as no more text comes; `rest` is what was not consumed. `cut`: the output was cut, so nothing may
         be completed. Arguments that are not complete stay so by default: JSON, as the model wrote it. What is converted to JSON

@@ -40,6 +40,13 @@ class JsonArgumentsReader(ArgumentsReader):
             self.status = ReadStatus.DONE
         return at
 
+    def begin_cut(self) -> bool:
+        """Begin the call if its tool is declared."""
+        declared = self._deltas.declared(self._name)
+        if declared:
+            self._deltas.begin_call(self._name, self._call_id)
+        return declared
+
 
 class JsonEnvelopeReader(ArgumentsReader):
     """Reads name and arguments in one object, or several such objects in an array."""
@@ -82,9 +89,13 @@ class JsonEnvelopeReader(ArgumentsReader):
             self._withheld.append(text[self._mark : at])
         return at
 
+    def begin_cut(self) -> bool:
+        """Begin the call if its name has come, and is that of a declared tool."""
+        return self._name is not None and self._deltas.declared(self._name) and self._begin()
+
     def finish(self, cut: bool, rest: str) -> None:
         """Give out an object as text if none of it was given out; one that is not complete stays so."""
-        if self._any_call and not self._begun:
+        if self._any_call and not self._begun and not (cut and self.begin_cut()):
             self._deltas.stray("".join(self._withheld))
 
     def _start(self, text: str, at: int) -> int:

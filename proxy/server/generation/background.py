@@ -11,6 +11,7 @@ import secrets
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.context import final_record, started_record
@@ -50,6 +51,7 @@ class Run:
         self.record = record
         self.finished = False
         self.handed_over = False
+        self.left = False  # it is another process's by now
         self.task: asyncio.Task[None] | None = None  # takes the response to its end
         self._store = store
         self._creation = creation
@@ -73,7 +75,7 @@ class Run:
 
     def cancel(self) -> None:
         """End the response, unless it has ended."""
-        if self._stored and not self._creation.translator.ended and not self.handed_over:
+        if self._stored and not self._creation.translator.ended and not self._stopped:
             self._cancelled = True
             self._creation.cancel()
 
@@ -83,9 +85,22 @@ class Run:
         if self.task is None or journal is None or not journal.complete or self._cancelled or self._creation.translator.ended:
             return False
         self.handed_over = True
-        self._creation.log.handed_over = True
-        self.task.cancel()
+        self._stop(self.task)
         return True
+
+    def leave(self) -> None:
+        """Stop without an end: another process runs the response by now, or has ended it."""
+        if self.task is not None and not self._creation.translator.ended and not self._stopped:
+            self.left = True
+            self._stop(self.task)
+
+    def _stop(self, task: asyncio.Task[None]) -> None:
+        self._creation.log.handed_over = True
+        task.cancel()
+
+    @property
+    def _stopped(self) -> bool:
+        return self.handed_over or self.left
 
     async def wait(self, number: int, within: float) -> None:
         """Wait until event `number` is in the store, but no longer than so many seconds."""
@@ -120,14 +135,16 @@ class Run:
             try:
                 await generation.run()
             except asyncio.CancelledError:
-                if not self.handed_over:
+                if not self._stopped:
                     raise
             finally:
                 self._creation.end()
             self._ending.set()
             if self._writer is not None:
                 await self._writer
-            if self.handed_over:
+            if self.left:
+                self._store.leave(self.record.id)
+            if self._stopped:
                 return
             translator = self._creation.translator
             # What the model had finished before it could be stopped is complete, as its stream says.
@@ -232,10 +249,11 @@ class Background:
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
         run = self.runs.get(response_id)
+        taken = self._taken.get(response_id)
         if run is not None:
             run.cancel()
-        elif response_id in self._taken:
-            self._taken[response_id].cancel()
+        elif taken is not None and not taken.cancelling():  # else it is being given up
+            taken.cancel()
 
     async def close(self) -> None:
         """Stop. Draining has ended what still ran, so this only waits until it is written."""
@@ -260,6 +278,18 @@ class Background:
         with suppress(StoreUnavailable):  # the claim expires
             await self._store.release(response_id, self._worker)
 
+    async def fail_lost(self) -> None:
+        """End the responses as failed whose process is gone, and that none can go on with. Raise `StoreUnavailable`."""
+        lost = await self._store.fail_abandoned(LOST_CODE, LOST, close_open_item, self._mine)
+        if jump := self._store.take_jump():
+            logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
+        for response_id in lost:
+            logs.logger().warning("lost", extra=logs.fields(response_id=response_id))
+
+    @property
+    def _mine(self) -> set[str]:
+        return {*self.runs, *self._taken}
+
     async def _keep_up(self) -> None:
         store_is_gone = False
         while True:
@@ -267,7 +297,7 @@ class Background:
                 if self.runs or self._taken:
                     await self._renew_claims()
                 await self._take_over()
-                await fail_lost(self._store)
+                await self.fail_lost()
                 if store_is_gone:
                     store_is_gone = False
                     logs.logger().warning("store is back")
@@ -275,13 +305,23 @@ class Background:
                 if not store_is_gone:
                     store_is_gone = True
                     logs.logger().error("store", extra=logs.fields(error=str(error)))
+            except Exception as defect:  # without heartbeats, others would take over all that runs here
+                self._report(defect)
             await asyncio.sleep(BEAT)
 
+    def _report(self, defect: Exception, **fields: str) -> None:
+        self._responses.metrics.defects.inc()
+        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
+
     async def _renew_claims(self) -> None:
-        mine = {*self.runs, *self._taken}
-        alive = await self._store.still_alive(mine, self._running())
-        for response_id in mine - alive:
-            self.cancel(response_id)
+        mine = self._mine
+        claims = await self._store.still_alive(mine, self._running())
+        for response_id in mine - claims.alive:
+            run = self.runs.get(response_id)
+            if run is not None and response_id in claims.elsewhere:
+                run.leave()
+            else:
+                self.cancel(response_id)
 
     def _running(self) -> Running:
         return Running(self._worker, time.time() + SILENCE)
@@ -290,29 +330,33 @@ class Background:
         """Go on with responses whose process is gone, unless this one is about to go, too."""
         room = _TAKEN_AT_ONCE - len(self._taken)
         if room and self._responses.in_flight.state is State.SERVING:
-            for orphan in await self._store.take_over(self._running(), room):
+            for orphan in await self._store.take_over(self._running(), room, self._mine):
                 task = asyncio.create_task(self._go_on(orphan))
                 self._taken[orphan.id] = task
+                task.add_done_callback(partial(self._settled, orphan.id))
+
+    def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
+        self._taken.pop(response_id, None)
 
     async def _go_on(self, orphan: Orphan) -> None:
         try:
-            creation = await begin_again(self._responses, self._autoconfiguration, orphan)
+            creation = await begin_again(self._responses, self._autoconfiguration, self._store, orphan)
         except CannotContinue as reason:
             await self._give_up(orphan, str(reason))
         except asyncio.CancelledError:  # cancelled, or deleted; or this process stops
             await self._give_up(orphan, "stopped")
         except Exception as defect:  # the response has to end whatever went wrong
-            logs.logger().error("defect", exc_info=defect, extra=logs.fields(response_id=orphan.id))
+            self._report(defect, response_id=orphan.id)
             await self._give_up(orphan, "defect")
         else:
-            del self._taken[orphan.id]
             assert creation.record is not None
             creation.detach()
             record = replace(creation.record, detached=True, worker=self._worker)
-            run = Run(self._store, creation, record, stored=orphan.rows[-1].next)
+            stored = creation.translator.next_number - creation.translator.ended
+            run = Run(self._store, creation, record, stored)
             generation = creation.start(run)
             generation.take_over()
-            logs.logger().warning("taken over", extra=logs.fields(response_id=orphan.id, events=orphan.rows[-1].next))
+            logs.logger().warning("taken over", extra=logs.fields(response_id=orphan.id, events=stored))
             self._start(run, generation)
 
     async def _give_up(self, orphan: Orphan, reason: str) -> None:
@@ -320,8 +364,8 @@ class Background:
         metrics = self._responses.metrics
         metrics.count(metrics.continuations, "failed", reason)
         logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
+        self._store.leave(orphan.id)
         await self._release(orphan.id)
-        del self._taken[orphan.id]
 
 
 def new_run(store: Store | None, creation: Creation) -> Run:
@@ -330,12 +374,3 @@ def new_run(store: Store | None, creation: Creation) -> Run:
         message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
     return Run(store, creation, replace(creation.record, detached=True))
-
-
-async def fail_lost(store: Store) -> None:
-    """End the responses as failed whose process is gone. Raise `StoreUnavailable`."""
-    lost = await store.fail_abandoned(LOST_CODE, LOST, close_open_item)
-    if jump := store.take_jump():
-        logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
-    for response_id in lost:
-        logs.logger().warning("lost", extra=logs.fields(response_id=response_id))

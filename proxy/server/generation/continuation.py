@@ -13,7 +13,7 @@ import msgspec
 
 from proxy.backend.members import Way
 from proxy.backend.policies.retry import Reason
-from proxy.backend.pool import HeadersFor, Pool
+from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
 from proxy.server.generation.continuable import (
@@ -23,13 +23,12 @@ from proxy.server.generation.continuable import (
     completion_request,
     longest_stop,
 )
+from proxy.server.generation.parser_choice import ParserChoice
 from proxy.stream.catch_up import CatchUp, Diverged
 from proxy.stream.failover import BrokenOff
 from proxy.stream.ledger import Beginning
 from proxy.stream.markup import Markup
-from proxy.stream.options import StreamOptions
 from proxy.stream.rejoining import Rejoining
-from proxy.stream.thought_watch import ThoughtWatch
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
@@ -66,15 +65,13 @@ class Continued(NamedTuple):
 class Continuation:
     """How an answer goes on elsewhere, at most `attempts` times.
 
-    `obstacle` tells why it cannot. `second_readings` makes parsers that may read the answer of a backend that parses by itself,
-    the likely ones first; `new_markup` makes what reads an answer from its beginning."""
+    `obstacle` tells why it cannot. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
 
     pool: Pool
-    options: StreamOptions
     attempts: int
     obstacle: Obstacle | None
-    second_readings: Callable[[], list[Markup]]
-    new_markup: Callable[[], Markup | ThoughtWatch | None]
+    parsers: ParserChoice
+    on_failure: OnFailure
 
     async def open(
         self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
@@ -100,7 +97,7 @@ class Continuation:
     async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
         beginning = translator.beginning()
         if translator.failover.said_nothing and not beginning.raw:
-            return await self._ask_again(translator, msgspec.json.encode(body), route, headers)
+            return await self._ask_again(translator, body, route, headers)
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
@@ -112,7 +109,8 @@ class Continuation:
             rejoining = Rejoining(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
         else:
             count, text = await cut_of_parsed(beginning, decode, stop)
-            markup, rejoining = self._read_again(translator, beginning, count, text)
+            readings = self.parsers.second_readings(body)
+            markup, rejoining = _read_again(translator, beginning, readings, count, text)
         generated = beginning.ids[: rejoining.generated]
         asked = ""
 
@@ -129,47 +127,31 @@ class Continuation:
             return headers(backend, url)
 
         try:
-            chat = await self.pool.open_continuation(body_for, noted_headers, route)
+            chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
         except ApiError:
             raise _Unanswered(asked) from None
-        _require_stream(chat)
+        self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
 
-    async def _ask_again(self, translator: Translator, body: bytes, route: Route, headers: HeadersFor) -> Continued:
+    async def _ask_again(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
+        start = await self.parsers.start(body)
         try:
-            chat = await self.pool.open_chat(body, headers, route)
+            chat = await self.pool.open_chat(msgspec.json.encode(body), headers, route, self.on_failure)
         except ApiError:
             raise CannotContinue("no_answer") from None
-        _require_stream(chat)
-        return Continued(chat, route, 0, translator.restart(self.new_markup()))
-
-    def _read_again(self, translator: Translator, beginning: Beginning, count: int, text: str) -> tuple[Markup, Rejoining]:
-        """Return the parser that says what the backend's own has said, having read the text of the first ids."""
-        if translator.lifecycle.holds_deltas:
-            raise CannotContinue("calls_held")
-        behind: tuple[Markup, Rejoining] | None = None
-        ids = beginning.ids[:count]
-        for markup in self.second_readings():
-            catch_up = CatchUp(self.options, translator.lifecycle, translator.failover.answer_began)
-            try:
-                news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
-            except Diverged:
-                continue
-            found = (markup, Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news))
-            if catch_up.caught_up:
-                return found
-            behind = behind or found
-        if behind is None:
-            raise CannotContinue("text_differs")
-        return behind
+        self._require_stream(chat)
+        return Continued(chat, route, 0, translator.restart(self.parsers.markup(body, start)))
 
     async def _text_of(self, ids: Sequence[int], route: Route) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
         body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
         headers = [("Content-Type", "application/json")]
+        asking = self.pool.request(
+            "POST", "detokenize", route, below_root=True, body=body, headers=headers, on_failure=self.on_failure
+        )
         try:
-            async with self.pool.request("POST", "detokenize", route, below_root=True, body=body, headers=headers) as answer:
+            async with asking as answer:
                 found = msgspec.json.decode(await answer.read()) if answer.status == 200 else None
         except (ApiError, msgspec.DecodeError, OSError):
             found = None
@@ -178,15 +160,16 @@ class Continuation:
             raise CannotContinue("no_text")
         return text
 
-
-def _require_stream(chat: ChatStream) -> None:
-    """Raise unless the backend streams its answer."""
-    if chat.status == 200 and chat.is_event_stream:
-        return
-    chat.close()
-    if chat.status >= 500:
-        raise _Unanswered(chat.backend)
-    raise CannotContinue("refused")
+    def _require_stream(self, chat: ChatStream) -> None:
+        """Raise unless the backend streams its answer."""
+        if chat.status == 200 and chat.is_event_stream:
+            return
+        if chat.status == 200:
+            self.on_failure(chat.backend, "no_stream")
+        chat.close()
+        if chat.status >= 500:
+            raise _Unanswered(chat.backend)
+        raise CannotContinue("refused")
 
 
 class _Unanswered(Exception):
@@ -195,6 +178,28 @@ class _Unanswered(Exception):
     def __init__(self, backend: str) -> None:
         super().__init__(backend)
         self.backend = backend
+
+
+def _read_again(
+    translator: Translator, beginning: Beginning, readings: Sequence[Markup], count: int, text: str
+) -> tuple[Markup, Rejoining]:
+    """Return the parser that says what the backend's own has said, having read the text of the first ids. `readings` are those
+    that may do so."""
+    behind: tuple[Markup, Rejoining] | None = None
+    ids = beginning.ids[:count]
+    for markup in readings:
+        catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
+        try:
+            news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+        except Diverged:
+            continue
+        found = (markup, Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news))
+        if catch_up.caught_up:
+            return found
+        behind = behind or found
+    if behind is None:
+        raise CannotContinue("text_differs")
+    return behind
 
 
 async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) -> Cut:

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import msgspec
 
@@ -313,14 +312,13 @@ class Creation:
 
     def _continuation_for(self, request: ResponsesRequest, chat_request: ChatRequest) -> None:
         """Find out whether another backend may go on with the answer; then the ids of its tokens are needed."""
-        outlives = self._outlives_its_gateway(request) and not chat_request.compacting
+        hosted = any(target.hosted for target in chat_request.tools.values())
+        outlives = self._outlives_its_gateway(request) and not chat_request.compacting and not hosted
         self._attempts = self._responses.pool.continuations(request.model, alone=outlives)
         if not self._attempts:
             return
         self._obstacle = obstacle(chat_request.body)
-        if any(target.hosted for target in chat_request.tools.values()):
-            self._obstacle = "hosted_tools"
-        elif self.recording.note is not None:
+        if self.recording.note is not None:
             self._obstacle = "recorded"
         elif self.in_force.settings.token_ids == "off":
             self._obstacle = "no_ids"
@@ -359,15 +357,12 @@ class Creation:
     def _continuation(self) -> Continuation | None:
         if not self._attempts:
             return None
-        body = self._chat_request.body
-        parsers = self.in_force.parsers
         return Continuation(
             self._responses.pool,
-            self._options,
             self._attempts,
             self._obstacle,
-            second_readings=partial(parsers.second_readings, body),
-            new_markup=partial(parsers.markup, body, self._start),
+            self.in_force.parsers,
+            on_failure=self.log.continuation_failed,
         )
 
     def _route(self, request: ResponsesRequest, context: Context) -> Route:

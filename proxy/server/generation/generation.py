@@ -324,9 +324,26 @@ class Generation:
                 error = self._silence or broken
                 if await self._ask_another_backend():
                     continue
+                if self._calls_are_whole:
+                    self._end_body()
+                    break
             if not await self._continue(translator.failover.broken_off or ("broke" if self._silence is None else "silent")):
                 raise error.copy() from None
         await self._decide()
+
+    @property
+    def _calls_are_whole(self) -> bool:
+        """Whether hosted calls can be run though the answer broke off: the model has ended it, so that only usage was lost."""
+        translator = self.translator
+        ended = translator.failover.answer_ended and not translator.ended
+        return self._hosted is not None and ended and self._failure is None
+
+    def _end_body(self) -> None:
+        """Take an answer that broke off as it is."""
+        if self._chat is not None:
+            self._chat.close()
+            self._chat = None  # nothing is expected of it
+        self.emit(self.translator.finish())
 
     async def _decide(self) -> None:
         """Do what is left when the answer is complete: judge calls, run them, begin another turn of the model."""
@@ -344,7 +361,7 @@ class Generation:
         self._leave_backend()
         self._chat = None  # nothing is expected of it
         if self.phase is not Phase.RUNNING_TOOLS:
-            self._log.turn_ended(self.translator.lifecycle.usage, self._clock())
+            self._log.turn_ended(self.translator.usage_by_turn[-1], self._clock())
         self._enter(Phase.RUNNING_TOOLS)
         await hosted.run_calls(self.translator, self.emit)
 
@@ -566,6 +583,7 @@ class Generation:
         chat.drop()
         error = server_error(f"The backend sent nothing for {self._settings.idle_timeout:g} seconds.", 504)
         goes_on = self.translator.unheard or (self.translator.continuable and self._continuation is not None)
+        goes_on = goes_on or self._calls_are_whole
         if self._waiting is None and goes_on and self._silence is None:
             self._silence = error  # the read ends with that, and another backend may be asked
         else:

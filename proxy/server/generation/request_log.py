@@ -144,6 +144,11 @@ class RequestLog:
             self._trace.event("continued", fields, now)
         logs.logger().info("answer continued at another backend", extra=logs.fields(request_id=self._request_id, **fields))
 
+    def continuation_failed(self, backend: str, reason: str) -> None:
+        """Note that a backend was asked in vain to go on with an answer that broke off; the name is empty if none could be."""
+        fields = logs.fields(request_id=self._request_id, backend=backend or None, reason=reason)
+        logs.logger().warning("continuation failed", extra=fields)
+
     def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
         """Note that an answer broke off, and why no other backend went on with it."""
         self._not_continued = reason

@@ -161,14 +161,13 @@ class ResponsesResource:
             await generation.open_within(creation.in_force.settings.header_grace)
         snapshot = await asyncio.shield(self._background.start(run, creation, generation))
         if asked.stream:
-            keep_alive = creation.in_force.settings.keepalive_comment
             return await follow(
                 request,
                 self._responses.store,
                 tenant_of(request),
                 run.record.id,
                 run=run,
-                keep_alive=keep_alive,
+                settings=creation.in_force.settings,
                 headers=headers,
             )
         return web.Response(text=snapshot, content_type="application/json", headers=headers)

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from proxy.server.generation.background import Run
+from proxy.server.generation.prepare import reasoning_event
+from proxy.settings import Settings
 from proxy.state import EventRow, Store, StoreUnavailable
 from proxy.stream import writer
+from proxy.stream.stored_stream import replay
 from proxy.wire.errors import ApiError
 
 # How often the log of a response that runs in another process is looked at, in seconds.
@@ -28,12 +31,13 @@ async def follow(
     after: int = -1,
     *,
     run: Run | None,
-    keep_alive: float,
+    settings: Settings,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
     """Send the events after number `after`, up to the terminal one. Raise `ApiError` 404. `run` is what makes them, if it is in
-    this process; `keep_alive` is the time between two comments in seconds, or 0."""
+    this process."""
     clock = asyncio.get_running_loop().time
+    keep_alive = settings.keepalive_comment
     response = web.StreamResponse(headers={**(headers or {}), "Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
     response.content_type = "text/event-stream"
     response.charset = "utf-8"
@@ -68,9 +72,22 @@ async def follow(
             await response.write(writer.COMMENT.encode())
             sent_at = clock()
     if active is not None:  # a response that was deleted has no end
-        await response.write(writer.DONE.encode())
+        await response.write(await _end(store, tenant, response_id, after, settings))
     await response.write_eof()
     return response
+
+
+async def _end(store: Store, tenant: str, response_id: str, after: int, settings: Settings) -> bytes:
+    """Return what comes after the last event: the terminal event is part of it if the events were lost."""
+    while True:
+        try:
+            stored = await store.response(tenant, response_id)
+        except StoreUnavailable:
+            await asyncio.sleep(_LOOK)
+            continue
+        if stored is None or stored.has_events:
+            return writer.DONE.encode()
+        return replay(stored.json, reasoning_event(settings), after)
 
 
 async def _news(

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.background import SILENCE, Background, fail_lost
+from proxy.server.generation.background import SILENCE, Background
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import reasoning_event
@@ -45,7 +45,7 @@ class StoredResponses:
             return await self._stream(request)
         stored = await self._find(request)
         if stored.active and stored.id not in self._background.runs:
-            await fail_lost(self._store)
+            await self._background.fail_lost()
             stored = await self._find(request)
         if not included:
             return web.Response(text=stored.json, content_type="application/json")
@@ -79,7 +79,7 @@ class StoredResponses:
                 run.cancel()
                 await run.wait(sys.maxsize, _LOOK)
             else:
-                await fail_lost(self._store)
+                await self._background.fail_lost()
                 await asyncio.sleep(_LOOK)
             stored = await self._find(request)
         return web.Response(text=stored.json, content_type="application/json")
@@ -100,8 +100,7 @@ class StoredResponses:
         number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
         if stored.has_events or stored.active:
             run = self._background.runs.get(stored.id)
-            keep_alive = settings.keepalive_comment
-            return await follow(request, self._store, tenant_of(request), stored.id, number, run=run, keep_alive=keep_alive)
+            return await follow(request, self._store, tenant_of(request), stored.id, number, run=run, settings=settings)
         events = replay(stored.json, reasoning_event(settings), number)
         headers = {"Cache-Control": "no-cache"}
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)

@@ -5,7 +5,7 @@ The JSON of the closed item is built once; the terminal event and the stored res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from proxy.stream.writer import EventWriter, delta_head, json_text, quote, quoted
@@ -21,6 +21,8 @@ _LEAST_LOGPROB = -9999.0
 
 class ReasoningItem:
     """`reasoning`: the text as content, and the same text once more as a summary part where one was asked for."""
+
+    annotations: Sequence[object] = ()
 
     __slots__ = ("_compacted", "_event", "_head", "_id", "_index", "_pieces", "_seal", "_summary_head")
 
@@ -96,7 +98,7 @@ class ReasoningItem:
 class MessageItem:
     """`message` with one part: `output_text` or `refusal`."""
 
-    __slots__ = ("_annotations", "_compacted", "_head", "_id", "_index", "_logprobs", "_part", "_pieces")
+    __slots__ = ("_compacted", "_head", "_id", "_index", "_logprobs", "_part", "_pieces", "annotations")
 
     def __init__(self, writer: EventWriter, item_id: str, part: Literal["output_text", "refusal"]) -> None:
         self._id = item_id
@@ -104,7 +106,7 @@ class MessageItem:
         self._pieces: list[str] = []
         self._compacted = 0  # pieces that were joined to others
         self._logprobs: list[TokenLogprob] = []
-        self._annotations: list[dict[str, object]] = []
+        self.annotations: list[dict[str, object]] = []
         added = f'{{"type":"message","id":"{item_id}","status":"in_progress","role":"assistant","content":[]}}'
         self._index = index = writer.add_item(added)
         fields = ',"content_index":0'
@@ -121,9 +123,9 @@ class MessageItem:
     def annotate(self, writer: EventWriter, annotation: dict[str, object]) -> None:
         """Write an annotation of the text."""
         place = f'"item_id":"{self._id}","output_index":{self._index},"content_index":0'
-        which = f'"annotation_index":{len(self._annotations)},"annotation":{json_text(annotation)}'
+        which = f'"annotation_index":{len(self.annotations)},"annotation":{json_text(annotation)}'
         writer.write("response.output_text.annotation.added", f"{place},{which}")
-        self._annotations.append(annotation)
+        self.annotations.append(annotation)
 
     def append(self, writer: EventWriter, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """Write a piece of the text."""
@@ -173,7 +175,7 @@ class MessageItem:
     def _part_json(self, text: str, logprobs: str) -> str:
         if self._part == "refusal":
             return f'{{"type":"refusal","refusal":{quote(text)}}}'
-        annotations = json_text(self._annotations) if self._annotations else "[]"
+        annotations = json_text(self.annotations) if self.annotations else "[]"
         return f'{{"type":"output_text","text":{quote(text)},"annotations":{annotations},"logprobs":{logprobs}}}'
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
@@ -15,7 +18,7 @@ from proxy.stream.rejoining import Rejoining
 from proxy.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
-from tests.server.running_gateway import gateway, post, run
+from tests.server.running_gateway import gateway, post, run, until
 
 NEVER = "drop=5,times=0"
 
@@ -203,6 +206,67 @@ def test_what_is_not_continued_fails_and_says_why(
         run(test())
     (line,) = [record.fields for record in caplog.records if record.getMessage() == "response"]  # type: ignore[attr-defined]
     assert line["not_continued"] == reason
+
+
+async def _drops(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def _refuses(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=503, text="secret words of the backend")
+
+
+async def _says_too_much(_request: web.Request) -> web.StreamResponse:
+    return web.json_response({"choices": []})
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "reason", "outcome"),
+    [
+        ("/v1/completions", _drops, "dropped", "attempts"),
+        ("/v1/completions", _refuses, "status_503", "attempts"),
+        ("/v1/completions", _says_too_much, "no_stream", "refused"),
+        ("/detokenize", _drops, "dropped", "no_text"),
+    ],
+)
+def test_each_attempt_that_fails_is_logged_with_its_reason(
+    path: str, answer: Handler, reason: str, outcome: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with fleet("vllm", instead={path: answer}, access_log=True) as served:
+            failed = await ask(served, "demo", "drop=text,times=1")
+            assert failed.final["status"] == "failed"
+            names.update(served.parts.pool.members.by_name)
+
+    names: set[str] = set()
+    with caplog.at_level(logging.INFO, "responses_gateway"):
+        run(test())
+    fields = {record.getMessage(): record.fields for record in caplog.records if hasattr(record, "fields")}
+    told = fields["continuation failed"]
+    assert told["reason"] == reason
+    assert told["backend"] in names
+    assert told["request_id"] == fields["response"]["request_id"]
+    assert fields["response"]["not_continued"] == outcome
+    assert "secret" not in caplog.text
+
+
+def test_an_attempt_that_finds_no_backend_free_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with fleet("vllm", max_concurrency=1, queue_size=0) as served:
+            occupying = asyncio.create_task(post(served, input="tokens: 5000 tps: 20"))
+            members = served.parts.pool.members.by_name.values()
+            await until(lambda: any(member.in_flight for member in members))
+            assert (await ask(served, "demo", "drop=text,times=1")).final["status"] == "failed"
+            occupying.cancel()
+            await asyncio.wait({occupying})
+
+    with caplog.at_level(logging.WARNING, "responses_gateway"):
+        run(test())
+    (told,) = [record.fields for record in caplog.records if record.getMessage() == "continuation failed"]  # type: ignore[attr-defined]
+    assert told["reason"] == "unavailable"
+    assert "backend" not in told
 
 
 def test_no_ids_are_asked_for_where_they_are_of_no_use() -> None:

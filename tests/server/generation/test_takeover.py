@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
 from tests.judges import judge_stream
+from tests.ports import free_port
 from tests.server.fleet_of_simulators import WEATHER
 from tests.server.running_gateway import Served, ask, events_of, gateway, post, run, until
 
@@ -19,13 +21,13 @@ SILENT = "scenario: demo fault: silence=600,times=1"
 
 
 @asynccontextmanager
-async def two(path: Path, **settings: Any) -> AsyncIterator[tuple[Served, Served]]:
-    """Run two gateways on one store, in front of one backend; the second one has `settings` besides."""
+async def two(path: Path, second: str | None = None, **settings: Any) -> AsyncIterator[tuple[Served, Served]]:
+    """Run two gateways on one store, in front of one backend; the second one has `settings` besides, or a `second` backend."""
     common: dict[str, Any] = {"store": str(path / "x.sqlite3"), "adapt": False, "continue_answers": 1}
     async with (
         serving(create_app(SimulatorOptions(personality=PERSONALITIES["vllm"]))) as url,
         gateway(url, **common) as one,
-        gateway(url, **{**common, **settings}) as other,
+        gateway(second or url, **{**common, **settings}) as other,
     ):
         yield one, other
 
@@ -36,17 +38,39 @@ async def stuck(one: Served, **fields: Any) -> str:
     answer = await post(one, input=asked, background=True, stream=False, tools=[WEATHER], **fields)
     name = str(answer.json["id"])
     store = one.parts.store
-    background = one.parts.background
     assert store is not None
-    assert background is not None
     async with asyncio.timeout(60):
-        while not any(b"output_text.delta" in row.data for row in await store.events(name, -1)):  # noqa: ASYNC110
+        while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+    await silence(one)
+    await _expire(one)
+    return name
+
+
+async def silence(served: Served) -> None:
+    """Have a gateway give no more sign of life, and look for none."""
+    background = served.parts.background
+    assert background is not None
     background._upkeep.cancel()
     await asyncio.gather(background._upkeep, return_exceptions=True)
+
+
+async def _expire(served: Served) -> None:
+    """Make all heartbeats old."""
     late = "UPDATE responses SET alive_until = alive_until - 30"
-    await store._database.run(lambda sql: sql.execute(late).rowcount)
-    return name
+    assert served.parts.store is not None
+    await served.parts.store._database.run(lambda sql: sql.execute(late).rowcount)
+
+
+def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a response without their ids."""
+    return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in response["output"]]
+
+
+async def _stored(served: Served, name: str) -> bytes:
+    """Return the events of a response that are in the store."""
+    assert served.parts.store is not None
+    return b"".join(row.data for row in await served.parts.store.events(name, -1))
 
 
 async def ended(served: Served, name: str) -> dict[str, Any]:
@@ -85,6 +109,67 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
     run(test())
 
 
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "last"),
+    [
+        ("demo", b"response.reasoning_text.delta"),
+        ("demo", b"response.function_call_arguments.delta"),
+        ("patch", b"response.custom_tool_call_input.delta"),
+        ("patch", b"response.output_item.added"),
+        ("patch", b""),  # all but the terminal event
+    ],
+)
+def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            asked = {"input": f"scenario: {scenario} tps: 100", "tools": [WEATHER, PATCH], "background": True, "stream": False}
+            whole = await ended(other, str((await post(other, **asked)).json["id"]))
+            assert whole["status"] == "completed"
+            store = one.parts.store
+            slow = one.parts.background
+            assert store is not None
+            assert slow is not None
+            await silence(one)
+            reached = asyncio.Event()
+            wakes = asyncio.Event()
+            append, save = store.append_events, store.save
+
+            async def append_until(record: Record, row: EventRow) -> None:
+                if reached.is_set():
+                    await wakes.wait()
+                await append(record, row)
+                if last and last in row.data:
+                    reached.set()
+
+            async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+                if running is None:
+                    reached.set()
+                    await wakes.wait()
+                return await save(record, running, last)
+
+            monkeypatch.setattr(store, "append_events", append_until)
+            monkeypatch.setattr(store, "save", save_beginning)
+            name = str((await post(one, **asked)).json["id"])
+            await asyncio.wait_for(reached.wait(), 60)
+            await _expire(one)
+            response = await ended(other, name)
+            wakes.set()
+            await slow._renew_claims()
+            await until(lambda: not slow.runs)
+            assert _spoken(response) == _spoken(whole)
+            assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+            events = events_of(await streamed(other, name))
+            assert judge_stream(await streamed(other, name)) == []
+            assert [event["sequence_number"] for event in events] == list(range(len(events)))
+            assert events[-1]["response"] == response
+            await one.parts.pool.close()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("reason", "settings"),
     [("events_differ", {"reasoning_summary": "always"}), ("request_differs", {"user_messages": "merge"})],
@@ -113,6 +198,95 @@ def test_encrypted_reasoning_stays_what_the_client_was_told(tmp_path: Path) -> N
             assert told[0]["encrypted_content"]
             assert events_of(body)[-1]["response"]["output"] == told
             assert judge_stream(body) == []
+            await one.parts.pool.close()
+
+    run(test())
+
+
+def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
+    """Its heartbeat was late: what it runs goes on."""
+
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            await silence(other)
+            name = await stuck(one)
+            background = one.parts.background
+            assert background is not None
+            run_of_it = background.runs[name]
+            await background._take_over()
+            await background.fail_lost()
+            assert background._taken == {}
+            await background._renew_claims()
+            assert background.runs == {name: run_of_it}
+            assert (await ask(one, "GET", f"/v1/responses/{name}")).json["status"] == "in_progress"
+            await ask(one, "DELETE", f"/v1/responses/{name}")
+            await until(lambda: not background.runs)
+
+    run(test())
+
+
+@pytest.mark.parametrize(("method", "error"), [("adopt", EventsUnavailable), ("history", StoreUnavailable)])
+def test_the_store_fails_while_a_response_is_taken_over(
+    method: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            first = (await post(one, input="scenario: plain")).final["id"]
+            store = other.parts.store
+            assert store is not None
+            works = getattr(store, method)
+            failures = [error("gone"), error("gone")]
+
+            async def fails_twice(*values: Any) -> Any:
+                if failures:
+                    raise failures.pop()
+                return await works(*values)
+
+            monkeypatch.setattr(store, method, fails_twice)
+            name = await stuck(one, previous_response_id=first)
+            assert (await ended(other, name))["status"] == "completed"
+            assert failures == []
+            assert judge_stream(await streamed(other, name)) == []
+            await one.parts.pool.close()
+
+    monkeypatch.setattr("proxy.server.generation.takeover._RETRY", 0.01)
+    run(test())
+
+
+@pytest.mark.parametrize("wish", ["cancel", "delete"])
+@pytest.mark.parametrize("when", ["nobody runs it", "it is taken over"])
+def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> None:
+    """The backend of the second gateway is down, so that it waits for one."""
+
+    async def test() -> None:
+        async with two(tmp_path, second=f"http://127.0.0.1:{free_port()}", connect_timeout=1) as (one, other):
+            background = other.parts.background
+            store = other.parts.store
+            assert background is not None
+            assert store is not None
+            if when == "nobody runs it":
+                await silence(other)
+            name = await stuck(one)
+            if when == "it is taken over":
+                await until(lambda: name in background._taken)
+            seen = events_of(await _stored(other, name))
+            if wish == "cancel":
+                assert (await ask(other, "POST", f"/v1/responses/{name}/cancel")).json["status"] == "cancelled"
+                body = await streamed(other, name)
+                assert judge_stream(body) == []
+                assert events_of(body)[: len(seen)] == seen
+                assert len(events_of(body)) > len(seen)
+                assert [event["sequence_number"] for event in events_of(body)] == list(range(len(events_of(body))))
+            else:
+                assert (await ask(other, "DELETE", f"/v1/responses/{name}")).json["deleted"] is True
+                assert (await ask(other, "GET", f"/v1/responses/{name}")).status == 404
+            await until(lambda: not background._taken)
+            count = "SELECT count(*) FROM journals"
+            assert await store._database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
+            slow = one.parts.background
+            assert slow is not None
+            await slow._renew_claims()
+            await until(lambda: not slow.runs)
             await one.parts.pool.close()
 
     run(test())

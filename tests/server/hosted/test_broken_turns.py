@@ -37,10 +37,12 @@ def is_question(connection: Connection) -> bool:
 class Pair:
     """Two backends that play the same turns, whichever is asked; one turn breaks off after some pieces."""
 
-    def __init__(self, *turns: list[bytes], breaks: dict[int, int]) -> None:
-        """`breaks`: the number of an answer, from 0, and after how many pieces its connection is reset."""
+    def __init__(self, *turns: list[bytes], breaks: dict[int, int], repeats: bool = True) -> None:
+        """`breaks`: the number of an answer, from 0, and after how many pieces its connection is reset. `repeats`: a turn that
+        broke off is played once more."""
         self._turns = list(turns)
         self._breaks = breaks
+        self._repeats = repeats
         self.answers = 0
 
     async def play(self, connection: Connection) -> None:
@@ -50,7 +52,7 @@ class Pair:
         self.answers += 1
         after = self._breaks.get(number)
         pieces = self._turns[0]
-        if after is None:
+        if after is None or not self._repeats:
             self._turns.pop(0)
         connection.write(HEAD)
         for piece in pieces[:after]:
@@ -93,6 +95,23 @@ def test_a_backend_that_dies_in_a_later_turn_fails_the_response_with_the_items_s
             assert (answer["status"], answer["usage"]["total_tokens"]) == ("failed", 15)
             found = (await ask(served, "GET", f"/v1/responses/{answer['id']}")).json
             assert found["output"] == answer["output"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_calls_are_run_though_the_connection_broke_before_their_usage_came(left: int) -> None:
+    """The model had ended its turn, so that nothing is missing but usage, or the `[DONE]` behind it."""
+
+    async def test() -> None:
+        turn = calls(ADD)
+        pair = Pair(turn, says("It is 3."), breaks={0: len(turn) - left}, repeats=False)
+        async with pair.served() as (served, _):
+            answer = await post(served, tools=[MCP])
+            assert kinds(answer.final) == ["mcp_list_tools", "mcp_call", "message"]
+            assert (answer.final["status"], answer.final["output"][1]["output"]) == ("completed", "3")
+            assert check_stream(answer.body) == []
+            assert pair.answers == 2
 
     run(test())
 

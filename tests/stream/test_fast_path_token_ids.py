@@ -1,0 +1,276 @@
+"""Chunks with the ids of their tokens: what bytes tell of them is what decoding them tells, in events and in the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy import parsers
+from proxy.stream.fast_path import learn
+from proxy.stream.markup import Markup
+from proxy.stream.rejoining import Rejoining
+from proxy.stream.translator import Translator
+from proxy.wire.errors import server_error
+from tests.stream.stream_player import DONE, event, events_of, new_translator
+
+LOST = server_error("The connection to the backend broke in the middle of the answer.")
+STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+PROMPT = [5, 6, 7]
+FIRST = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": PROMPT})
+LAST = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [9]}]})
+
+# As a vLLM writes it.
+USUAL = b'{"id":"c","choices":[{"index":0,"delta":{"FIELD":TEXT},"logprobs":null,"finish_reason":null,"token_ids":IDS}]}'
+SPACED = b'{"choices": [{"index": 0, "delta": {"FIELD": TEXT}, "finish_reason": null, "token_ids": IDS, "stop_reason": null}]}'
+ALIKE = [USUAL, SPACED]
+# As no server should: ids in other places, or in several; more than text and ids; none of them.
+ODD = [
+    b'{"choices":[{"token_ids":IDS,"index":0,"delta":{"FIELD":TEXT}}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":[3],"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"token_ids":[3]}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token\\u005fids":IDS}],"token_ids":IDS}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"stats":{"token_ids":IDS},"token_ids":[3]}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT,"token_ids":IDS},"token_ids":[3]}],"prompt_token_ids":IDS}',
+    b'{"choices":[{"delta":{"FIELD":TEXT,"FIELD":"x"},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"prompt_token_ids":[1]}],"prompt_token_ids":[5,6,7]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT,"reasoning_details":[]},"token_ids":IDS}],"usage":null}',
+    b'{"choices":[{"delta":{"FIELD":TEXT}}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT}}],"token_ids":IDS}',
+    b'{"choices":[{"delta":{},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"reasoning":"so","content":TEXT},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT,"refusal":"no"},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"logprobs":{"content":[]}}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"finish_reason":"abort"}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS}],"usage":{"prompt_tokens":3,"completion_tokens":1}}',
+    b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"weather","arguments":"{"}}]},"token_ids":IDS}]}',
+]
+ODD_IDS = [
+    "null", "[]", "[-1]", "[ 4 , 5]", "[9223372036854775808]", "[1180591620717411303424]", "[[5]]", '["5"]', "[5.0]", "[true]",
+    "[5,null]", '[5],"x":[6]', '[5]}],"y":[{"z":[6]', "7", "{}",
+]  # fmt: skip
+MARKER_IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
+SLY = '"},"logprobs":null,"finish_reason":null,"token_ids":[1]}]}\n\ndata: {"id":"c'
+
+texts = (
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+    | st.sampled_from([" ", "\n", '"', "\\", "é", "模型", "<think>", "</think>", "<tool", '<tool_call>\n{"name', "", SLY])
+)  # fmt: skip
+usual_ids = st.lists(st.integers(0, 200_000), min_size=1, max_size=3).map(partial(json.dumps, separators=(",", ":")))
+ids_of_chunks = (st.integers(1, 5) | st.integers(6, 150_000)).map("[{}]".format) | usual_ids
+fields = st.sampled_from(["content", "content", "reasoning"])
+
+
+def written(template: bytes, field: str, content: str, ids: str, *, ascii_only: bool = False) -> bytes:
+    quoted = json.dumps(content, ensure_ascii=ascii_only).encode()
+    payload = template.replace(b"IDS", ids.encode()).replace(b"FIELD", field.encode()).replace(b"TEXT", quoted)
+    return b"data: %b\n\n" % payload
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[bytes]:
+    """Draw events in runs: those of one run look alike, but for a few."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        template = draw(st.sampled_from([*ALIKE, *ALIKE, *ALIKE, *ODD]))
+        field = draw(fields)
+        ascii_only = draw(st.booleans())
+        for content, ids in draw(st.lists(st.tuples(texts, ids_of_chunks), min_size=1, max_size=7)):
+            found.append(written(template, field, content, ids, ascii_only=ascii_only))
+        if draw(st.integers(0, 3)) == 0:
+            odd = draw(st.sampled_from(ODD_IDS))
+            found.append(written(template, field, draw(texts), odd, ascii_only=ascii_only))
+    return found
+
+
+def new_markup() -> Markup:
+    return Markup(partial(parsers.parser, "qwen3", "hermes", schemas={}, marker_ids=MARKER_IDS), thinking_open=False)
+
+
+class Standing(NamedTuple):
+    """What is known behind one read: the events that it brought, what a continuation would be asked, what was counted."""
+
+    events: list[dict[str, Any]]
+    beginning: Any
+    ledger: Any
+    counts: Any
+
+
+def standing(translator: Translator, data: bytes) -> Standing:
+    failover = translator.failover
+    ledger = failover.ledger
+    beginning = None
+    known = None
+    if ledger is not None:
+        if translator.continuable:
+            beginning = translator.beginning()
+            beginning = beginning._replace(ids=list(beginning.ids))
+        known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
+    counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
+    return Standing(events_of(data), beginning, (known, failover.answer_began, failover.broken_off), counts)
+
+
+def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -> list[Standing]:
+    """Return what is known behind each read. Where the answer can be continued then, it `goes_on` elsewhere."""
+    translator = new_translator(markup=new_markup() if raw else None, **fields)
+    found = [standing(translator, translator.start())]
+    for data in (FIRST, *reads):
+        found.append(standing(translator, translator.feed(data)))
+    if goes_on and translator.continuable and translator.beginning().raw:
+        found += continued(translator)
+    else:
+        translator.feed(LAST)
+    found.append(standing(translator, translator.feed(DONE) + translator.fail(LOST) + translator.terminal()))
+    return found
+
+
+def continued(translator: Translator) -> Iterator[Standing]:
+    """Have the chat endpoint of another server go on: it says the tail again, and more."""
+    beginning = translator.beginning()
+    kept = beginning.ids[: beginning.whole]
+    yield standing(translator, translator.resume(Rejoining(beginning.prompt, kept, overlap=beginning.tail), None))
+    for number, content in enumerate([beginning.tail or "So", " it", " goes", " on", ".", ""]):
+        choice = {
+            "index": 0,
+            "delta": {"content": content},
+            "token_ids": [number],
+            "finish_reason": None if content else "stop",
+        }
+        asked = {} if number else {"prompt_token_ids": [*beginning.prompt, *kept]}
+        yield standing(translator, translator.feed(event({"choices": [choice], **asked})))
+
+
+def without_patterns() -> AbstractContextManager[Any]:
+    """Have each chunk decoded, and those of one text that one read brought written as one."""
+    return mock.patch("proxy.stream.fast_path.learn", return_value=None)
+
+
+def without_fast_path() -> AbstractContextManager[Any]:
+    """Have each chunk go through the reader and the table."""
+    return mock.patch("proxy.stream.fast_path.FastPath.look_ahead")
+
+
+def cut(stream: bytes, places: Sequence[float]) -> list[bytes]:
+    at = sorted({0, len(stream), *(int(place * len(stream)) for place in places)})
+    return [stream[begin:end] for begin, end in pairwise(at)]
+
+
+streams = st.fixed_dictionaries(
+    {
+        "continuable": st.sampled_from([True, True, False]),
+        "holds_text": st.booleans(),
+        "raw": st.booleans(),
+        "goes_on": st.booleans(),
+    }
+)
+
+
+@given(events(), streams, st.lists(st.floats(0, 1), max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_however_the_bytes_are_cut_the_events_and_the_ledger_are_the_same(
+    sent: list[bytes], how: dict[str, bool], places: list[float]
+) -> None:
+    reads = cut(b"".join(sent), places)
+    with without_patterns():
+        expected = played(reads, **how)
+    assert played(reads, **how) == expected
+
+
+@given(events(), streams)
+@settings(max_examples=150, deadline=None)
+def test_reads_of_one_event_give_what_reader_and_table_give(sent: list[bytes], how: dict[str, bool]) -> None:
+    with without_fast_path():
+        expected = played(sent, **how)
+    assert played(sent, **how) == expected
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("holds_text", [False, True])
+def test_every_cut_of_a_usual_chunk(raw: bool, holds_text: bool) -> None:
+    pieces = ["One", " two", ' "three"', " 四", "\n", "five"]
+    sent = [written(USUAL, "content", piece, f"[{number}]") for number, piece in enumerate(pieces)]
+    begin = sum(map(len, sent[:2]))  # from there on, chunks are not decoded
+    stream = b"".join(sent)
+    for at in range(begin, begin + len(sent[2] + sent[3])):
+        reads = [stream[:at], stream[at:]]
+        how = {"raw": raw, "holds_text": holds_text, "continuable": True, "goes_on": True}
+        with without_patterns():
+            expected = played(reads, **how)
+        assert played(reads, **how) == expected
+
+
+def recorded() -> list[Any]:
+    files = sorted(STREAMS.glob("*/*.ids.sse"))
+    skipped = pytest.mark.skipif(not files, reason="the recorded streams are not here")
+    return [pytest.param(file, id=f"{file.parent.name}/{file.stem}") for file in files] or [pytest.param(None, marks=skipped)]
+
+
+@pytest.mark.parametrize("file", recorded())
+def test_recorded_streams_of_a_real_vllm(file: Path) -> None:
+    stream = file.read_bytes()
+    single = [b"%b\n\n" % one for one in stream.split(b"\n\n")]
+    how = {"raw": file.parent.name == "raw", "continuable": True, "goes_on": False}
+    for unlike in (without_patterns, without_fast_path):
+        with unlike():
+            expected = played(single, **how)
+        assert played(single, **how) == expected
+    for size in (7, 300, 5000):
+        reads = [stream[at : at + size] for at in range(0, len(stream), size)]
+        with without_patterns():
+            expected = played(reads, **how)
+        assert played(reads, **how) == expected
+
+
+@pytest.mark.parametrize("template", ALIKE)
+@pytest.mark.parametrize(("field", "raw"), [("content", False), ("content", True), ("reasoning", False)])
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_usual_chunks_are_not_decoded(template: bytes, field: str, raw: bool, at_once: int) -> None:
+    translator = new_translator(continuable=True, markup=new_markup() if raw else None)
+    translator.start()
+    sent = [written(template, field, f" {number}é", f"[{number}]") for number in range(100, 122)]
+    for data in (FIRST, *sent[:2]):
+        translator.feed(data)
+    with mock.patch("proxy.stream.translator.decode_chunk", side_effect=AssertionError):
+        for at in range(2, len(sent), at_once):
+            assert b"\xc3\xa9" in translator.feed(b"".join(sent[at : at + at_once]))
+        translator.feed(written(template, field, " fine.", "[122,123]"))
+    assert translator.status == "in_progress"
+    beginning = translator.beginning()
+    assert list(beginning.ids) == list(range(100, 124))
+    assert (beginning.whole, beginning.tail) == ((22, " fine.") if field == "content" else (0, ""))
+    assert sum(translator.tokens.by_kind().values()) == 24
+
+
+@pytest.mark.parametrize("broken_off", [DONE, event({"error": {"message": "EngineCore encountered an issue.", "code": 500}})])
+def test_nothing_is_read_behind_the_break(broken_off: bytes) -> None:
+    translator = new_translator(continuable=True)
+    translator.start()
+    sent = [written(USUAL, "content", f" {number}", f"[{number}]") for number in range(6)]
+    for data in (FIRST, *sent[:5], broken_off):
+        translator.feed(data)
+    assert translator.failover.broken_off is not None
+    assert translator.feed(sent[5]) == b""
+    assert list(translator.beginning().ids) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("template", [template for template in ODD[:6] if b"FIELD" in template])
+def test_ids_whose_place_is_not_certain_are_not_learned(template: bytes) -> None:
+    payload = written(template, "content", "x", "[3]")[6:-2]
+    assert learn("text", payload, "x", [3]) is None
+
+
+def test_ids_are_learned_with_the_text() -> None:
+    pattern = learn("text", written(USUAL, "content", "x", "[3]")[6:-2], "x", [3])
+    assert pattern is not None
+    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5])
+    for ids in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
+        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None)
