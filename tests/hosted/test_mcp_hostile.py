@@ -231,12 +231,36 @@ def test_a_list_without_end_is_read_to_a_bound() -> None:
     run(test())
 
 
+def test_one_odd_tool_does_not_cost_the_others() -> None:
+    lines: list[str] = []
+    mended = [
+        {"name": "no_schema"},
+        {"name": "empty", "inputSchema": {}},
+        {"name": "php", "inputSchema": {"type": "object", "properties": []}},
+        {"name": "output", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+    ]
+    odd = [{"name": "list", "inputSchema": {"type": "array"}}, {"name": 5}, "text", None, {"name": "x", "inputSchema": "x"}]
+    odd += [{"name": "y", "annotations": {"readOnlyHint": "?"}}, {"name": "z", "inputSchema": {"properties": ["a"]}}]
+
+    async def test() -> None:
+        async with peer() as served:
+            served.tools = [tool("echo"), *mended, *odd]
+            async with connections({"peer": served.endpoint}, lines=lines) as servers:
+                listed = await servers.list_tools("alice", PEER)
+                assert [found.name for found in listed] == ["echo", "no_schema", "empty", "php", "output"]
+                assert all(found.input_schema["type"] == "object" for found in listed)
+                assert (await servers.call_tool("alice", PEER, "php", {})).text is not None
+
+    run(test())
+    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list: 7"]
+
+
 def test_the_log_says_what_is_wrong_with_a_list() -> None:
     lines: list[str] = []
 
     async def test() -> None:
         async def odd(_request: web.Request, _message: dict[str, Any]) -> Any:
-            return {"tools": [tool("echo"), {"name": "secret", "inputSchema": {"type": "array"}}]}
+            return {"tools": {"secret": 1}}
 
         async with peer() as served:
             served.answers["tools/list"] = odd
@@ -245,7 +269,7 @@ def test_the_log_says_what_is_wrong_with_a_list() -> None:
 
     run(test())
     (line,) = [line for line in lines if "refused" in line]
-    assert line == "peer: answer refused: ValidationError at 'tools.1.inputSchema.type'"
+    assert line == "peer: answer refused: ValidationError at 'tools'"
 
 
 def test_tools_that_cannot_be_offered_are_left_out() -> None:

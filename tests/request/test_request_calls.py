@@ -165,6 +165,12 @@ def test_broken_arguments_become_an_empty_object(arguments: str) -> None:
     assert "content arguments adapted" in outcomes(result)
 
 
+def test_line_breaks_in_the_strings_of_arguments_are_escaped() -> None:
+    result = chat_request(user(), call("a", arguments='{"code": "a\n\tb"}'), output("a"))
+    assert result.body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"code": "a\\n\\tb"}'
+    assert "content arguments adapted" in outcomes(result)
+
+
 @pytest.mark.parametrize("arguments", ["", None])
 def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
     result = chat_request(user(), call("a", arguments=arguments), output("a"))

@@ -1,4 +1,4 @@
-"""The `mcp` and `file_search` tools of a request: what they allow, and what is refused with the name of the field."""
+"""The tools `mcp`, `file_search` and `web_search` of a request: what they allow, and what is refused, each with its field."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
+from proxy.request.tools.web_search import check_web_search
 from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.errors import ApiError
 from proxy.wire.file_search import FileSearchRequest
@@ -239,3 +240,28 @@ def test_what_is_wrong_with_a_file_search_is_named(members: dict[str, Any], para
     with pytest.raises(ApiError) as caught:
         read_file_search({"vector_store_ids": ["vs"], **members}, "tools[0]")
     assert (caught.value.status, caught.value.param) == (400, f"tools[0].{param}")
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"filters": "example.com"}, "filters"),
+        ({"filters": {"allowed_domains": "example.com"}}, "filters.allowed_domains"),
+        ({"filters": {"allowed_domains": [" "]}}, "filters.allowed_domains[0]"),
+        ({"filters": {"blocked_domains": ["a.example", {}]}}, "filters.blocked_domains[1]"),
+        ({"filters": {"blocked_domains": ["a.example"] * 101}}, "filters.blocked_domains"),
+        ({"user_location": "Berlin"}, "user_location"),
+        ({"search_context_size": "huge"}, "search_context_size"),
+        ({"search_context_size": {}}, "search_context_size"),
+    ],
+)
+def test_what_is_wrong_with_a_web_search_is_named(members: dict[str, Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        check_web_search({"type": "web_search", **members}, "tools[0]")
+    assert (caught.value.status, caught.value.param) == (400, f"tools[0].{param}")
+
+
+def test_a_web_search_with_everything_is_taken() -> None:
+    filters = {"allowed_domains": ["example.com"], "blocked_domains": None}
+    place = {"type": "approximate", "country": "DE"}
+    check_web_search({"filters": filters, "user_location": place, "search_context_size": "low"}, "tools[0]")

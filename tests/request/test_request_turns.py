@@ -112,6 +112,14 @@ def test_an_approved_call_of_a_history_that_was_summarised_is_shown_behind_the_s
     assert (told["tool_call_id"], told["content"]) == ("mcpr_1", "3")
 
 
+@pytest.mark.parametrize("body", [{"tools": [{}]}, {}])
+def test_the_model_answers_where_the_approved_calls_were_the_last(body: dict[str, Any]) -> None:
+    asked = {"messages": [{"role": "tool", "tool_call_id": "mcpr_1", "content": ""}], **body}
+    following = with_approved(asked, [RunCall("mcpr_1", "docs__add", "{}", "3")], POLICY, may_call=False)
+    assert following["messages"][0]["content"] == "3"
+    assert following.get("tool_choice") == ("none" if body else None)
+
+
 APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "add", "arguments": "{}"}
 MADE = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "add", "arguments": "{}", "output": "3"}
 

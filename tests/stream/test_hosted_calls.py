@@ -264,6 +264,54 @@ def test_the_tools_of_a_server_and_an_approved_call_come_first() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "shown"),
+    [
+        ("ask", "mcp_call", "ask"),
+        ("delete", "mcp_approval_request", "delete"),
+        ("docs__missing", "mcp_call", "missing"),
+        ("code_interpreter", "code_interpreter_call", None),
+        ("docs__", "function_call", "docs__"),
+        ("mcp", "function_call", "mcp"),
+        ("missing", "function_call", "missing"),
+    ],
+)
+def test_a_tool_may_be_called_by_another_name(name: str, kind: str, shown: str | None) -> None:
+    further = [[text("Done."), finish()]] if kind in ("mcp_call", "code_interpreter_call") else []
+    played = play_turns([call(0, "a", name, '{"code": "1"}'), finish("tool_calls")], *further)
+    made = played.response["output"][0]
+    assert (made["type"], made.get("name")) == (kind, shown)
+
+
+def test_a_name_that_several_tools_have_is_of_none() -> None:
+    tools = {**TOOLS, "other__ask": ToolTarget("mcp", "ask", "other")}
+    playing = new_translator(tools=tools, hosted=HostedOptions())
+    out = playing.start() + playing.feed(call(0, "a", "ask", "{}")) + playing.feed(finish("tool_calls")) + playing.finish()
+    assert [item["type"] for item in judged(out, playing).response["output"]] == ["function_call"]
+
+
+def test_calls_that_wait_are_run_with_the_arguments_of_their_items() -> None:
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = (
+        playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(call(1, "b", "docs__ask", '{"q": 1}}]'))
+    )
+    out += playing.feed(finish("tool_calls")) + playing.finish()
+    assert [found.arguments for found in playing.calls_to_run()] == ["{}", '{"q": 1}']
+    while calls := playing.calls_to_run():
+        out += playing.finish_call(outcome_of(calls[0]))
+    playing.next_turn(None)
+    out += playing.feed(text("Done.")) + playing.feed(finish()) + playing.finish()
+    assert judged(out, playing).response["output"][1]["arguments"] == '{"q": 1}'
+
+
+def test_an_approved_call_counts() -> None:
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions(), max_calls=1)
+    out = playing.start()
+    out += playing.approved_call(ApprovedCall("mcpr_1", "docs", "delete", "{}", CallOutcome({"output": "gone"})))
+    out += playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(finish("tool_calls")) + playing.finish()
+    assert [item["name"] for item in judged(out, playing).response["output"]] == ["delete"]
+
+
 @pytest.mark.parametrize("client", [STANDARD, CODEX])
 @pytest.mark.parametrize("name", ["docs__ask", "web_search", "file_search", "python", "docs__delete"])
 @pytest.mark.parametrize("end", [finish("length"), server_error("The backend is gone.")])

@@ -25,6 +25,7 @@ from mcp_types import (
     PARSE_ERROR,
     REQUEST_TIMEOUT,
     Implementation,
+    JSONRPCResponse,
 )
 from pydantic import ValidationError
 
@@ -40,7 +41,9 @@ from proxy.hosted.mcp.failures import (
     timed_out,
 )
 from proxy.hosted.mcp.http import GuardedTransport, Resolve
+from proxy.hosted.mcp.listing import readable
 from proxy.hosted.mcp.stdio import stdio_transport
+from proxy.hosted.mcp.watched_stream import WatchedStream
 
 T = TypeVar("T")
 Log = Callable[[str, str], None]
@@ -254,7 +257,16 @@ class Connection:
     async def _watched(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         """Open a transport, and notice when the server ends it."""
         async with transport as (messages, requests):
-            yield _Watched(messages, self._ended_by_server), requests
+            yield WatchedStream(messages, self._ended_by_server, self._mend), requests
+
+    def _mend(self, item: SessionMessage) -> None:
+        """Leave those tools out of a list for which the library would refuse all of it."""
+        message = item.message
+        tools = message.result.get("tools") if isinstance(message, JSONRPCResponse) else None
+        if isinstance(message, JSONRPCResponse) and isinstance(tools, list):
+            message.result["tools"] = found = readable(tools)
+            if len(found) < len(tools):
+                self._log(self._label, f"tools that cannot be read in its list: {len(tools) - len(found)}")
 
     def _ended_by_server(self) -> None:
         self.usable = False
@@ -283,42 +295,3 @@ class Connection:
             return timed_out(self._label, self._limits.connect_timeout)
         http = self._http
         return connect_failure(self._label, error, http.status if http else None, http.problem if http else None)
-
-
-class _Watched:
-    """The stream of a transport's messages; `ended` is called when there are no more."""
-
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
-        self._stream = stream
-        self._ended = ended
-
-    @property
-    def last_context(self) -> Any:
-        """The context of the last message, which the library uses where it is given."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        try:
-            return cast("SessionMessage | Exception", await self._stream.receive())
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._ended()
-            raise
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Watched:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: object) -> bool | None:
-        return cast("bool | None", await self._stream.__aexit__(*raised))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mcp import ClientSession
 from mcp.types import PaginatedRequestParams, Tool
+from pydantic import ValidationError
 
 from proxy.hosted.mcp.endpoints import McpLimits
 from proxy.wire.mcp import ListedTool
@@ -36,6 +37,32 @@ async def read_listing(session: ClientSession, limits: McpLimits) -> Listing:
         if cursor is None or len(found) > limits.tools:
             break
     return bounded(found, limits)
+
+
+def readable(tools: Sequence[object]) -> list[dict[str, Any]]:
+    """Return the tools of a server's list as the library accepts them, without those for which it would refuse the whole list.
+    A schema may lack its type, and PHP writes an empty object as an empty list. Output schemas are not needed."""
+    found: list[dict[str, Any]] = []
+    for tool in tools:
+        schema = (tool.get("inputSchema") or {}) if isinstance(tool, dict) else None
+        if not isinstance(tool, dict) or not isinstance(schema, dict):
+            continue
+        schema = {"type": "object", **schema}
+        if schema.get("properties") == []:
+            schema["properties"] = {}
+        mended = {**tool, "inputSchema": schema}
+        mended.pop("outputSchema", None)
+        if schema["type"] == "object" and isinstance(schema.get("properties", {}), dict) and _is_tool(mended):
+            found.append(mended)
+    return found
+
+
+def _is_tool(value: dict[str, Any]) -> bool:
+    try:
+        Tool.model_validate(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def bounded(tools: Iterable[Tool], limits: McpLimits) -> Listing:
