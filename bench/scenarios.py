@@ -111,6 +111,7 @@ PROMISES = (
     Promise("cpu/raw64", "CPU per chunk where the gateway looks for markup, beside one that does not", 1.3, 1.1),
     Promise("cpu/tokens64", "the same with re-tokenization", 1.6, 1.3),
     Promise("cpu/watched64", "CPU per chunk while somebody looks through the window", 1.25, 1.1),
+    Promise("cpu/continued64", "CPU per chunk of an answer that could be continued", 1.15, 1.1),
     Promise("cpu/uncontinued64", "CPU per chunk of an answer that could not be continued, where others can", 1.05, 1.0),
     Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),

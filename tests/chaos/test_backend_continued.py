@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from tests.chaos.faults import IMPATIENT, Simulator, ask, behind, ended, key_for, shows, simulators
+from tests.hosted.websites import SearchEngine, Website, open_site
 from tests.server.gateway_process import program
 from tests.server.running_gateway import RawClient, run
 
@@ -61,6 +62,36 @@ def test_two_of_three_are_killed_during_one_answer(setting: str) -> None:
                 assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
                 await running.says("answer continued at another backend", times=2)
                 await shows(running, lambda line: 'continuations_total{outcome="continued",reason="broke"} 2.0' in line)
+
+    run(test())
+
+
+def test_one_is_killed_while_the_model_answers_with_what_it_has_read() -> None:
+    site = Website()
+    engine = SearchEngine()
+    long = "The tower of Example is high" + ", and higher than other towers" * 60
+    page = f"<html><head><title>The tower</title></head><body><article><p>{long}.</p></article></body></html>"
+
+    async def test() -> None:
+        async with open_site(site), open_site(engine), simulators(2, "--tokens-per-second", "80") as (dying, other):
+            site.page("/tower", page)
+            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+            search = ("--web-search-url", engine.url, "--web-fetch-private-hosts", site.host)
+            async with program(*behind(dying, other), *CONTINUED, *search) as running:
+                fields = {
+                    "input": "scenario: research How high is it?",
+                    "tools": [{"type": "web_search"}],
+                    "prompt_cache_key": key_for(dying, other),
+                }
+                whole = (await ask(running, **fields)).final
+                assert whole["output"][-1]["content"][0]["annotations"]
+                client = await RawClient.connect(running)
+                await client.post(**fields)
+                await client.read_until(b"output_text.delta")
+                await dying.kill()
+                assert spoken(await ended(client)) == spoken(whole)
+                await running.says("answer continued at another backend")
+                assert len(engine.queries) == 2  # and none once more
 
     run(test())
 

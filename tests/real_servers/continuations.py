@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import signal
 import statistics
 import sys
@@ -65,6 +66,8 @@ _LONG = 500
 _KILLED_WITHIN = 600.0
 # What Codex is asked to do, and in how many steps the model does it: a thought and a text; two calls and a text.
 _TASKS = {"think": 1, "agent": 3}
+# At the beginning of what it logs.
+_TIME = re.compile(r"^\d{4}-\S+Z ")
 # Codex itself is to repeat nothing.
 _ONCE = {"stream_max_retries": 0, "request_max_retries": 0}
 # Pieces are cut by the pace of the servers, which also tells whether the connection has to be kept alive.
@@ -245,13 +248,14 @@ async def codex_goes_on(name: str, lane: Lane, times: int) -> None:
         run = await asyncio.to_thread(codex.run_codex, lane.url, "tiny", scenario(task), **_ONCE)
         items = [event["item"] for event in run.events if event["type"] == "item.completed"]
         shown = [{name: value for name, value in item.items() if name != "id"} for item in items]
-        return {"status": run.code, "errors": run.errors, "items": shown}
+        errors = [_TIME.sub("", line) for line in run.errors]
+        return {"status": run.code, "errors": errors, "items": shown}
 
     for task, steps in _TASKS.items():
         whole = await seen(task)
         for number in range(times):
             lane.scissors.spared = number % steps
-            lane.scissors.after = 2 + 5 * (number // steps)
+            lane.scissors.after = 2 + 3 * (number // steps)
             before = await lane.continuations()
             found = await seen(task)
             continued = await lane.continuations() - before

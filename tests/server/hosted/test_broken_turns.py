@@ -116,6 +116,31 @@ def test_calls_are_run_though_the_connection_broke_before_their_usage_came(left:
     run(test())
 
 
+def test_calls_are_run_though_the_backend_fell_silent_behind_them() -> None:
+    answered: list[bytes] = []
+
+    async def play(connection: Connection) -> None:
+        if not is_question(connection):
+            return
+        answered.append(connection.request)
+        connection.write(HEAD)
+        if len(answered) == 1:
+            connection.send(*calls(ADD)[:-2])
+            await connection.lost
+        else:
+            connection.send(*says("It is 3."))
+            connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, adapt=False, mcp_servers=DOCS, idle_timeout=3) as served:
+            answer = (await post(served, tools=[MCP])).final
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", "message"]
+            assert (answer["status"], answer["output"][1]["output"]) == ("completed", "3")
+            assert len(answered) == 2
+
+    run(test())
+
+
 def test_a_refusal_of_a_later_turn_ends_the_response_with_its_items() -> None:
     async def test() -> None:
         answered: list[bytes] = []
