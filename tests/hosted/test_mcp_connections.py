@@ -339,6 +339,7 @@ def test_a_program_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> No
                 while True:
                     with suppress(ToolFailure):
                         return int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
+                    await asyncio.sleep(0.01)
 
             first = await process()
             os.kill(first, signal.SIGSTOP)
