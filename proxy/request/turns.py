@@ -62,4 +62,4 @@ def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy, *, 
     found = {**body, "messages": messages}
     if "tools" in body and not may_call:
         found["tool_choice"] = "none"
-    return with_turn(found, rest, policy, may_call=may_call) if rest else found
+    return with_turn(found, rest, policy) if rest else found

@@ -30,6 +30,8 @@ _TIMEOUTS = {
     "keepalives_interval": 5,
     "keepalives_count": 2,
 }
+# Raised when a connection is lost.
+_LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 # How long a transaction may do nothing, in seconds: others wait for the rows that a process has written which was halted.
 _IDLE = 10.0
 # How often a transaction is attempted.
@@ -100,10 +102,7 @@ class Postgres:
                 return self._once(work, isolation)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
-            except (
-                psycopg.OperationalError,
-                errors.IdleInTransactionSessionTimeout,
-            ) as error:  # the connection is lost: try once more with a new one
+            except _LOST as error:  # try once more with a new connection
                 last = error
                 if attempt:
                     break

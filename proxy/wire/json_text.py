@@ -23,24 +23,27 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 def json_object(text: str) -> str | None:
     """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Line breaks and other control
     characters in strings, which JSON wants escaped, are taken as the model means them; all else stays as it stands."""
-    try:
-        _any_object.decode(text)
-        return text
-    except (ValueError, RecursionError):
-        pass
-    try:
-        value = json.loads(text, strict=False)
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        written.encode()
-    except (ValueError, RecursionError):
-        return None
-    return written if isinstance(value, dict) else None
+    found = _read(text)
+    return None if found is None else found[0]
 
 
 def read_object(text: str) -> dict[str, Any] | None:
     """Return the object that a model wrote as JSON, in the same way."""
-    found = json_object(text.encode("utf-8", "replace").decode())
-    return None if found is None else _any_object.decode(found)
+    found = _read(text.encode("utf-8", "replace").decode())
+    return None if found is None else found[1]
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Return an object as strict JSON, and as such."""
+    try:
+        return text, _any_object.decode(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        written = json.dumps(json.loads(text, strict=False), ensure_ascii=False, allow_nan=False)
+        return written, _any_object.decode(written)
+    except (ValueError, RecursionError):
+        return None
 
 
 @dataclass(slots=True)

@@ -208,6 +208,11 @@ class Peer:
         return self.reply(message, result, **{"mcp-session-id": session})
 
 
+async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
+    """Hang: an answer of a `Peer`."""
+    await asyncio.Event().wait()
+
+
 @asynccontextmanager
 async def peer() -> AsyncIterator[Peer]:
     """Serve a `Peer` on a loopback port."""

@@ -25,6 +25,7 @@ from tests.hosted.mcp_peers import (
     PEER,
     connections,
     failure_of,
+    never,
     peer,
     sdk_over_http,
     sdk_program,
@@ -189,9 +190,6 @@ def test_there_are_only_so_many_connections() -> None:
 
 def test_a_tenant_that_uses_all_its_connections_is_told_so() -> None:
     async def test() -> None:
-        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
-            await asyncio.Event().wait()
-
         async with peer() as served:
             served.answers["tools/call"] = never
             servers = {"peer": served.endpoint, "other": served.endpoint}
@@ -223,9 +221,6 @@ def test_closing_ends_what_waits_and_every_program() -> None:
 
 def test_closing_ends_what_is_still_connecting() -> None:
     async def test() -> None:
-        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
-            await asyncio.Event().wait()
-
         silent = StdioEndpoint("sleep", ("600",), ENVIRONMENT)
         async with peer() as served, connections({"peer": served.endpoint, "program": silent}) as servers:
             served.answers["initialize"] = never

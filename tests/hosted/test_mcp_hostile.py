@@ -24,6 +24,7 @@ from tests.hosted.mcp_peers import (
     PEER,
     connections,
     failure_of,
+    never,
     peer,
     text_result,
     tool,
@@ -34,10 +35,6 @@ from tests.waiting import until
 SMALL = replace(LIMITS, message_bytes=256 * 1024)
 MEGABYTE = b"x" * 1024 * 1024
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[Any]]
-
-
-async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
-    await asyncio.Event().wait()
 
 
 # They hang

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from aiohttp import web
-
 from proxy.settings.keys import hash_of
-from tests.hosted.mcp_peers import Peer, peer, tool
+from tests.hosted.mcp_peers import Peer, never, peer, tool
 from tests.server.hosted.model import calls, model, says
 from tests.server.running_gateway import assert_error, post, run
 
@@ -65,9 +62,6 @@ def test_two_keys_share_no_connection() -> None:
 
 def test_a_server_that_hangs_does_not_hold_the_response() -> None:
     async def test() -> None:
-        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
-            await asyncio.Event().wait()
-
         async with peer() as served:
             served.answers["initialize"] = never
             settings: dict[str, Any] = {"mcp_connect_timeout": 0.5, "mcp_allowed_hosts": host(served)}
@@ -81,9 +75,6 @@ def test_a_server_that_hangs_does_not_hold_the_response() -> None:
 
 def test_a_tool_that_hangs_is_an_error_of_the_protocol() -> None:
     async def test() -> None:
-        async def never(_request: web.Request, _message: dict[str, Any]) -> Any:
-            await asyncio.Event().wait()
-
         async with peer() as served:
             served.answers["tools/call"] = never
             settings: dict[str, Any] = {"hosted_call_timeout": 0.5, "mcp_allowed_hosts": host(served)}
