@@ -103,7 +103,7 @@ def _ipv4_complaint(text: str) -> str | None:
 
 
 def _number(part: str) -> int:
-    if not part.isascii() or len(part) > 64:
+    if not part.isascii() or not part.isalnum() or len(part) > 64:  # Python takes signs and underscores, too
         raise ValueError
     if part.startswith("0x"):
         return int(part[2:] or "0", 16)
