@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy.stream.lifecycle import TABLE, Guarded, State, Transition
+from proxy.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 
 TARGET = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
-BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle.py -->"
+BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle/machine.py -->"
 END = "<!-- /lifecycle -->"
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from proxy.stream.items.hosted import HostedOptions
-from proxy.stream.markup import Markup
-from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.tokens import Encode
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Markup
+from proxy.stream.tokens.meter import Encode
 from proxy.wire.tools import Grammar, ToolTable
 
 

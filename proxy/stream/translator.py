@@ -33,23 +33,23 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from proxy.stream import writer
-from proxy.stream.catch_up import Diverged
-from proxy.stream.citations import CitationReader
-from proxy.stream.compaction import compaction_item
-from proxy.stream.deferred_calls import close_judged, is_unclosed, waiting_call
-from proxy.stream.failover import Failover
-from proxy.stream.fast_path import FastPath
+from proxy.stream.answer.failover import Failover
+from proxy.stream.answer.fast_path import FastPath
+from proxy.stream.continuation.catch_up import Diverged
+from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.ledger import Beginning
 from proxy.stream.items.calls import without_rest
+from proxy.stream.items.compaction import compaction_item
 from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, McpCallItem, write_tool_list
-from proxy.stream.ledger import Beginning
-from proxy.stream.lifecycle import Lifecycle, Stop
-from proxy.stream.markup import Markup
+from proxy.stream.lifecycle.deferred_calls import close_judged, is_unclosed, waiting_call
+from proxy.stream.lifecycle.machine import Lifecycle, Stop
 from proxy.stream.options import Clock, SealText, StreamOptions
-from proxy.stream.reader import Reader
-from proxy.stream.rejoining import Rejoining
-from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.tokens import TokenCounter, markup_of
-from proxy.stream.unseen import unseen_tokens
+from proxy.stream.reading.citations import CitationReader
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Markup
+from proxy.stream.reading.reader import Reader
+from proxy.stream.tokens.counter import TokenCounter, markup_of
+from proxy.stream.tokens.missing import unseen_tokens
 from proxy.stream.writer import EventWriter, Outcome, ResponseObject, Status, usage_json
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Delta, Text, Usage

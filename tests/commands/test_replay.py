@@ -15,7 +15,7 @@ from proxy.request.parameters import parameters
 from proxy.server.generation import replay as replaying
 from proxy.server.recording.recorder import PATTERN
 from proxy.simulator import PERSONALITIES, SimulatorOptions
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.stream.writer import EventWriter
 from proxy.wire.errors import server_error

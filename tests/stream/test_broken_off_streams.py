@@ -20,10 +20,10 @@ from proxy.simulator.answer import completion_plan, plan_answer
 from proxy.simulator.frames import Frames, build_frames
 from proxy.simulator.text_completions import completion_frames
 from proxy.simulator.tokenizer import decode, encode
-from proxy.stream.catch_up import CatchUp, Diverged
-from proxy.stream.ledger import Beginning
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.ledger import Beginning
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 from proxy.wire.errors import server_error

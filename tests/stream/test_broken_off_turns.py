@@ -15,9 +15,9 @@ from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.scenarios import SCENARIOS
 from proxy.simulator.script import Say, Script, Think, call, script
 from proxy.simulator.tokenizer import encode
-from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.join import Rejoining
 from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.rejoining import Rejoining
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
 from proxy.wire.tools import ToolTable, ToolTarget

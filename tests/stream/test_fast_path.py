@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.fast_path import learn, unquoted
+from proxy.stream.answer.fast_path import learn, unquoted
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 

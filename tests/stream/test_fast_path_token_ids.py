@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import parsers
-from proxy.stream.fast_path import learn
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.answer.fast_path import learn
+from proxy.stream.continuation.join import Rejoining
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import DONE, event, events_of, new_translator
@@ -151,12 +151,12 @@ def continued(translator: Translator) -> Iterator[Standing]:
 
 def without_patterns() -> AbstractContextManager[Any]:
     """Have each chunk decoded, and those of one text that one read brought written as one."""
-    return mock.patch("proxy.stream.fast_path.learn", return_value=None)
+    return mock.patch("proxy.stream.answer.fast_path.learn", return_value=None)
 
 
 def without_fast_path() -> AbstractContextManager[Any]:
     """Have each chunk go through the reader and the table."""
-    return mock.patch("proxy.stream.fast_path.FastPath.look_ahead")
+    return mock.patch("proxy.stream.answer.fast_path.FastPath.look_ahead")
 
 
 def cut(stream: bytes, places: Sequence[float]) -> list[bytes]:

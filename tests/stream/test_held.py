@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from proxy import parsers
-from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.tools import Grammar
 from tests.stream.stream_player import DONE, TOOLS, arguments, call, finish, text, think

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stream.citations import CitedSource
 from proxy.stream.items.hosted import CODE_OUTPUTS, SEARCH_RESULTS, SEARCH_SOURCES, CallOutcome, HostedOptions
 from proxy.stream.options import CODEX, STANDARD, Client
+from proxy.stream.reading.citations import CitedSource
 from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import ToolTable, ToolTarget

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proxy import parsers as formats
-from proxy.stream.markup import Markup
 from proxy.stream.options import CODEX
+from proxy.stream.reading.markup import Markup
 from proxy.wire.deltas import Delta, FinishReason
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, refuse, text, think, usage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import Grammar

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy import parsers
-from proxy.stream.markup import Evidence, Markup
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Evidence, Markup
 from tests.stream.stream_player import (
     Play,
     arguments,

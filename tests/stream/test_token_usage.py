@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.tokens import TokenCounter
+from proxy.stream.tokens.counter import TokenCounter
 from proxy.wire.deltas import Usage
 from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 

@@ -24,11 +24,11 @@ from proxy.server.generation.continuable import (
     longest_stop,
 )
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.catch_up import CatchUp, Diverged
-from proxy.stream.failover import BrokenOff
-from proxy.stream.ledger import Beginning
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.answer.failover import BrokenOff
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.ledger import Beginning
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError

@@ -27,7 +27,7 @@ from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
-from proxy.stream.failover import BrokenOff
+from proxy.stream.answer.failover import BrokenOff
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs

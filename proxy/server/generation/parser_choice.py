@@ -21,8 +21,8 @@ from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
-from proxy.stream.markup import Evidence, Markup
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Evidence, Markup
 from proxy.wire.errors import ApiError
 
 _OFF = frozenset({"none", ""})

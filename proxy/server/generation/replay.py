@@ -23,9 +23,9 @@ from proxy.server.generation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, error_fields
 from proxy.settings import Settings
 from proxy.stream.items.hosted import CallOutcome
-from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import ApprovedCall, ToolListing, Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.hosted import KeptResult

@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler
 
 from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
-from proxy.stream.catch_up import Diverged
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.continuation.catch_up import Diverged
+from proxy.stream.continuation.join import Rejoining
 from proxy.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said

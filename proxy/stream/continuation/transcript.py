@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.wire.deltas import Reasoning, Refusal, Text, ToolCall
 
 # Made up for each item, and of no meaning.

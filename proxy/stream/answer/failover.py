@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from proxy.stream.ledger import Beginning, TokenLedger
-from proxy.stream.lifecycle import Lifecycle
-from proxy.stream.markup import Markup
+from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.ledger import Beginning, TokenLedger
+from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.options import StreamOptions
-from proxy.stream.rejoining import Rejoining
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import Markup
 from proxy.wire.chat import Chunk
 from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.stream.tokens import TokenCounter, markup_of
+from proxy.stream.tokens.counter import TokenCounter, markup_of
 
 # Tokens of a call that are markup: its name, the syntax around its arguments.
 _PER_CALL = 40

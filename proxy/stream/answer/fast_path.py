@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.stream.failover import Failover
+from proxy.stream.answer.failover import Failover
 from proxy.stream.items.text_items import MessageItem, ReasoningItem
-from proxy.stream.lifecycle import Lifecycle, State
-from proxy.stream.markup import IsPlain, Markup
-from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.tokens import TokenCounter
+from proxy.stream.lifecycle.machine import Lifecycle, State
+from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.markup import IsPlain, Markup
+from proxy.stream.tokens.counter import TokenCounter
 from proxy.stream.writer import quoted
 from proxy.wire.chat import Chunk, MalformedChunk, decode_chunk
 from proxy.wire.deltas import Reasoning, Text

@@ -15,14 +15,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from proxy.stream.citations import CitationReader, sentence_start
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
-from proxy.stream.logprobs import split_at
+from proxy.stream.lifecycle.pending import PendingDeltas
 from proxy.stream.options import StreamOptions
-from proxy.stream.pending import PendingDeltas
-from proxy.stream.unseen import said_more
+from proxy.stream.reading.citations import CitationReader, sentence_start
+from proxy.stream.reading.logprobs import split_at
+from proxy.stream.tokens.missing import said_more
 from proxy.stream.writer import EventWriter
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.stream.items.calls import Arguments
-from proxy.stream.logprobs import spelled, within
+from proxy.stream.reading.logprobs import spelled, within
 from proxy.stream.writer import json_text
 from proxy.wire import chat
 from proxy.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
 from proxy.wire.chat import Chunk
 from proxy.wire.chat import Delta as ChatDelta
 from proxy.wire.deltas import Delta, Text, Usage

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.stream.citations import CitationReader
-from proxy.stream.lifecycle import Lifecycle
-from proxy.stream.said import Part, comparable, may_become, said_by
+from proxy.stream.continuation.transcript import Part, comparable, may_become, said_by
+from proxy.stream.lifecycle.machine import Lifecycle
+from proxy.stream.reading.citations import CitationReader
 from proxy.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCallCut, Usage
 
 _TEXTS: dict[type, str] = {Reasoning: "reasoning", Text: "text", Refusal: "refusal", ToolArguments: "call"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.parsers import FirstMarker, MarkupParser
-from proxy.stream.logprobs import ParsedLogprobs
+from proxy.stream.reading.logprobs import ParsedLogprobs
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
 
 # Calls found in the text are numbered from here, apart from those that the backend itself announces.

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.stream.items.calls import CustomCallItem
-from proxy.stream.lifecycle import Lifecycle, Stop
+from proxy.stream.lifecycle.machine import Lifecycle, Stop
 from proxy.wire.tools import Grammar
 
 

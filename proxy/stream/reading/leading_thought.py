@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from proxy.stream.markup import Evidence, Markup, Shortcut
+from proxy.stream.reading.markup import Evidence, Markup, Shortcut
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
 
 _NOTHING_SEEN = Evidence()
