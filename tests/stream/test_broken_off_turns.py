@@ -16,12 +16,12 @@ from proxy.simulator.scenarios import SCENARIOS
 from proxy.simulator.script import Say, Script, Think, call, script
 from proxy.simulator.tokenizer import encode
 from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.join import Join
 from proxy.stream.items.hosted import CallOutcome, HostedOptions
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
 from proxy.wire.tools import ToolTable, ToolTarget
-from tests.stream.stream_player import DONE, Play, event, finish, judged, options, substance, text
+from tests.stream.stream_player import DONE, Play, calls_to_run, event, finish, judged, options, substance, text, wants_turn
 from tests.stream.stream_player import call as stream_call
 from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, completion, continued, new_markup, reads
 from tests.stream.test_hosted_calls import ALL, TOOLS, outcome_of
@@ -76,13 +76,13 @@ class Talk:
         playing = self.playing
         for turn in range(TURNS):
             self._play_turn(cuts[turn] if turn < len(cuts) else [])
-            while playing.calls_to_run():
-                made = playing.calls_to_run()[0]
+            while calls_to_run(playing):
+                made = calls_to_run(playing)[0]
                 self._hear(made.name, made.arguments)
                 self.sent += playing.finish_call(outcome_of(made))
-            if not playing.wants_turn:
+            if not wants_turn(playing):
                 break
-            assert playing.failover.ledger is None  # while tools run, no ids are kept
+            assert playing.answer.ledger is None  # while tools run, no ids are kept
             playing.next_turn(self._servers.markup())
         return self.sent
 
@@ -91,14 +91,14 @@ class Talk:
         self.longest = max(self.longest, body.count(b"\n\n"))
         for cut in cuts:
             self._feed(beginning_of(body, cut))
-            if self.playing.unheard:
+            if self.playing.nothing_received:
                 body = self._servers.answer()
             elif self.playing.continuable:
-                restarts = self.playing.failover.said_nothing and not self.playing.beginning().raw
+                restarts = self.playing.answer.said_nothing and not self.playing.answer.partial().raw
                 events, ids = continued(self.playing, self._servers.family)
                 self.sent += events
                 body = self._servers.answer() if restarts else self._servers.goes_on(ids)
-            elif self.playing.failover.answer_ended:
+            elif self.playing.answer.ended_by_model:
                 break
             else:  # within the first chunk
                 self.lost = True
@@ -224,7 +224,7 @@ def test_white_space_behind_a_hosted_call_comes_again() -> None:
     playing = waiting(made(0, "docs__ask"), text("\n"))
     catch_up = CatchUp(playing.lifecycle)
     assert catch_up.take([*ASKED, Text("\n"), Text(" More")]) == [Text("\n"), Text(" More")]
-    assert not playing.lifecycle.holds_deltas
+    assert not playing.lifecycle.pending
 
 
 def test_text_behind_a_hosted_call_is_gone_on_with() -> None:
@@ -262,24 +262,24 @@ def test_a_turn_without_calls_is_read_again_without_calls(may_call: bool, fields
     playing.finish_call(CallOutcome())
     playing.next_turn(None, may_call=may_call)
     playing.feed(text("So"))
-    catch_up = CatchUp(playing.lifecycle, len(playing.writer.done))
+    catch_up = CatchUp(playing.lifecycle)
     assert catch_up.take([ToolCall(7, "", "docs__ask"), ToolArguments(7, "{}"), Text("So it is.")]) == [Text(" it is.")]
 
 
 def test_what_is_held_when_nobody_goes_on_is_given_out() -> None:
     """A part of a mark is text after all."""
     playing = waiting(made(0, "web_search"), finish("tool_calls"), DONE)
-    playing.finish_call(outcome_of(playing.calls_to_run()[0]))
+    playing.finish_call(outcome_of(calls_to_run(playing)[0]))
     playing.next_turn(None)
     first = {"choices": [{"index": 0, "delta": {}}], "prompt_token_ids": encode("hi")}
     for piece in (event(first), text("It flows", token_ids=encode("It flows"))):
         playing.feed(piece)
-    beginning = playing.beginning()
-    catch_up = CatchUp(playing.lifecycle, playing.failover.answer_began)
+    beginning = playing.answer.partial()
+    catch_up = CatchUp(playing.lifecycle)
     markup = new_markup(reopens=False)
     news = catch_up.take(markup.read([Text("It flows")], beginning.ids))
-    playing.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    playing.resume(Join(beginning.prompt, beginning.ids, catch_up=catch_up, unseen=news), markup)
     playing.feed(completion(" 【1", [*beginning.prompt, *beginning.ids]))
     playing.fail(LOST)
-    assert '"text":"It flows 【1"' in playing.response()
+    assert '"text":"It flows 【1"' in playing.response.json()
     assert playing.status == "failed"

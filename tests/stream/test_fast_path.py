@@ -31,7 +31,7 @@ def outcome(reads: list[bytes]) -> tuple[Any, int]:
     for data in reads:
         translator.feed(data)
     translator.feed(event({}, finish_reason="stop") + b"data: [DONE]\n\n")
-    return json.loads(translator.response())["output"], translator.chunks
+    return json.loads(translator.response.json())["output"], translator.chunks
 
 
 def cut(stream: bytes, places: list[float]) -> list[bytes]:

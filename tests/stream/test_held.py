@@ -9,7 +9,7 @@ import pytest
 
 from proxy import parsers
 from proxy.stream.options import StreamOptions
-from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.tools import Grammar
@@ -70,7 +70,7 @@ def test_what_comes_behind_a_call_that_is_not_complete() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_what_may_be_markup(watched: bool) -> None:
-    reading = ThoughtWatch(parsers.reasoning_markers("auto")[0], markup) if watched else markup()
+    reading = LeadingThoughtDetector(parsers.reasoning_markers("auto")[0], markup) if watched else markup()
     translator = begun(markup=reading)
     translator.feed(text("<thi"))
     assert translator.held == ["markup"]

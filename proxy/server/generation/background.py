@@ -122,8 +122,8 @@ class Run:
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)
         record = started_record(self.record, translator)
-        snapshot = translator.response()
-        row = EventRow(0, translator.next_number, events, self._journalled())
+        snapshot = translator.response.json()
+        row = EventRow(0, translator.writer.next_number, events, self._journalled())
         await self._store.save(record, Running(worker, time.time() + SILENCE, beginning), row)
         self._stored = row.next
         self._start_writing()
@@ -151,7 +151,7 @@ class Run:
             cancelled = self._cancelled and translator.status == "failed"
             record = final_record(self.record, translator, self._creation.results, cancelled=cancelled)
             last = translator.terminal().removesuffix(_DONE)
-            await self._save(record, EventRow(self._stored, translator.next_number, b"".join([*self._pieces, last])))
+            await self._save(record, EventRow(self._stored, translator.writer.next_number, b"".join([*self._pieces, last])))
         finally:
             self.finished = True
             self._announce()
@@ -197,7 +197,7 @@ class Run:
     def _next_number(self) -> int:
         """Return the number after the events that wait: the terminal event is never among them."""
         translator = self._creation.translator
-        return translator.next_number - translator.ended
+        return translator.writer.next_number - translator.ended
 
     def _journalled(self) -> bytes:
         """Return what the events that wait were made of."""
@@ -352,7 +352,7 @@ class Background:
             assert creation.record is not None
             creation.detach()
             record = replace(creation.record, detached=True, worker=self._worker)
-            stored = creation.translator.next_number - creation.translator.ended
+            stored = creation.translator.writer.next_number - creation.translator.ended
             run = Run(self._store, creation, record, stored)
             generation = creation.start(run)
             generation.take_over()

@@ -24,10 +24,10 @@ from proxy.server.generation.continuable import (
     longest_stop,
 )
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.answer.failover import BrokenOff
 from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Rejoining
-from proxy.stream.continuation.ledger import Beginning
+from proxy.stream.continuation.join import Join
+from proxy.stream.continuation.ledger import PartialAnswer
+from proxy.stream.needs import BrokenOff
 from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text
@@ -95,8 +95,8 @@ class Continuation:
         raise CannotContinue("attempts")
 
     async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
-        beginning = translator.beginning()
-        if translator.failover.said_nothing and not beginning.raw:
+        beginning = translator.answer.partial()
+        if translator.answer.said_nothing and not beginning.raw:
             return await self._ask_again(translator, body, route, headers)
         stop = longest_stop(body)
 
@@ -106,12 +106,12 @@ class Continuation:
         markup: Markup | None = None
         if beginning.raw:
             cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
-            rejoining = Rejoining(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
+            join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
         else:
             count, text = await cut_of_parsed(beginning, decode, stop)
             readings = self.parsers.second_readings(body)
-            markup, rejoining = _read_again(translator, beginning, readings, count, text)
-        generated = beginning.ids[: rejoining.generated]
+            markup, join = _read_again(translator, beginning, readings, count, text)
+        generated = beginning.ids[: join.generated]
         asked = ""
 
         def body_for(model: str, context: int | None, way: Way | None) -> bytes:
@@ -131,7 +131,7 @@ class Continuation:
         except ApiError:
             raise _Unanswered(asked) from None
         self._require_stream(chat)
-        return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
+        return Continued(chat, route, len(generated), translator.resume(join, markup))
 
     async def _ask_again(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
@@ -181,19 +181,19 @@ class _Unanswered(Exception):
 
 
 def _read_again(
-    translator: Translator, beginning: Beginning, readings: Sequence[Markup], count: int, text: str
-) -> tuple[Markup, Rejoining]:
+    translator: Translator, beginning: PartialAnswer, readings: Sequence[Markup], count: int, text: str
+) -> tuple[Markup, Join]:
     """Return the parser that says what the backend's own has said, having read the text of the first ids. `readings` are those
     that may do so."""
-    behind: tuple[Markup, Rejoining] | None = None
+    behind: tuple[Markup, Join] | None = None
     ids = beginning.ids[:count]
     for markup in readings:
-        catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
+        catch_up = CatchUp(translator.lifecycle)
         try:
-            news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+            unseen: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
         except Diverged:
             continue
-        found = (markup, Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news))
+        found = (markup, Join(beginning.prompt, ids, catch_up=catch_up, unseen=unseen))
         if catch_up.caught_up:
             return found
         behind = behind or found
@@ -202,7 +202,7 @@ def _read_again(
     return behind
 
 
-async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) -> Cut:
+async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> Cut:
     """Find the last id whose text came whole. Text that came behind it comes again."""
     ids = beginning.ids
     whole = beginning.whole
@@ -223,7 +223,7 @@ async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) 
     return Cut(whole, tail)
 
 
-async def cut_of_parsed(beginning: Beginning, decode: Decode, stop: int) -> tuple[int, str]:
+async def cut_of_parsed(beginning: PartialAnswer, decode: Decode, stop: int) -> tuple[int, str]:
     """Return how many ids have a whole text that the server's parser has seen, and that text. `stop`: the length of the longest
     stop string."""
     ids = beginning.ids

@@ -451,7 +451,7 @@ class Creation:
         """Return what the next request on the same connection may build on, unless the store has it."""
         if (stored and self.record is not None) or self.translator.status == "failed":
             return None
-        output = [msgspec.json.decode(item) for item in self.translator.output]
+        output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self._context.history, *self._context.input, *output]
         return Previous(self.translator.response_id, items, self.results)
 

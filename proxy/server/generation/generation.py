@@ -27,7 +27,7 @@ from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
-from proxy.stream.answer.failover import BrokenOff
+from proxy.stream.needs import AnotherTurn, BrokenOff, Continue, RunCalls, Verdict
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -299,13 +299,13 @@ class Generation:
         translator = self.translator
         if translator.ended:
             return
-        if translator.unheard:  # the client has seen nothing that depends on the answer
+        if translator.nothing_received:  # the client has seen nothing that depends on the answer
             await self._begin()
         elif translator.continuable:
             if not await self._continue("restart"):
                 raise server_error(LOST)
             await self._take()
-        elif translator.lifecycle.finish_reason is not None:
+        elif translator.lifecycle.turn.finish_reason is not None:
             self.emit(translator.finish())
             await self._decide()
         else:
@@ -317,9 +317,9 @@ class Generation:
             try:
                 completion = await self._read_to_end()
                 self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
-                if translator.failover.broken_off is None or translator.ended:
+                if not isinstance(translator.needs, Continue):
                     break
-                error = translator.failover.engine_error or server_error(_ENDS[translator.failover.broken_off])
+                error = translator.needs.error or server_error(_ENDS[translator.needs.cause])
             except ApiError as broken:
                 error = self._silence or broken
                 if await self._ask_another_backend():
@@ -327,7 +327,7 @@ class Generation:
                 if self._calls_are_whole:
                     self._end_body()
                     break
-            if not await self._continue(translator.failover.broken_off or ("broke" if self._silence is None else "silent")):
+            if not await self._continue(translator.answer.broken_off or ("broke" if self._silence is None else "silent")):
                 raise error.copy() from None
         await self._decide()
 
@@ -335,7 +335,7 @@ class Generation:
     def _calls_are_whole(self) -> bool:
         """Whether hosted calls can be run though the answer broke off: the model has ended it, so that only usage was lost."""
         translator = self.translator
-        ended = translator.failover.answer_ended and not translator.ended
+        ended = translator.answer.ended_by_model and not translator.ended
         return self._hosted is not None and ended and self._failure is None
 
     def _end_body(self) -> None:
@@ -349,19 +349,19 @@ class Generation:
         """Do what is left when the answer is complete: judge calls, run them, begin another turn of the model."""
         translator = self.translator
         self.phase = Phase.DECIDING
-        while translator.awaiting is not None or translator.calls_to_run():
-            if translator.awaiting is not None:
+        while isinstance(translator.needs, Verdict | RunCalls):
+            if isinstance(translator.needs, Verdict):
                 await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
             elif self._hosted is not None:
                 await self._run_calls(self._hosted)
-        if translator.wants_turn and self._hosted is not None:
+        if isinstance(translator.needs, AnotherTurn) and self._hosted is not None:
             await self._begin_turn(self._hosted)
 
     async def _run_calls(self, hosted: HostedTurns) -> None:
         self._leave_backend()
         self._chat = None  # nothing is expected of it
         if self.phase is not Phase.RUNNING_TOOLS:
-            self._log.turn_ended(self.translator.usage_by_turn[-1], self._clock())
+            self._log.turn_ended(self.translator.lifecycle.turn.used, self._clock())
         self._enter(Phase.RUNNING_TOOLS)
         await hosted.run_calls(self.translator, self.emit)
 
@@ -386,7 +386,7 @@ class Generation:
         assert chat is not None
         if self.phase is Phase.STREAMING:
             await chat.finish()
-            if self.translator.unheard and not self.translator.ended:
+            if self.translator.nothing_received and not self.translator.ended:
                 # A body without a length ends like this when its server dies.
                 raise server_error("The backend closed the stream before the model finished.")
             return None
@@ -399,7 +399,7 @@ class Generation:
         """Ask another backend if the answer broke off, or was dropped, before the model said anything: what the client has seen
         by then holds for any answer. Return False if there is no other. Raise `ApiError` if that one refuses."""
         chat = self._chat
-        if chat is None or self._failure is not None or not self.translator.unheard:
+        if chat is None or self._failure is not None or not self.translator.nothing_received:
             return False
         chat.close()
         reason: Reason = "silent" if self._silence is not None else "broke"
@@ -421,7 +421,7 @@ class Generation:
         translator = self.translator
         if continuation is None or self._failure is not None:
             return False
-        if translator.ended or translator.failover.answer_ended:  # nothing is missing
+        if translator.ended or translator.answer.ended_by_model:  # nothing is missing
             return False
         failed = ""  # another gateway knew it
         if chat is not None:
@@ -460,7 +460,7 @@ class Generation:
         self._last_read = now
         translator = self.translator
         events = self._feed(data)
-        if translator.awaiting is not None or translator.ended or translator.failover.broken_off is not None:
+        if translator.needs is not None:
             self._leave_backend()
         if not events:
             return
@@ -473,7 +473,7 @@ class Generation:
     def _watch(self, events: bytes, now: float) -> None:
         """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
         log = self._log
-        if log.visible_at is None and self.translator.visible:
+        if log.visible_at is None and self.translator.lifecycle.turn.visible:
             log.visible_at = now
         log.sent(events)
         self._watching = log.visible_at is None or log.sampling
@@ -540,9 +540,9 @@ class Generation:
             self._hosted.close()
         if self._chat is not None:
             self._chat.close()
-        if self.translator.failover.diverged == "other_prompt" and self._chat is not None:
+        if self.translator.answer.diverged == "other_prompt" and self._chat is not None:
             self._pool.ids_ignored(self._chat.backend)
-        if self.translator.lifecycle.usage is not None:
+        if self.translator.lifecycle.turn.usage is not None:
             self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
         if self._options.grammars:
             self._repair.count_later(self.translator, self._options)
@@ -582,7 +582,7 @@ class Generation:
     def _drop_silent_backend(self, chat: ChatStream) -> None:
         chat.drop()
         error = server_error(f"The backend sent nothing for {self._settings.idle_timeout:g} seconds.", 504)
-        goes_on = self.translator.unheard or (self.translator.continuable and self._continuation is not None)
+        goes_on = self.translator.nothing_received or (self.translator.continuable and self._continuation is not None)
         goes_on = goes_on or self._calls_are_whole
         if self._waiting is None and goes_on and self._silence is None:
             self._silence = error  # the read ends with that, and another backend may be asked

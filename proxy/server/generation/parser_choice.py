@@ -21,7 +21,7 @@ from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
-from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Evidence, Markup
 from proxy.wire.errors import ApiError
 
@@ -202,7 +202,9 @@ class ParserChoice:
         prompt_end = self._own_prompt_end or known.prompt_end
         return msgspec.structs.replace(start, opened=_opened(body, known, default), prompt_end=prompt_end)
 
-    def markup(self, body: Mapping[str, Any], start: AnswerStart, *, reopens: bool = True) -> Markup | ThoughtWatch | None:
+    def markup(
+        self, body: Mapping[str, Any], start: AnswerStart, *, reopens: bool = True
+    ) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it. `reopens`: a thought may begin
         behind text.
 
@@ -233,7 +235,9 @@ class ParserChoice:
                 reopens=reopens,
             )
         if start.reading == "watched":
-            return ThoughtWatch(parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False))
+            return LeadingThoughtDetector(
+                parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
+            )
         prompt_opens = None
         if start.prompt_end is not None and start.decided_by == "model" and reasoning not in _OFF:
             openings = parsers.reasoning_markers(_family(reasoning))[0]

@@ -22,11 +22,11 @@ from proxy.server.generation.parser_choice import AnswerStart, ParserChoice
 from proxy.server.generation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, error_fields
 from proxy.settings import Settings
-from proxy.stream.items.hosted import CallOutcome
+from proxy.stream.items.hosted import ApprovedCall, CallOutcome, ToolListing
 from proxy.stream.options import StreamOptions
-from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Markup
-from proxy.stream.translator import ApprovedCall, ToolListing, Translator
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.hosted import KeptResult
 from proxy.wire.requests import ResponsesRequest, parse_message, parse_request
@@ -37,7 +37,7 @@ _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
 # Returns what reads an answer that begins like this.
-MarkupOf = Callable[[AnswerStart], Markup | ThoughtWatch | None]
+MarkupOf = Callable[[AnswerStart], Markup | LeadingThoughtDetector | None]
 # Is told of each recorded call, once this version has performed it: the call, the translator, the events that came of it.
 Watch = Callable[[Mapping[str, Any], Translator, bytes], None]
 

@@ -86,7 +86,7 @@ class ResponsesResource:
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
         translator = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(translator.response())
+        response = msgspec.json.decode(translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
         compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
         return web.Response(body=compacted, content_type="application/json")
@@ -146,7 +146,7 @@ class ResponsesResource:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        text = translator.response(stored=None if stored else False)
+        text = translator.response.json(stored=None if stored else False)
         return web.Response(text=text, content_type="application/json", headers=headers)
 
     async def _detach(

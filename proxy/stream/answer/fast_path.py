@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.stream.answer.failover import Failover
+from proxy.stream.continuation.ledger import TokenLedger
 from proxy.stream.items.text_items import MessageItem, ReasoningItem
 from proxy.stream.lifecycle.machine import Lifecycle, State
-from proxy.stream.reading.leading_thought import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import IsPlain, Markup
 from proxy.stream.tokens.counter import TokenCounter
 from proxy.stream.writer import quoted
@@ -72,8 +72,22 @@ class FastPath:
     """Takes usual chunks to the open text: neither the reader nor the table of the lifecycle is asked about them."""
 
     __slots__ = (
-        "_failover", "_field", "_is_plain", "_kind", "_learns", "_lifecycle", "_markup", "_missed", "_misses", "_run", "_sse",
-        "_tokens", "chunks", "item", "pattern",
+        "_field",
+        "_is_plain",
+        "_kind",
+        "_learns",
+        "_ledger",
+        "_lifecycle",
+        "_markup",
+        "_missed",
+        "_misses",
+        "_run",
+        "_space",
+        "_sse",
+        "_tokens",
+        "chunks",
+        "item",
+        "pattern",
     )  # fmt: skip
 
     def __init__(
@@ -81,8 +95,8 @@ class FastPath:
         sse: SSEDecoder,
         lifecycle: Lifecycle,
         tokens: TokenCounter,
-        failover: Failover,
-        markup: Markup | ThoughtWatch | None,
+        ledger: TokenLedger | None,
+        markup: Markup | LeadingThoughtDetector | None,
         *,
         learns: bool,
     ) -> None:
@@ -90,7 +104,8 @@ class FastPath:
         self._sse = sse
         self._lifecycle = lifecycle
         self._tokens = tokens
-        self._failover = failover
+        self._ledger = ledger
+        self._space = lifecycle.space
         self._markup = markup
         self._learns = learns
         self.chunks = 0  # of the stream so far
@@ -133,14 +148,14 @@ class FastPath:
             self._take_ids(text, ids)
         elif self._tokens.exact:
             self._count(text, None)
-        lifecycle = self._lifecycle
-        if lifecycle.space or text[-1].isspace():
-            text = lifecycle.trimmed(text)
+        space = self._space
+        if space.text or text[-1].isspace():
+            text = space.trimmed(text)
             if not text:
                 return b""
             in_quotes = quoted(text)
             item.compact_pieces()
-        return item.append_quoted(lifecycle.writer, text, in_quotes)
+        return item.append_quoted(self._lifecycle.writer, text, in_quotes)
 
     def take_payload(self, payload: bytes) -> bool:
         """Take one payload if it looks like the pattern."""
@@ -179,7 +194,7 @@ class FastPath:
             return
         text = run[0] if len(run) == 1 else "".join(run)
         run.clear()
-        text = self._lifecycle.trimmed(text)
+        text = self._space.trimmed(text)
         if text:
             self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
 
@@ -206,7 +221,7 @@ class FastPath:
 
     def _take_ids(self, text: str, token_ids: list[int]) -> None:
         """Take the ids of a chunk that was not decoded, as a decoded one has its ids taken before anything else."""
-        ledger = self._failover.ledger
+        ledger = self._ledger
         if ledger is not None:
             ledger.take(token_ids, "" if self._field == "reasoning" else text)
         self._tokens.count_more("reasoning" if self._kind == "reasoning" else "text", len(token_ids))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proxy.stream.continuation.transcript import Part, comparable, may_become, said_by
+from proxy.stream.continuation.transcript import Part, call_numbers, is_prefix_of, transcript_of, without_generated_ids
 from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.reading.citations import CitationReader
 from proxy.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCallCut, Usage
@@ -21,14 +21,14 @@ class Diverged(Exception):
 
 
 class CatchUp:
-    """Takes the deltas of the second reading, and returns those that are news. Marks of citations are taken out of all of them:
-    what was said before has none."""
+    """Takes the deltas of the second reading, and returns those that were not said before. Marks of citations are taken out of
+    all of them: what was said before has none."""
 
-    def __init__(self, lifecycle: Lifecycle, begin: int = 0) -> None:
-        """`lifecycle` has said what is to be said again, behind the first items."""
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        """`lifecycle` has written what is to be said again, in its present turn."""
         self._lifecycle = lifecycle
-        self._wanted = said_by(lifecycle, begin)
-        self._again = lifecycle.read_again()
+        self._wanted = transcript_of(lifecycle, lifecycle.turn.first_item)
+        self._again = lifecycle.as_turn_began()
         self._citations = CitationReader(lifecycle.sources)
         self._compared = 0  # items that are done in both
         self._numbers: dict[int, int] = {}  # of the calls in the second reading -> in the first
@@ -39,18 +39,18 @@ class CatchUp:
         deltas = self._citations.read(deltas)
         if last:
             deltas += self._citations.finish()
-        news: list[Delta] = []
+        unseen: list[Delta] = []
         for delta in deltas:
             if self.caught_up or isinstance(delta, Finish | Usage):
-                news.append(self._renumbered(delta))
+                unseen.append(self._renumbered(delta))
             elif isinstance(delta, Reasoning | Text | Refusal | ToolArguments):
                 rest = self._say(delta)
                 if rest is not None:
-                    news.append(self._renumbered(rest))
+                    unseen.append(self._renumbered(rest))
             else:
                 self._again.step(delta)
                 self._compare()
-        return news
+        return unseen
 
     def _say(self, delta: Reasoning | Text | Refusal | ToolArguments) -> Delta | None:
         """Say a text again, up to where the first reading has ended; return what is left of it."""
@@ -67,7 +67,7 @@ class CatchUp:
     def _next_end(self, kind: str, text: str) -> int:
         """Return how much of a text can be said before the two have to be compared again: where it begins something, the first
         visible character; within what is the last in both, as much as the first reading has."""
-        said = said_by(self._again)
+        said = transcript_of(self._again)
         if not said.parts or said.parts[-1].kind != kind:
             return len(text) - len(text.lstrip()) + 1
         wanted = self._wanted
@@ -81,14 +81,14 @@ class CatchUp:
         done = self._again.writer.done
         while self._compared < len(done):
             at = self._compared
-            if at >= len(wanted.done) or comparable(done[at]) != wanted.done[at]:
+            if at >= len(wanted.done) or without_generated_ids(done[at]) != wanted.done[at]:
                 raise Diverged
             self._compared += 1
-        said = said_by(self._again)
+        said = transcript_of(self._again)
         if not said.parts:
             return
         if self._compared < len(wanted.done):
-            if not may_become(said.parts[0], wanted.done[self._compared]):
+            if not is_prefix_of(said.parts[0], wanted.done[self._compared]):
                 raise Diverged
             return
         *before, last = said.parts
@@ -102,7 +102,7 @@ class CatchUp:
     def _arrive(self) -> None:
         self.caught_up = True
         self._lifecycle.forget_space()  # it comes again
-        self._numbers = dict(zip(self._again.call_numbers, self._lifecycle.call_numbers, strict=True))
+        self._numbers = dict(zip(call_numbers(self._again), call_numbers(self._lifecycle), strict=True))
 
     def _renumbered(self, delta: Delta) -> Delta:
         """Return a delta with the first reading's number of its call."""

@@ -12,12 +12,12 @@ from proxy.wire.chat import Delta as ChatDelta
 from proxy.wire.deltas import Delta, Text, Usage
 
 
-class Rejoining:
-    """How a continuation is read. Its own prompt must be the one that was asked for, its first text what was said already
-    (`overlap`, `catch_up`); then it goes on as if nothing had happened.
+class Join:
+    """How a continuation is read. Its own prompt must be the one that was asked for, and its first text what was sent already
+    (`overlap`, `catch_up`); behind that, it is new.
 
-    `generated`: the tokens of the answer that are part of its prompt. `news`: what the second reading of the answer found that
-    the first one had not said yet."""
+    `generated`: the number of tokens of the answer that are part of its prompt. `unseen`: what the second reading of the answer
+    found that the first one had not said yet."""
 
     def __init__(
         self,
@@ -26,10 +26,10 @@ class Rejoining:
         *,
         overlap: str = "",
         catch_up: CatchUp | None = None,
-        news: Sequence[Delta] = (),
+        unseen: Sequence[Delta] = (),
     ) -> None:
         self.generated = len(generated)
-        self.news = news
+        self.unseen = unseen
         self._prompt_tokens = len(prompt)
         self._asked: list[int] | None = [*prompt, *generated]  # until it is found in the answer
         self._overlap = overlap
@@ -42,15 +42,15 @@ class Rejoining:
 
     @property
     def joined(self) -> bool:
-        """Whether all that was said before has come again."""
+        """Whether the continuation has repeated everything that the client already has."""
         return self._asked is None and not self._overlap and (self._catch_up is None or self._catch_up.caught_up)
 
-    def follow(self, earlier: Rejoining) -> None:
-        """Take over what an earlier continuation, whose parser reads on, still had to do when it broke off itself."""
+    def follow(self, earlier: Join) -> None:
+        """Take over what an earlier continuation, whose parser reads on, still had to repeat when it broke off itself."""
         self._overlap += earlier._overlap
         self._catch_up = earlier._catch_up
 
-    def see(self, chunk: Chunk) -> None:
+    def observe(self, chunk: Chunk) -> None:
         """Take a chunk before anything else does: text completions become chat chunks. Raise `Diverged` if the backend has
         not gone on with the ids that it was given."""
         choices = chunk.choices
@@ -65,7 +65,7 @@ class Rejoining:
         if choice.delta is None and isinstance(choice.text, str):
             choice.delta = ChatDelta(content=choice.text)
 
-    def without_overlap(self, deltas: list[Delta]) -> list[Delta]:
+    def without_overlap(self, deltas: list[Delta], _token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas without the text that was said before. Raise `Diverged` if it is another one."""
         if not self._overlap:
             return deltas
@@ -82,7 +82,7 @@ class Rejoining:
             kept.append(delta)
         return kept
 
-    def only_news(self, deltas: list[Delta], *, last: bool = False) -> list[Delta]:
+    def unseen_part(self, deltas: list[Delta], _token_ids: Sequence[int] | None = None, *, last: bool = False) -> list[Delta]:
         """Return what the deltas bring that was not said before. `last`: no more follow. Raise `Diverged` if they say anything
         else."""
         if self._catch_up is not None:

@@ -15,7 +15,7 @@ import msgspec
 from proxy.wire.chat import Choice, Chunk
 
 
-class Beginning(NamedTuple):
+class PartialAnswer(NamedTuple):
     """What is known of an answer that broke off: the ids of its prompt and its own, how many of these brought the text before
     `tail`, and the text that has come since. `raw`: all of it was raw text; else the backend has parsed it."""
 
@@ -53,7 +53,7 @@ class TokenLedger:
         """The ids of the prompt."""
         return msgspec.json.decode(self._prompt, type=list[int])
 
-    def see(self, chunk: Chunk) -> None:
+    def observe(self, chunk: Chunk) -> None:
         """Take the ids of a chunk, and its text."""
         choices = chunk.choices
         if not choices:
@@ -74,7 +74,7 @@ class TokenLedger:
         self.take(ids, text)
 
     def take(self, ids: list[int], text: str) -> None:
-        """Take the ids of a chunk, and the content that came with them. All else that it has was told by the chunks before."""
+        """Take the ids of a chunk, and the content that came with them. All else that it has is as in the chunks before."""
         try:
             self.ids.extend(ids)
         except OverflowError:

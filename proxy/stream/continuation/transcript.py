@@ -9,15 +9,15 @@ import msgspec
 from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.wire.deltas import Reasoning, Refusal, Text, ToolCall
 
-# Made up for each item, and of no meaning.
-_MADE_UP = ("id", "call_id", "encrypted_content")
+# Generated for each item, and of no meaning.
+_GENERATED = ("id", "call_id", "encrypted_content")
 
 _TEXT_ITEMS = ("reasoning", "message")
 _KINDS: dict[type, str] = {Reasoning: "reasoning", Text: "text", Refusal: "refusal"}
 
 
 class Part(NamedTuple):
-    """What is not done: its kind, the name of a call, its text or arguments, and how many annotations a text has."""
+    """An item that is not done: its kind, the name of a call, its text or arguments, and how many annotations a text has."""
 
     kind: str
     name: str
@@ -25,36 +25,42 @@ class Part(NamedTuple):
     annotations: int = 0
 
 
-class Said(NamedTuple):
-    """The items that are done; the open one, and what waits behind it; and the white space at the end."""
+class Transcript(NamedTuple):
+    """The items that are done; the open one, and what is held behind it; and the white space at the end."""
 
     done: list[dict[str, Any]]
     parts: list[Part]
     space: str
 
 
-def said_by(lifecycle: Lifecycle, begin: int = 0) -> Said:
-    """Return what a lifecycle has said, without the first items."""
-    done = [comparable(item) for item in lifecycle.writer.done[begin:]]
+def transcript_of(lifecycle: Lifecycle, first_item: int = 0) -> Transcript:
+    """Return what a lifecycle has written and holds, without the items before `first_item`."""
+    done = [without_generated_ids(item) for item in lifecycle.writer.done[first_item:]]
     if lifecycle.call is not None:
         parts = [Part("call", lifecycle.call.name, lifecycle.call.arguments.text)]
         space = ""
-        for first, text in lifecycle.held_texts():
+        for first, text in lifecycle.pending.texts() if lifecycle.pending is not None else ():
             if type(first) is ToolCall:
                 parts.append(Part("call", first.name, text))
                 space = ""
             elif not text.isspace():
                 parts.append(Part(_KINDS[type(first)], "", text.strip()))
                 space = text[len(text.rstrip()) :]
-        return Said(done, parts, space)
-    item = lifecycle.open_item
+        return Transcript(done, parts, space)
+    item = lifecycle.item
     if item is not None:
-        return Said(done, [Part(lifecycle.state, "", item.text, len(item.annotations))], lifecycle.space)
-    return Said(done, [], "")
+        return Transcript(done, [Part(lifecycle.state, "", item.text, len(item.annotations))], lifecycle.space.text)
+    return Transcript(done, [], "")
 
 
-def may_become(part: Part, item: dict[str, Any]) -> bool:
-    """Tell whether what is open may become this item, which is done."""
+def call_numbers(lifecycle: Lifecycle) -> list[int]:
+    """Return the model's numbers of the open call, and of those that are held behind it."""
+    held = lifecycle.pending.call_numbers if lifecycle.pending is not None else []
+    return [] if lifecycle.call is None else [lifecycle.call.index, *held]
+
+
+def is_prefix_of(part: Part, item: dict[str, Any]) -> bool:
+    """Tell whether an open item may become this item, which is done."""
     if part.kind == "call":
         return item["type"] not in _TEXT_ITEMS
     if item["type"] != ("reasoning" if part.kind == "reasoning" else "message"):
@@ -63,7 +69,7 @@ def may_become(part: Part, item: dict[str, Any]) -> bool:
     return not content or "".join(piece.get("text", piece.get("refusal", "")) for piece in content).startswith(part.text)
 
 
-def comparable(item: str) -> dict[str, Any]:
-    """Return an item that is done without what is made up for it."""
+def without_generated_ids(item: str) -> dict[str, Any]:
+    """Return an item that is done, given its JSON, without its ids and its encrypted content."""
     fields: dict[str, Any] = msgspec.json.decode(item.encode("utf-8", "replace"))
-    return {name: value for name, value in fields.items() if name not in _MADE_UP}
+    return {name: value for name, value in fields.items() if name not in _GENERATED}

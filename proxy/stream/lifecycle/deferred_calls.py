@@ -1,9 +1,9 @@
 """Calls whose input waits for a verdict: does it match the grammar of the tool?
 
     send(translator.finish())
-    while translator.awaiting is not None:
-        name, text = translator.awaiting
-        if translator.unclosed and not matches(name, text):
+    while isinstance(translator.needs, Verdict):
+        name, text, unclosed = translator.needs
+        if unclosed and not matches(name, text):
             send(translator.refuse())
         else:
             send(translator.judge(better_text or None))
@@ -21,25 +21,19 @@ from collections.abc import Mapping
 
 from proxy.stream.items.calls import CustomCallItem
 from proxy.stream.lifecycle.machine import Lifecycle, Stop
+from proxy.stream.needs import Verdict
 from proxy.wire.tools import Grammar
 
 
-def waiting_call(lifecycle: Lifecycle, grammars: Mapping[str, Grammar]) -> tuple[str, str] | None:
-    """Return the open call that waits, as its chat name and its input. There is none in an answer that was cut."""
+def waiting_call(lifecycle: Lifecycle, grammars: Mapping[str, Grammar]) -> Verdict | None:
+    """Return the verdict that the open call waits for. None is needed in an answer that was cut."""
     call = lifecycle.call
-    if call is None or lifecycle.finish_reason != "stop" or not isinstance(call.item, CustomCallItem):
+    if call is None or lifecycle.turn.finish_reason != "stop" or not isinstance(call.item, CustomCallItem):
         return None
-    if call.deferred and call.whole:
-        return call.name, call.item.input_of(call.arguments.text)
-    if is_unclosed(lifecycle) and call.name in grammars:
-        return call.name, call.item.input_of(call.arguments.text)
+    unclosed = call.item.expected and not (call.whole or call.cut)
+    if (call.deferred and call.whole) or (unclosed and call.name in grammars):
+        return Verdict(call.name, call.item.input_of(call.arguments.text), unclosed)
     return None
-
-
-def is_unclosed(lifecycle: Lifecycle) -> bool:
-    """Tell whether the open call is one of a custom tool whose input is not closed."""
-    call = lifecycle.call
-    return call is not None and isinstance(call.item, CustomCallItem) and call.item.expected and not (call.whole or call.cut)
 
 
 def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:

@@ -4,32 +4,31 @@ Two rules. (1) What may happen is the table: state x kind of delta -> actions an
 cannot happen, and nothing else changes the state. (2) One item is open at a time: it is closed before the next one opens, and
 what comes too early for it is held.
 
-White space (Unicode's) is never an item of its own. At the end of a text it is held until more text follows. Beside reasoning
-and calls it is a separator of the model's template up to its last line break, and is dropped; what comes behind the line break
-is the indentation of the text that follows. So the result does not depend on where the backend cut its deltas."""
+A response may take several turns of the model, where the gateway runs tools itself: `CallRuns` and `CallDone` are what it does
+about the open call of such a tool, and `NextTurn` begins the model's next answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
-from proxy.stream.items.hosted import HostedItem, HostedOptions, new_hosted_item
+from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
+from proxy.stream.lifecycle.call_limits import CallLimits
 from proxy.stream.lifecycle.pending import PendingDeltas
+from proxy.stream.lifecycle.turn import Turn
+from proxy.stream.lifecycle.white_space import WhiteSpace
 from proxy.stream.options import StreamOptions
 from proxy.stream.reading.citations import CitationReader, sentence_start
-from proxy.stream.reading.logprobs import split_at
 from proxy.stream.tokens.missing import said_more
 from proxy.stream.writer import EventWriter
-from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import (
     Citation,
     Delta,
     Finish,
-    FinishReason,
     Reasoning,
     Refusal,
     Text,
@@ -39,7 +38,6 @@ from proxy.wire.deltas import (
     Usage,
 )
 from proxy.wire.hosted import CitedSource
-from proxy.wire.item_ids import turn_mark
 from proxy.wire.tools import ToolTarget, offered_name, target_of
 
 # The kind of the open item.
@@ -70,59 +68,64 @@ class Break:
     """The stream broke: what is open is incomplete, or left out for clients that would take it as final."""
 
 
+class CallRuns:
+    """The gateway runs the open call, whose arguments are whole."""
+
+
+class CallDone(NamedTuple):
+    """The gateway has run the open call."""
+
+    outcome: CallOutcome
+
+
+class NextTurn(NamedTuple):
+    """The model has got the results of its calls, and answers again. Unless it `may_call`, its calls are suppressed."""
+
+    may_call: bool
+
+
 End: TypeAlias = Stop | Cut | Break
+# What the gateway does itself. It may happen only where the table has it.
+Step: TypeAlias = CallRuns | CallDone | NextTurn
 
 
 class Lifecycle:
-    """Feed deltas to `step`, then call `close`; the events are in `writer.events`."""
+    """Feed deltas to `step`, then `close_next` or `abandon`; the events are in `writer.events`. `turn` is the model's present
+    turn; `pending` is what came too early, and waits until the open call is complete."""
 
     __slots__ = (
-        "_allowed", "_call_ids", "_calls", "_calls_before", "_forbidden", "_fresh", "_indent", "_indent_logprobs", "_item",
-        "_options", "_pending", "_row", "_space_logprobs", "_token", "_turn", "_turn_mark", "call", "call_cut", "client_calls",
-        "finish_reason", "hosted_calls", "repairs", "sources", "space", "state", "usage", "visible", "writer",
+        "_limits", "_options", "_row", "_token", "call", "item", "pending", "repairs", "sources", "space", "state", "turn",
+        "turns", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
         self.writer = writer
         self.state: State = "idle"
-        self.finish_reason: FinishReason | None = None
-        self.usage: Usage | None = None
-        self.visible = False  # something that a user sees (text, refusal, call) was opened
+        self.turn = Turn()
+        self.turns = [self.turn]
         self.repairs: dict[str, int] = {}
-        self.call: OpenCall | None = None
-        self.call_cut = False  # a call was closed as incomplete, or left out
-        self.client_calls = 0  # calls of this turn that the client has to answer
-        self.hosted_calls = 0  # calls of this turn that the gateway has run
+        self.item: ReasoningItem | MessageItem | None = None  # the text that is open
+        self.call: OpenCall | None = None  # the call that is open
+        self.pending: PendingDeltas | None = None
+        self.space = WhiteSpace()
         self.sources: dict[int, CitedSource] = {}  # what may be cited, by number
         if options.hosted is not None:
             self.sources.update((source.number, source) for source in options.hosted.sources)
-        self.space = ""  # white space at the end of the open text, or before the first one
         self._options = options
-        self._allowed = options.allowed
+        self._limits = CallLimits(options)
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
-        self._turn = 1  # of the model, within the response
-        self._turn_mark = ""  # in the ids of its items
         self._row = TABLE["idle"]
-        self._item: ReasoningItem | MessageItem | None = None
-        self._space_logprobs: list[TokenLogprob] = []
-        self._indent = ""  # white space before the message that may come next
-        self._indent_logprobs: list[TokenLogprob] = []
-        self._fresh = True  # nothing but text's leading white space has come yet
-        self._calls = 0
-        self._calls_before = 0  # in earlier turns
-        self._call_ids = set(options.call_ids)
-        self._forbidden: set[int] = set()
-        self._pending: PendingDeltas | None = None
 
-    def step(self, delta: Delta | End) -> None:
-        """Take one delta, or the end."""
+    def step(self, delta: Delta | End | Step) -> None:
+        """Take one delta, the end, or a step of the gateway itself."""
         kind: type = type(delta)
         if kind in _CONTENT:
             if delta.text.isspace():  # type: ignore[union-attr]
                 kind = Blank
         elif kind is ToolCall:
             delta.name = offered_name(self._options.tools, delta.name)  # type: ignore[union-attr]
-            kind = ToolCall if self._permits(delta) else ForbiddenCall  # type: ignore[arg-type]
+            held = self.pending.calls if self.pending is not None else 0
+            kind = ToolCall if self._limits.permits(delta, held) else ForbiddenCall  # type: ignore[arg-type]
         transition = self._row[kind]
         if isinstance(transition, Guarded):
             transition = transition.then if transition.guard(self) else transition.otherwise
@@ -132,40 +135,23 @@ class Lifecycle:
         if target is not self.state:
             self.state = target
             self._row = TABLE[target]
-        if self._pending is not None:
+        if self.pending is not None:
             self._release()
 
     @property
-    def holds_deltas(self) -> bool:
-        """Whether something came too early, and waits until the open call is complete."""
-        return self._pending is not None
-
-    @property
     def open_text(self) -> ReasoningItem | MessageItem | None:
-        """The item to which more of its text may be appended directly, once it is `trimmed`. This is the table's most frequent
-        row, looked up once for many deltas. None where the table has to decide."""
-        return None if self._space_logprobs or self._indent or self.state == "refusal" else self._item
-
-    @property
-    def open_item(self) -> ReasoningItem | MessageItem | None:
-        """The text that is open."""
-        return self._item
-
-    def trimmed(self, text: str) -> str:
-        """Return what to write of more of the open text: white space that was held comes before it, that at its end is held.
-        Empty if it is white space alone."""
-        text = self.space + text
-        body = text.rstrip()
-        self.space = text[len(body) :]
-        return body
+        """The item to which more of its text may be appended directly, once it is `space.trimmed`. This is the table's most
+        frequent row, looked up once for many deltas. None where the table has to decide."""
+        space = self.space
+        return None if space.logprobs or space.indent or self.state == "refusal" else self.item
 
     def repeat_reasoning(self) -> None:
         """Give out reasoning as a message too if nothing else came, so that the user sees an answer that was taken for it."""
-        item = self._item
-        if not isinstance(item, ReasoningItem) or self.visible or self._forbidden:
+        item = self.item
+        if not isinstance(item, ReasoningItem) or self.turn.visible or self._limits.suppressed:
             return
         text = item.text
-        usage = self.usage
+        usage = self.turn.usage
         if usage is not None and said_more(usage.output, usage.reasoning, text):
             return  # the backend left the answer out: a call, say
         marks = CitationReader(self.sources)
@@ -178,132 +164,68 @@ class Lifecycle:
 
     def close_next(self) -> None:
         """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""
-        self.step(Stop() if self.finish_reason == "stop" else Break() if self.finish_reason == "content_filter" else Cut())
+        reason = self.turn.finish_reason
+        self.step(Stop() if reason == "stop" else Break() if reason == "content_filter" else Cut())
 
     def abandon(self) -> None:
         """Close what is open in a stream that broke, and all that was held."""
         while self.state != "ended":
             self.step(Break())
 
-    def next_turn(self, *, may_call: bool) -> None:
-        """Begin another answer of the model within the same response: the model has got the results of its calls."""
-        self._turn += 1
-        self._turn_mark = turn_mark(self._turn)
-        self.state = "idle"
-        self._row = TABLE["idle"]
-        self.finish_reason = None
-        self.usage = None
-        self.visible = False
-        self.client_calls = 0
-        self.hosted_calls = 0
-        self._calls_before = self._calls
-        self._allowed = self._options.allowed_later if may_call else frozenset()
-        self._drop_space()
-        self._drop_indent()
-        self._fresh = True
-        self._forbidden = set()
-
     def count_approved(self) -> None:
-        """Count a call that the client has approved, as one of an earlier turn."""
-        self._calls += 1
-        self._calls_before += 1
+        """Count a call that the client has approved, which was run before the model's first turn."""
+        self._limits.count_approved()
 
-    def resume(self) -> None:
-        """Go on with another backend's continuation of the answer, though the first one may have told that it ended."""
-        self.finish_reason = None
-        self.usage = None
-
-    def restart(self) -> None:
-        """Forget an answer of which no item was begun."""
-        self.resume()
+    def begin_again(self) -> None:
+        """Forget an answer of which no item was begun: another backend answers in its place."""
+        self.turn.begin_again()
         self.forget_space()
-        self._fresh = True
+        self.space.fresh = True
 
     def forget_space(self) -> None:
-        """Forget the white space at the end of what was said."""
-        self._drop_space()
-        self._drop_indent()
-        if self._pending is not None:
-            self._pending.forget_space()
-            if not self._pending:
-                self._pending = None
+        """Forget the white space at the end of what was written or held."""
+        self.space.drop_all()
+        if self.pending is not None:
+            self.pending.forget_space()
+            if not self.pending:
+                self.pending = None
 
-    def read_again(self) -> Lifecycle:
+    def as_turn_began(self) -> Lifecycle:
         """Return a lifecycle for a second reading of the model's turn, which writes events of its own: as this one was when the
         turn began."""
         again = Lifecycle(msgspec.structs.replace(self._options, seal=None), EventWriter())
         again.sources = self.sources
-        again._allowed = self._allowed
-        again._calls = again._calls_before = self._calls_before
+        again._limits = self._limits.as_turn_began(again._options)
         return again
-
-    def run_call(self) -> None:
-        """Write that the open call of a hosted tool runs."""
-        call = self.call
-        assert call is not None
-        assert isinstance(call.item, HostedItem)
-        if not call.arguments.text.strip():
-            call.append(self.writer, "{}")
-            self._repair("empty_arguments")
-        call.item.run(self.writer, call.arguments.text)
-
-    @property
-    def call_numbers(self) -> list[int]:
-        """The model's numbers of the open call, and of those that wait behind it."""
-        waiting = self._pending.call_numbers if self._pending is not None else []
-        return [] if self.call is None else [self.call.index, *waiting]
-
-    def held_texts(self) -> Iterator[tuple[Delta, str]]:
-        """Yield what waits behind the open call, in order: how each begins, and its text or arguments so far."""
-        if self._pending is not None:
-            yield from self._pending.texts()
-
-    def held_calls(self) -> Iterator[tuple[str, str]]:
-        """Yield the calls that wait behind the open one, as chat name and arguments; not those that are cut."""
-        if self._pending is not None:
-            yield from self._pending.whole_calls()
 
     # ---- actions of the table ------------------------------------------------------------------------------------
 
     def _open_reasoning(self, delta: Content) -> None:
         options = self._options
         item_id = self._new_id("rs")
-        self._item = ReasoningItem(
+        self.item = ReasoningItem(
             self.writer, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal
         )
-        self._drop_space()
-        self._drop_indent()
+        self.space.drop_all()
         delta.text = delta.text.lstrip()
 
-    def _open_text(self, delta: Content) -> None:
+    def _open_text(self, delta: Text) -> None:
         self._open_message(delta, "output_text")
 
-    def _open_refusal(self, delta: Content) -> None:
+    def _open_refusal(self, delta: Refusal) -> None:
         self._open_message(delta, "refusal")
 
     def _write(self, delta: Content) -> None:
-        text = self.trimmed(delta.text)
-        if self._indent:
-            self._drop_indent()
-        logprobs = delta.logprobs if type(delta) is Text else None
-        if self._space_logprobs:
-            logprobs = self._space_logprobs + (logprobs or [])
-            self._space_logprobs = []
-        if logprobs and self.space:
-            logprobs, self._space_logprobs = split_at(logprobs, text)
-        self._item.append(self.writer, text, logprobs)  # type: ignore[union-attr]
+        space = self.space
+        text = space.trimmed(delta.text)
+        if space.indent:
+            space.drop_indent()
+        logprobs = space.trimmed_logprobs(text, delta.logprobs if type(delta) is Text else None)
+        self.item.append(self.writer, text, logprobs)  # type: ignore[union-attr]
 
     def _hold_space(self, delta: Content) -> None:
         """Hold white space that belongs to the open item of its own kind, or to the message that it may begin."""
-        logprobs = delta.logprobs if type(delta) is Text else None
-        if type(delta) is _KIND_OF.get(self.state) or (self._fresh and type(delta) is not Reasoning):
-            self.space += delta.text
-            self._space_logprobs += logprobs or []
-        elif type(delta) is not Reasoning:
-            self._indent += delta.text
-            self._indent_logprobs += logprobs or []
-        elif self._fresh:  # an empty thinking block: what follows is separated from it
-            self._drop_space()
+        self.space.hold(delta, in_its_item=type(delta) is _KIND_OF.get(self.state))
 
     def _close_item(self, _delta: Delta) -> None:
         self._end_item("completed")
@@ -313,19 +235,17 @@ class Lifecycle:
 
     def _keep_space(self, _end: End) -> None:
         """Write the white space at the very end of an answer, which is the model's own."""
-        if self.space and self.state != "reasoning":
-            self._item.append(self.writer, self.space, self._space_logprobs or None)  # type: ignore[union-attr]
-        self._drop_space()
+        space = self.space
+        if space.text and self.state != "reasoning":
+            self.item.append(self.writer, space.text, space.logprobs or None)  # type: ignore[union-attr]
+        space.drop()
 
     def _open_call(self, delta: ToolCall) -> None:
         options = self._options
         target = target_of(options.tools, delta.name) or ToolTarget("function", delta.name)
-        call_id = delta.id
-        if not 0 < len(call_id) <= 64 or call_id in self._call_ids or not call_id.isprintable():
-            call_id = self._new_id("call")
-            if delta.id:
-                self._repair("call_id_replaced")
-        self._call_ids.add(call_id)
+        call_id = self._limits.new_call_id(delta.id, self._token)
+        if delta.id and call_id != delta.id:
+            self._repair("call_id_replaced")
         deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
         if target.hosted:
             item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
@@ -333,10 +253,9 @@ class Lifecycle:
             item_id = self._new_id(CALL_ID_PREFIX[target.kind])
             item = new_item(self.writer, item_id, call_id, target, live=not deferred)
         self.call = OpenCall(delta.index, delta.name, item, deferred=deferred)
-        self._calls += 1
-        self._drop_space()
-        self._drop_indent()
-        self.visible = True
+        self._limits.count()
+        self.space.drop_all()
+        self.turn.visible = True
 
     def _write_arguments(self, delta: ToolArguments) -> None:
         call = self.call
@@ -344,7 +263,7 @@ class Lifecycle:
         if delta.index == call.index:
             if not call.append(self.writer, delta.text):
                 self._stray_arguments(delta)
-        elif self._pending is None or not self._pending.add_to_call(delta):
+        elif self.pending is None or not self.pending.add_to_call(delta):
             self._stray_arguments(delta)
 
     def _note_cut(self, delta: ToolCallCut) -> None:
@@ -352,13 +271,13 @@ class Lifecycle:
         assert call is not None
         if delta.index == call.index:
             call.cut = True
-        elif self._pending is not None:
-            self._pending.add_to_call(delta)
+        elif self.pending is not None:
+            self.pending.add_to_call(delta)
 
     def _hold(self, delta: Delta) -> None:
-        if self._pending is None:
-            self._pending = PendingDeltas()
-        self._pending.add(delta)
+        if self.pending is None:
+            self.pending = PendingDeltas()
+        self.pending.add(delta)
 
     def _close_call(self, _delta: Delta | End) -> None:
         call = self.call
@@ -370,8 +289,30 @@ class Lifecycle:
             self._repair("arguments_not_json")
         self._end_call("completed")
 
+    def _run_call(self, _step: CallRuns) -> None:
+        """Write that the open call of a hosted tool runs."""
+        call = self.call
+        assert call is not None
+        assert isinstance(call.item, HostedItem)
+        if not call.arguments.text.strip():
+            call.append(self.writer, "{}")
+            self._repair("empty_arguments")
+        call.item.run(self.writer, call.arguments.text)
+
+    def _set_outcome(self, done: CallDone) -> None:
+        assert self.call is not None
+        assert isinstance(self.call.item, HostedItem)
+        self.call.item.outcome = done.outcome
+        self.sources.update((source.number, source) for source in done.outcome.sources)
+
+    def _begin_turn(self, step: NextTurn) -> None:
+        self.turn = Turn(len(self.turns) + 1, len(self.writer.done))
+        self.turns.append(self.turn)
+        self._limits.begin_turn(may_call=step.may_call)
+        self.space.begin_turn()
+
     def _cut_call(self, _end: End) -> None:
-        self.call_cut = True
+        self.turn.call_cut = True
         assert self.call is not None
         if self.call.runnable or not self._options.client.runs_cut_calls:
             self._end_call("incomplete")
@@ -382,38 +323,38 @@ class Lifecycle:
 
     def _cite(self, delta: Citation) -> None:
         source = self.sources.get(delta.number)
-        if source is not None and isinstance(self._item, MessageItem):
-            text = self._item.text
-            self._item.annotate(self.writer, source.annotation(sentence_start(text), len(text)))
+        if source is not None and isinstance(self.item, MessageItem):
+            text = self.item.text
+            self.item.annotate(self.writer, source.annotation(sentence_start(text), len(text)))
 
     def _drop_citation(self, _delta: Citation) -> None:
         """Count a mark that stands behind no text of the answer."""
         self._repair("citation_of_nothing")
 
     def _forbid(self, delta: ToolCall) -> None:
-        self._forbidden.add(delta.index)
+        self._limits.suppressed.add(delta.index)
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
         """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one, where
         white space means nothing."""
-        if delta.index not in self._forbidden and not delta.text.isspace():
+        if delta.index not in self._limits.suppressed and not delta.text.isspace():
             self._repair("stray_arguments")
 
     def _set_finish(self, delta: Finish) -> None:
         # A server that repeats finish_reason may not take back that something was cut.
-        if self.finish_reason in {None, "stop"}:
-            self.finish_reason = delta.reason
+        if self.turn.finish_reason in {None, "stop"}:
+            self.turn.finish_reason = delta.reason
 
     def _set_usage(self, delta: Usage) -> None:
-        self.usage = delta
+        self.turn.usage = delta
 
     def _abandon(self, end: Break) -> None:
         """Close whatever is open: a defect of our own may have left more than the state tells."""
-        if self._item is not None and self._options.client.keeps_broken_text:
+        if self.item is not None and self._options.client.keeps_broken_text:
             self._repair("broken_text_omitted")
-            self._item = None
-        elif self._item is not None:
+            self.item = None
+        elif self.item is not None:
             self._keep_space(end)
             self._end_item("incomplete")
         if self.call is not None:
@@ -430,74 +371,42 @@ class Lifecycle:
     def _call_was_left(self) -> bool:
         """Tell whether the model had gone on to something else: what was cut is not this call."""
         call = self.call
-        return call is not None and not call.runnable and call.arguments.closed and self._pending is not None
+        return call is not None and not call.runnable and call.arguments.closed and self.pending is not None
 
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""
-        pending = self._pending
-        self._pending = None
+        pending = self.pending
+        self.pending = None
         assert pending is not None
         while pending and (self.call is None or self.call.complete):
             for delta in pending.take():
                 self.step(delta)
         if pending:
-            self._pending = pending
-
-    def _permits(self, call: ToolCall) -> bool:
-        options = self._options
-        if self._allowed is not None and call.name not in self._allowed:
-            return False
-        held = self._pending.calls if self._pending is not None else 0
-        calls = self._calls + held
-        if options.parallel_calls is False and calls > self._calls_before:
-            return False
-        return options.max_calls is None or calls < options.max_calls
+            self.pending = pending
 
     def _new_id(self, prefix: str) -> str:
-        if prefix == "call":
-            return f"call_{self._token}{self._calls:04x}"
-        return f"{prefix}_{self._token}{self.writer.next_index:04x}{self._turn_mark}"
+        return f"{prefix}_{self._token}{self.writer.next_index:04x}{self.turn.mark}"
 
-    def _open_message(self, delta: Content, part: Literal["output_text", "refusal"]) -> None:
-        self._item = MessageItem(self.writer, self._new_id("msg"), part)
-        self.visible = True
-        if not self._fresh:
-            self._drop_space()
-            text = self._indent + delta.text
-            begin = text.rfind("\n", 0, len(text) - len(text.lstrip())) + 1
-            delta.text = text[begin:]
-            if type(delta) is Text and (self._indent_logprobs or delta.logprobs):
-                logprobs = self._indent_logprobs + (delta.logprobs or [])
-                delta.logprobs = split_at(logprobs, text[:begin])[1] if begin else logprobs
-            self._drop_indent()
-        self._fresh = False
+    def _open_message(self, delta: Text | Refusal, part: Literal["output_text", "refusal"]) -> None:
+        self.item = MessageItem(self.writer, self._new_id("msg"), part)
+        self.turn.visible = True
+        self.space.begin_message(delta)
 
     def _end_item(self, status: ItemStatus) -> None:
-        assert self._item is not None
-        self._item.close(self.writer, status)
-        self._item = None
-        self._drop_space()
+        assert self.item is not None
+        self.item.close(self.writer, status)
+        self.item = None
+        self.space.drop()
 
     def _end_call(self, status: ItemStatus) -> None:
         assert self.call is not None
         self.writer.count_characters("tool_arguments", self.call.arguments.text)
         self.call.close(self.writer, status)
         if isinstance(self.call.item, HostedItem):
-            self.hosted_calls += 1
+            self.turn.hosted_calls += 1
         else:
-            self.client_calls += 1
+            self.turn.client_calls += 1
         self.call = None
-
-    def _drop_space(self) -> None:
-        self.space = ""
-        self._fresh = False
-        if self._space_logprobs:
-            self._space_logprobs = []
-
-    def _drop_indent(self) -> None:
-        self._indent = ""
-        if self._indent_logprobs:
-            self._indent_logprobs = []
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
@@ -606,6 +515,8 @@ TABLE: dict[State, Row] = {
         Break: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
         Stop: Guarded(L._call_is_whole, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
         Cut: Guarded(L._call_was_left, T((L._close_call,), "idle"), T((L._cut_call,), "idle")),
+        CallRuns: T((L._run_call,), "call"),
+        CallDone: T((L._set_outcome, L._close_call), "idle"),
     },
 }
-TABLE["ended"] = dict.fromkeys(TABLE["idle"], T((), "ended"))
+TABLE["ended"] = {**dict.fromkeys(TABLE["idle"], T((), "ended")), NextTurn: T((L._begin_turn,), "idle")}

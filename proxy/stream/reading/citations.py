@@ -7,7 +7,7 @@ source. Such a mark is taken out of the text while it streams, wherever the back
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from proxy.wire.chat import TokenLogprob
 from proxy.wire.deltas import Citation, Delta, Text
@@ -31,7 +31,7 @@ class CitationReader:
         self._held = ""  # the end of the text so far, which may be the beginning of a mark
         self._spaced = False  # a mark was taken out with the space before it
 
-    def read(self, deltas: list[Delta]) -> list[Delta]:
+    def read(self, deltas: list[Delta], _token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas with marks replaced by citations. Log probabilities of a text with a mark are left out."""
         if not self._sources:
             return deltas

@@ -1,4 +1,4 @@
-"""Watches for a thought at the beginning of the text of a backend of which it is not known that it parses reasoning.
+"""Detects a thought at the beginning of the text of a backend of which it is not known that it parses reasoning.
 
 An answer that begins with the opening marker of a thought is read by a parser from then on. Any other text passes untouched:
 the first visible character nearly always decides."""
@@ -13,7 +13,7 @@ from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, Too
 _NOTHING_SEEN = Evidence()
 
 
-class ThoughtWatch:
+class LeadingThoughtDetector:
     """Stands in the place of `Markup`, and makes one where it is needed."""
 
     def __init__(self, openings: tuple[str, ...], new_markup: Callable[[], Markup]) -> None:
@@ -42,9 +42,6 @@ class ThoughtWatch:
     def holds(self) -> bool:
         """Whether some of the text waits for what comes next."""
         return bool(self._held) if self._markup is None else self._markup.holds
-
-    def see_prompt(self, last_ids: Sequence[int]) -> None:
-        """Do nothing: this backend was not asked for ids."""
 
     def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
         """Return what becomes of the deltas of one chunk."""

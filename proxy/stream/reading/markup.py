@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from proxy.parsers import FirstMarker, MarkupParser
 from proxy.stream.reading.logprobs import ParsedLogprobs
+from proxy.wire.chat import Chunk
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
 
 # Calls found in the text are numbered from here, apart from those that the backend itself announces.
@@ -122,8 +123,13 @@ class Markup:
         """Whether some of the text waits for what comes next; False where the parser does not tell."""
         return isinstance(self._parser, MarkupParser) and self._parser.holds
 
-    def see_prompt(self, last_ids: Sequence[int]) -> None:
-        """Take the ids of the last tokens of the prompt, which come before any text."""
+    def observe(self, chunk: Chunk) -> None:
+        """Take the ids of the last tokens of the prompt, if a chunk has them: they come before any text."""
+        if chunk.prompt_token_ids:
+            self.take_prompt(chunk.prompt_end)
+
+    def take_prompt(self, last_ids: Sequence[int]) -> None:
+        """Take the ids of the last tokens of the prompt."""
         opened = self._prompt_opens(last_ids) if self._prompt_opens is not None and not self._fed else None
         if opened is not None:
             self._prompt_known = True
@@ -156,7 +162,7 @@ class Markup:
         """Whether the backend sends nothing but raw text, as far as is known."""
         return not self._rescue and not self._field
 
-    def unsee(self, token_ids: Sequence[int]) -> None:
+    def rewind(self, token_ids: Sequence[int]) -> None:
         """Forget the last ids, whose text has not come: they will come again."""
         if isinstance(self._parser, MarkupParser):
             self._parser.unsee(token_ids)

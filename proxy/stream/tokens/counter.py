@@ -26,8 +26,8 @@ class TokenCounter:
     """The tokens of one response. `input_tokens` may be set from outside, for backends that report no usage."""
 
     __slots__ = (
-        "_before", "_characters", "_encode", "_meter", "_saw_ids", "_silent_before", "_usage", "exact", "input_tokens",
-        "reasoning_from", "reported", "reported_reasoning", "silent_ids",
+        "_before", "_characters", "_encode", "_meter", "_saw_ids", "_silent_before", "exact", "input_tokens",
+        "reasoning_from", "reported", "reported_reasoning", "silent_ids", "usage",
     )  # fmt: skip
 
     def __init__(self, encode: Encode | None = None) -> None:
@@ -43,7 +43,8 @@ class TokenCounter:
         self._encode = encode
         self._meter: TokenMeter | None = None
         self._saw_ids = False
-        self._usage: Usage | None = None
+        # The same with the reasoning that was counted here.
+        self.usage: Usage | None = None
         self._characters: Mapping[str, int] = {}
         self._before: dict[Kind, int] = dict.fromkeys(KINDS, 0)  # counted before the answer of the model that is counted now
         self._silent_before = True  # nothing was shown before it
@@ -81,12 +82,18 @@ class TokenCounter:
                 elif type(delta) is ToolCall:
                     meter.split()
 
+    def counted(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
+        """Count the deltas of one chunk where its tokens can be counted, and return them."""
+        if token_ids is not None or self.exact:
+            self.count(deltas, token_ids)
+        return deltas
+
     def count_more(self, kind: Kind, tokens: int) -> None:
         """Count the tokens of more of a text, of which a part was counted by its ids before."""
         assert self._meter is not None
         self._meter.count(kind, tokens)
 
-    def uncount(self, tokens: int) -> None:
+    def subtract(self, tokens: int) -> None:
         """Take back so many tokens, the last ones, which brought nothing: they will be generated again."""
         if self._meter is not None:
             self._meter.count("other", -tokens)
@@ -96,7 +103,7 @@ class TokenCounter:
     def complete_usage(self, usage: Usage | None, characters: Mapping[str, int]) -> Usage | None:
         """Return the usage to report at the end of the stream, completed by what was counted here. `characters`: the length of
         the output by kind, for the estimate."""
-        self._usage = usage
+        self.usage = usage
         self._characters = characters
         if usage is not None:
             self.reported = usage.output
@@ -129,7 +136,7 @@ class TokenCounter:
     @property
     def disagrees(self) -> bool:
         """Whether the backend reports another number of output tokens than its ids say, or fewer than its text has."""
-        usage = self._usage
+        usage = self.usage
         if usage is None or usage.output is None or not self.exact:
             return False
         counted = sum(self._totals().values())
@@ -139,8 +146,8 @@ class TokenCounter:
         """Return the output tokens by kind, for the metrics."""
         if self.exact:
             counted = dict(self._totals())
-            if not self._saw_ids and self._usage is not None and self._usage.output is not None:
-                counted["other"] = max(0, self._usage.output - sum(counted.values()))
+            if not self._saw_ids and self.usage is not None and self.usage.output is not None:
+                counted["other"] = max(0, self.usage.output - sum(counted.values()))
             return {kind: count for kind, count in counted.items() if count}
         return self._estimate()
 
@@ -148,7 +155,7 @@ class TokenCounter:
         return self._meter.totals() if self._meter is not None else dict.fromkeys(KINDS, 0)
 
     def _estimate(self) -> dict[str, int]:
-        usage = self._usage
+        usage = self.usage
         if usage is None or usage.output is None:
             return {}
         shares = {kind: self._characters.get(kind, 0) for kind in KINDS}

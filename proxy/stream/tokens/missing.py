@@ -5,7 +5,7 @@ something out of itself. What came is taken to have as many tokens as it can hav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,12 +18,16 @@ _PER_CALL = 40
 _OMISSIONS = frozenset({"call_suppressed", "stray_arguments", "cut_call_omitted", "broken_text_omitted"})
 
 
-def unseen_tokens(tokens: TokenCounter, used: int, output: Collection[str], repairs: Mapping[str, int]) -> int:
+def unseen_tokens(
+    tokens: TokenCounter, output: Sequence[str], characters: Mapping[str, int], repairs: Mapping[str, int]
+) -> int:
     """Return how many of the tokens that a completed answer used never came, 0 if there is no sign of that. `output`: the JSON
-    of its items."""
-    if not _OMISSIONS.isdisjoint(repairs):
-        return 0
+    of its items; `characters`: the length of their text by kind; `repairs`: those of the lifecycle."""
+    used = tokens.reported
     markup = markup_of(len(output))
+    most = markup + (0 if tokens.exact else sum(characters.values()) // 2)
+    if used is None or used <= most or not _OMISSIONS.isdisjoint(repairs):  # nearly every answer
+        return 0
     items = [msgspec.json.decode(item.encode("utf-8", "replace")) for item in output]
     calls = [item for item in items if item["type"] not in ("message", "reasoning")]
     # What markup a call has depends on how the model writes it; the more arguments, the more there may be.

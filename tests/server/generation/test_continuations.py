@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
 from proxy.stream.continuation.catch_up import Diverged
-from proxy.stream.continuation.join import Rejoining
+from proxy.stream.continuation.join import Join
 from proxy.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
@@ -54,7 +54,7 @@ def test_a_call_behind_text_goes_on_wherever_it_breaks_off(personality: str) -> 
 
 
 def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def differs(_rejoining: Rejoining, _chunk: Chunk) -> None:
+    def differs(_rejoining: Join, _chunk: Chunk) -> None:
         raise Diverged("other_prompt")
 
     async def test() -> None:
@@ -64,7 +64,7 @@ def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: py
             assert served.metric("continuations_total", outcome="failed", reason="other_prompt") == 1
             assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
 
-    monkeypatch.setattr(Rejoining, "see", differs)
+    monkeypatch.setattr(Join, "see", differs)
     run(test())
 
 
