@@ -50,10 +50,10 @@ RAW = {
     "sglang-raw": {
         "reasoning_parser": "qwen3",
         "tool_call_parser": "hermes",
-        "reasoning_field": "reasoning_content",  # what this make takes, though no reasoning came in it
+        "reasoning_field": "reasoning_content",  # what this type takes, though no reasoning came in it
     },
 }
-# What adapting to a server of this make changes.
+# What adapting to a server of this type changes.
 ADAPTED = {
     "sglang": {"reasoning_field": "reasoning_content"},
     "llamacpp": {"reasoning_field": "reasoning_content", "named_tool_choice": "required"},

@@ -108,7 +108,7 @@ def test_models_version_and_unknown_paths() -> None:
 @pytest.mark.parametrize(
     ("dialect", "path"), [("llamacpp", "/props"), ("ollama", "/api/version"), ("sglang", "/get_server_info")]
 )
-def test_each_make_has_the_endpoint_by_which_it_is_known(dialect: str, path: str) -> None:
+def test_each_server_type_has_the_endpoint_by_which_it_is_known(dialect: str, path: str) -> None:
     options = SimulatorOptions(dialect=DIALECTS[dialect])
     assert fetch("GET", path, options=options).status == 200
     assert fetch("GET", "/version", options=options).status == 404

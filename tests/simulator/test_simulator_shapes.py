@@ -129,7 +129,7 @@ def test_the_same_words_whatever_the_dialect(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("dialect", "field"), [("vllm", "reasoning"), ("sglang", "reasoning_content"), ("deepseek", "reasoning_content")]
 )
-def test_reasoning_comes_in_the_field_of_the_make(ask: Ask, dialect: str, field: str) -> None:
+def test_reasoning_comes_in_the_field_of_its_server_type(ask: Ask, dialect: str, field: str) -> None:
     reply = ask("scenario: reasoning", options=SimulatorOptions(dialect=DIALECTS[dialect]))
     assert "391" in reply.text(field)
     assert reply.text().strip() == "The answer is **391**."
