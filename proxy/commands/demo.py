@@ -20,7 +20,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
-from proxy.commands.numbers import not_negative
+from proxy.commands.argument_types import not_negative
 from proxy.conformance.checker import WARNINGS, Violation, check_stream
 from proxy.server.app import create_app as create_gateway
 from proxy.server.lifespan import open_parts

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from proxy.commands.check import printable
 from proxy.commands.gateway_tour import Step, tour
-from proxy.commands.numbers import positive
+from proxy.commands.argument_types import positive
 from proxy.probing.diagnosis import Finding, findings, rows, server_name
 from proxy.probing.prober import probe
 from proxy.probing.profile import Profile

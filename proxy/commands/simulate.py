@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from proxy.commands.numbers import count, not_negative, port
+from proxy.commands.argument_types import count, not_negative, port
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 
 

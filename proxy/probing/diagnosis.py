@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from proxy.backend.server_types import SERVER_TYPES
-from proxy.probing.misfits import reasoning_parser_for, swallowed_parser
+from proxy.probing.parser_mismatch import reasoning_parser_for, swallowed_parser
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import NeededParsers, markup_leaks, needed_parsers
 

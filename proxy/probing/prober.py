@@ -14,7 +14,7 @@ from typing import Any, Literal
 from proxy.backend.server_types import SERVER_TYPES
 from proxy.backend.transport.client import Backend
 from proxy.probing.answer import MARKER_TOKENS, Answer
-from proxy.probing.misfits import reads_any_call, tool_parser_for
+from proxy.probing.parser_mismatch import reads_any_call, tool_parser_for
 from proxy.probing.profile import Profile
 from proxy.probing.questions import (
     ASSISTANT,

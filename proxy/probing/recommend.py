@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from proxy import parsers
 from proxy.backend.server_types import SERVER_TYPES
 from proxy.probing.known_models import KnownModel
-from proxy.probing.misfits import reads_call
+from proxy.probing.parser_mismatch import reads_call
 from proxy.probing.profile import Profile
 from proxy.settings import PARSER_SETTINGS, Settings
 
