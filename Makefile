@@ -71,6 +71,7 @@ docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/lifecycle_diagram.py --write
 	$(BIN)/python scripts/request_path.py --write
+	$(BIN)/python scripts/structure.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
 
 recording: $(VENV)/.stamp ## record the demo as the picture in the README

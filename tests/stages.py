@@ -27,6 +27,7 @@ STAGES: dict[str, Stage] = {
     "test_library.py": "pure",
     "test_settings.py": "pure",
     "test_settings_keys.py": "pure",
+    "test_structure.py": "pure",
     "backend": "gateway",
     "commands": "gateway",
     "hosted": "gateway",
