@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proxy import parsers
 from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.continuation import Cut, cut_of_parsed, cut_of_raw
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app
 from proxy.simulator.answer import completion_plan, plan_answer
 from proxy.simulator.frames import Frames, build_frames
 from proxy.simulator.text_completions import completion_frames
@@ -58,10 +58,10 @@ def bytes_of(frames: Frames) -> bytes:
 class Servers:
     """Servers of one model: what one sends for a request, and what another sends that goes on with it."""
 
-    def __init__(self, personality: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
-        self._app = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
-        self._raw = personality.startswith("vllm-raw")
-        self.family = FAMILIES[personality]
+    def __init__(self, dialect: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
+        self._app = create_app(SimulatorOptions(dialect=DIALECTS[dialect]))
+        self._raw = dialect.startswith("vllm-raw")
+        self.family = FAMILIES[dialect]
         self.body: dict[str, Any] = {
             "model": "simulator",
             "messages": [{"role": "user", "content": f"scenario: {scenario}"}],
@@ -137,15 +137,15 @@ def shown(play: Play) -> list[dict[str, Any]]:
     return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in items]
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
+@pytest.mark.parametrize("dialect", list(FAMILIES))
 @given(
     scenario=st.sampled_from(["demo", "unicode", "parallel", "plain"]),
     cuts=st.lists(st.floats(0.05, 0.9), min_size=1, max_size=3),
     size=st.integers(20, 4000),
 )
 @settings(max_examples=60, deadline=None)
-def test_broken_off_anywhere_it_is_the_same_stream(personality: str, scenario: str, cuts: list[float], size: int) -> None:
-    servers = Servers(personality, scenario)
+def test_broken_off_anywhere_it_is_the_same_stream(dialect: str, scenario: str, cuts: list[float], size: int) -> None:
+    servers = Servers(dialect, scenario)
     whole = play_cut(servers, [], 4000)
     cut = play_cut(servers, cuts, size)
     if cut.response["status"] == "failed":  # before the first token

@@ -62,8 +62,8 @@ def _expeditions() -> Iterator[None]:
 class Talk:
     """One response: the servers of the model, and what the client gets."""
 
-    def __init__(self, personality: str, size: int = 4000) -> None:
-        self._servers = Servers(personality, "expedition", OFFERED)
+    def __init__(self, dialect: str, size: int = 4000) -> None:
+        self._servers = Servers(dialect, "expedition", OFFERED)
         self._size = size
         self.longest = 0  # how many events the longest answer has
         self.lost = False  # an answer broke off where nobody can go on with it
@@ -139,13 +139,13 @@ def shown(data: bytes) -> list[dict[str, Any]]:
     return events
 
 
-def whole(personality: str) -> Play:
-    talk = Talk(personality)
+def whole(dialect: str) -> Play:
+    talk = Talk(dialect)
     return judged(talk.play(()), talk.playing)
 
 
 class Shown(dict[str, list[dict[str, Any]]]):
-    """What is shown, by personality, without a long representation: hypothesis prints all arguments."""
+    """What is shown, by dialect, without a long representation: hypothesis prints all arguments."""
 
     def __repr__(self) -> str:
         return "Shown()"
@@ -154,12 +154,12 @@ class Shown(dict[str, list[dict[str, Any]]]):
 @pytest.fixture(scope="module")
 def wholes(_expeditions: None) -> Shown:
     """Return what is shown by responses that never broke off."""
-    return Shown({personality: shown(whole(personality).data) for personality in FAMILIES})
+    return Shown({dialect: shown(whole(dialect).data) for dialect in FAMILIES})
 
 
 def test_the_whole_response_has_all_that_may_break_off() -> None:
-    for personality in FAMILIES:
-        played = whole(personality)
+    for dialect in FAMILIES:
+        played = whole(dialect)
         items = played.response["output"]
         kinds = [item["type"] for item in items]
         made = [kinds.count(kind) for kind in ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")]
@@ -171,34 +171,32 @@ def test_the_whole_response_has_all_that_may_break_off() -> None:
         assert "".join(played.deltas("code_interpreter_call_code")).startswith('print("é 行")')
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
-def test_cut_after_every_event_of_every_turn(personality: str) -> None:
+@pytest.mark.parametrize("dialect", list(FAMILIES))
+def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
     """All turns are cut in each play, behind the same number of events."""
-    undisturbed = Talk(personality)
+    undisturbed = Talk(dialect)
     whole = shown(undisturbed.play(()) + undisturbed.playing.terminal())
     assert undisturbed.longest > 20
     for place in range(undisturbed.longest):
-        talk = Talk(personality, 10_000)
+        talk = Talk(dialect, 10_000)
         data = talk.play([[place]] * TURNS) + talk.playing.terminal()
         assert shown(data) == whole, place
         assert check_stream(data) == []
         assert not talk.playing.tokens.disagrees
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
+@pytest.mark.parametrize("dialect", list(FAMILIES))
 @given(
     cuts=st.lists(st.lists(st.floats(0.0, 1.0), max_size=2), min_size=1, max_size=TURNS),
     size=st.integers(20, 4000),
 )
 @settings(max_examples=30, deadline=None)
-def test_broken_off_anywhere_it_is_the_same_response(
-    personality: str, wholes: Shown, cuts: list[list[float]], size: int
-) -> None:
-    talk = Talk(personality, size)
+def test_broken_off_anywhere_it_is_the_same_response(dialect: str, wholes: Shown, cuts: list[list[float]], size: int) -> None:
+    talk = Talk(dialect, size)
     played = judged(talk.play(cuts), talk.playing)
     assert played.response["status"] == ("failed" if talk.lost else "completed")
     if not talk.lost:
-        assert shown(played.data) == wholes[personality]
+        assert shown(played.data) == wholes[dialect]
 
 
 # ---- what waits behind a hosted call, which is open until it was run -----------------------------------------------------

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from proxy import parsers
+from proxy.parsers import template
 from proxy.stream.options import StreamOptions
 from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Markup
@@ -47,6 +48,16 @@ def test_white_space_at_the_end_of_a_text() -> None:
     translator.feed(text("Hello \n"))
     assert translator.held == ["white_space"]
     translator.feed(text("world"))
+    assert translator.held == []
+
+
+def test_half_a_delimiter_of_a_response_template() -> None:
+    fields = {"thinking": {"open": "<think>", "close": "</think>"}, "content": {"close": "<end>"}}
+    loaded = template.load({"start_anchor": "<start>", "fields": fields})
+    translator = begun(markup=Markup(partial(template.TemplateParser, loaded, schemas={})))
+    translator.feed(text("<think>Hm.</thi"))
+    assert translator.held == ["markup"]
+    translator.feed(text("nk>Hello"))
     assert translator.held == []
 
 

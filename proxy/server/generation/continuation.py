@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from proxy.backend.members import Way
+from proxy.backend.members import ContinuationEndpoint
 from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
@@ -114,10 +114,10 @@ class Continuation:
         generated = beginning.ids[: join.generated]
         asked = ""
 
-        def body_for(model: str, context: int | None, way: Way | None) -> bytes:
-            if way == "completions":
+        def body_for(model: str, context: int | None, endpoint: ContinuationEndpoint | None) -> bytes:
+            if endpoint == "completions":
                 return completion_request(body, beginning.prompt, generated, context, raw=beginning.raw, model=model)
-            if way is None or not beginning.raw:
+            if endpoint is None or not beginning.raw:
                 raise CannotContinue("not_honoured")
             return chat_request(body, beginning.prompt, generated, model=model)
 

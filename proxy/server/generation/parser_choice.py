@@ -20,6 +20,7 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
+from proxy.request.parameters.table import has_grammar
 from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
 from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Evidence, Markup
@@ -31,9 +32,6 @@ _THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
 
 _NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
-
-# Fields of a chat request that force its answer into a grammar.
-_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
 
@@ -185,7 +183,7 @@ class ParserChoice:
             return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
         if not found.watches or (known.field and not known.marked):
             return AnswerStart()
-        opened = not _has_grammar(body) and _opened(body, known, None)
+        opened = not has_grammar(body) and _opened(body, known, None)
         return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
 
     def _raw_start(self, body: Mapping[str, Any], found: _ParserSettings, known: KnownModel) -> AnswerStart:
@@ -193,7 +191,7 @@ class ParserChoice:
         if found.watches and known.field and not known.marked:
             reasoning = "none"
         start = AnswerStart("raw", reasoning, tools)
-        if _has_grammar(body):  # which a server that does not parse applies from the first token on
+        if has_grammar(body):  # which a server that does not parse applies from the first token on
             return msgspec.structs.replace(start, opened=False, decided_by="grammar")
         if found.thinking_open is not None:
             opened = found.thinking_open and not _thinking_is_off(body)
@@ -272,7 +270,7 @@ class ParserChoice:
         known = self._known.get(name, UNKNOWN)
         wish = _thinking_wish(body)
         news = KnownModel(field=seen.field, marked=seen.first_marker == "open" and wish is not False)
-        if start.decided_by == "model" and not (seen.prompt_known or _has_grammar(body)):
+        if start.decided_by == "model" and not (seen.prompt_known or has_grammar(body)):
             opened = None
             if seen.first_marker == "open" or (seen.first_marker == "none" and seen.thought and completed):
                 opened = False
@@ -433,13 +431,6 @@ def _thinking_wish(body: Mapping[str, Any]) -> bool | None:
 
 def _thinking_is_off(body: Mapping[str, Any]) -> bool:
     return _thinking_wish(body) is False
-
-
-def _has_grammar(body: Mapping[str, Any]) -> bool:
-    """Tell whether the answer is forced into a grammar."""
-    layout = body.get("response_format")
-    kind = layout.get("type") if isinstance(layout, dict) else None
-    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)
 
 
 @lru_cache(maxsize=64)

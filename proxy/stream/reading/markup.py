@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from proxy.parsers import FirstMarker, MarkupParser
+from proxy.parsers import FirstMarker, Parser
 from proxy.stream.reading.logprobs import ParsedLogprobs
 from proxy.wire.chat import Chunk
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     """What a stream has shown of how the model thinks.
 
     `field`: reasoning came in a field of its own. `thought`: reasoning was found, or assumed, in the text. `first_marker`: the
-    first marker of reasoning there, as `MarkupParser` tells it. `prompt_known`: the prompt itself told where the answer begins;
+    first marker of reasoning there, as `Parser` tells it. `prompt_known`: the prompt itself told where the answer begins;
     `prompt_opened`: inside reasoning."""
 
     field: bool = False
@@ -47,20 +47,6 @@ class Evidence(NamedTuple):
     def marked(self) -> bool:
         """A marker, in the text or at the end of the prompt, tells reasoning from the answer."""
         return self.prompt_opened or self.first_marker in ("open", "again", "close")
-
-
-class Parser(Protocol):
-    """Reads the markup of one stretch of text (`parsers.MarkupParser`, or a parser of vLLM's)."""
-
-    @property
-    def repairs(self) -> dict[str, int]:
-        """What had to be repaired, by kind."""
-
-    def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
-        """Return the deltas that a piece of text brings."""
-
-    def finish(self, reason: FinishReason) -> list[Delta]:
-        """Return the deltas that were held back."""
 
 
 class NewParser(Protocol):
@@ -115,13 +101,13 @@ class Markup:
     @property
     def evidence(self) -> Evidence:
         """What the stream has shown of how the model thinks."""
-        first = self._first_marker if self._first_marker != "none" else _first_marker(self._parser)
+        first = self._first_marker if self._first_marker != "none" else self._parser.first_marker
         return Evidence(self._field, self._thought, first, self._prompt_known, self._prompt_opened)
 
     @property
     def holds(self) -> bool:
         """Whether some of the text waits for what comes next; False where the parser does not tell."""
-        return isinstance(self._parser, MarkupParser) and self._parser.holds
+        return self._parser.holds
 
     def observe(self, chunk: Chunk) -> None:
         """Take the ids of the last tokens of the prompt, if a chunk has them: they come before any text."""
@@ -164,8 +150,7 @@ class Markup:
 
     def rewind(self, token_ids: Sequence[int]) -> None:
         """Forget the last ids, whose text has not come: they will come again."""
-        if isinstance(self._parser, MarkupParser):
-            self._parser.unsee(token_ids)
+        self._parser.rewind(token_ids)
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the rest of this stretch of text, which is over: a partial marker at its end is text."""
@@ -174,7 +159,7 @@ class Markup:
         self._logprobs.forget()
         self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
         if self._first_marker == "none":
-            self._first_marker = _first_marker(self._parser)
+            self._first_marker = self._parser.first_marker
         self._parser = self._new_parser(thinking_open=False)
         self._fed = self._thinking = False
         self._numbers = {}
@@ -185,9 +170,7 @@ class Markup:
         if not self._fed:
             return Shortcut("reasoning", None) if kind == "reasoning" else None
         parser = self._parser
-        if isinstance(parser, MarkupParser) and parser.text_kind == kind:
-            return Shortcut("text", parser.plain)
-        return None
+        return Shortcut("text", parser.plain) if parser.text_kind == kind else None
 
     def _read_text(self, delta: Text, token_ids: Sequence[int] | None) -> list[Delta]:
         if delta.logprobs:
@@ -214,7 +197,3 @@ class Markup:
     def _rescued(self, kind: str) -> None:
         if self._rescue:
             self._repairs[kind] = self._repairs.get(kind, 0) + 1
-
-
-def _first_marker(parser: Parser) -> FirstMarker:
-    return parser.first_marker if isinstance(parser, MarkupParser) else "none"

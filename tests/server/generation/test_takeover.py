@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
 from tests.judges import judge_stream
 from tests.ports import free_port
@@ -25,7 +25,7 @@ async def two(path: Path, second: str | None = None, **settings: Any) -> AsyncIt
     """Run two gateways on one store, in front of one backend; the second one has `settings` besides, or a `second` backend."""
     common: dict[str, Any] = {"store": str(path / "x.sqlite3"), "adapt": False, "continue_answers": 1}
     async with (
-        serving(create_app(SimulatorOptions(personality=PERSONALITIES["vllm"]))) as url,
+        serving(create_app(SimulatorOptions(dialect=DIALECTS["vllm"]))) as url,
         gateway(url, **common) as one,
         gateway(second or url, **{**common, **settings}) as other,
     ):

@@ -1,4 +1,4 @@
-"""Personalities: how a server words its streams (names of fields, shape of a chunk, usage, chunking).
+"""Dialects: how a server words its streams (names of fields, shape of a chunk, usage, chunking).
 
 `vllm` follows recordings of vLLM 0.32; the others are close enough to the real servers to test the tolerance of a gateway."""
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from proxy.simulator.chat_request import HISTORY
 from proxy.simulator.generation import Notation, Part
 
-Make = Literal["vllm", "sglang", "llamacpp", "ollama", "openai", "transformers"]
+Server = Literal["vllm", "sglang", "llamacpp", "ollama", "openai", "transformers"]
 ReasoningField = Literal["reasoning", "reasoning_content", "none"]
 # `request`: as `stream_options` says; the others ignore it
 UsageMode = Literal["request", "last", "every", "none"]
@@ -18,9 +18,9 @@ UsageMode = Literal["request", "last", "every", "none"]
 
 @dataclass(frozen=True)
 class Shape:
-    """The constant parts of the chunks of one make of server. Texts named `*_extra` are JSON members with a leading comma."""
+    """The constant parts of the chunks of one kind of server. Texts named `*_extra` are JSON members with a leading comma."""
 
-    make: Make
+    server: Server
     owner: str
     id_prefix: str = "chatcmpl-"
     call_id_prefix: str = "call_"
@@ -44,7 +44,7 @@ class Shape:
 
 
 VLLM = Shape(
-    make="vllm",
+    server="vllm",
     owner="vllm",
     call_id_prefix="chatcmpl-tool-",
     first_extra=',"prompt_token_ids":null,"prompt_text":null',
@@ -54,7 +54,7 @@ VLLM = Shape(
     null_content=True,
 )
 SGLANG = Shape(
-    make="sglang",
+    server="sglang",
     owner="sglang",
     id_prefix="",
     every_delta={"role": None, "content": None, "reasoning_content": None, "tool_calls": None},
@@ -66,7 +66,7 @@ SGLANG = Shape(
     repeats_call_keys=True,
 )
 LLAMACPP = Shape(
-    make="llamacpp",
+    server="llamacpp",
     owner="llamacpp",
     call_id_prefix="",
     role_delta='{"role":"assistant","content":null}',
@@ -75,7 +75,7 @@ LLAMACPP = Shape(
     has_logprobs=False,
 )
 OLLAMA = Shape(
-    make="ollama",
+    server="ollama",
     owner="library",
     every_delta={"role": "assistant", "content": ""},
     final_delta='{"role":"assistant","content":""}',
@@ -85,10 +85,10 @@ OLLAMA = Shape(
     first_arguments="whole",
 )
 TRANSFORMERS = Shape(
-    make="transformers", owner="", role_delta='{"role":"assistant"}', has_logprobs=False, first_arguments="whole"
+    server="transformers", owner="", role_delta='{"role":"assistant"}', has_logprobs=False, first_arguments="whole"
 )
 OPENAI = Shape(
-    make="openai",
+    server="openai",
     owner="openai",
     role_delta='{"role":"assistant","content":"","refusal":null}',
     chunk_extra=',"service_tier":"default","system_fingerprint":"fp_simulator","usage":null',
@@ -97,7 +97,7 @@ OPENAI = Shape(
 
 
 @dataclass(frozen=True)
-class Personality:
+class Dialect:
     """A way of serving. `markup`: None for parsed output, else the notation of calls in plain content. `notation`: that of
     calls which are parsed."""
 
@@ -132,20 +132,20 @@ class Personality:
         return self.markup is None and "calls" not in self.unparsed
 
 
-_PLAIN = Personality(separators=False)
+_PLAIN = Dialect(separators=False)
 
-PERSONALITIES: dict[str, Personality] = {
-    "vllm": Personality(),
-    "vllm-raw": Personality(markup="hermes"),
-    "vllm-raw-xml": Personality(markup="xml"),
-    "vllm-reasoning-only": Personality(unparsed=frozenset({"calls"})),
-    "vllm-tools-only": Personality(unparsed=frozenset({"reasoning"})),
-    "vllm-wrong-tool-parser": Personality(notation="xml", swallows_calls=True),
-    "vllm-raw-opened": Personality(markup="hermes", opens_thought=True),
-    "vllm-interval": Personality(tokens_per_delta=7),
-    "vllm-interleaved": Personality(interleave=True),
-    "vllm-usage-every": Personality(usage="every"),
-    "vllm-usage-none": Personality(usage="none"),
+DIALECTS: dict[str, Dialect] = {
+    "vllm": Dialect(),
+    "vllm-raw": Dialect(markup="hermes"),
+    "vllm-raw-xml": Dialect(markup="xml"),
+    "vllm-reasoning-only": Dialect(unparsed=frozenset({"calls"})),
+    "vllm-tools-only": Dialect(unparsed=frozenset({"reasoning"})),
+    "vllm-wrong-tool-parser": Dialect(notation="xml", swallows_calls=True),
+    "vllm-raw-opened": Dialect(markup="hermes", opens_thought=True),
+    "vllm-interval": Dialect(tokens_per_delta=7),
+    "vllm-interleaved": Dialect(interleave=True),
+    "vllm-usage-every": Dialect(usage="every"),
+    "vllm-usage-none": Dialect(usage="none"),
     "sglang": replace(_PLAIN, shape=SGLANG, reasoning="reasoning_content"),
     "sglang-raw": replace(_PLAIN, shape=SGLANG, markup="hermes"),
     "sglang-raw-opened": replace(_PLAIN, shape=SGLANG, markup="hermes", opens_thought=True),

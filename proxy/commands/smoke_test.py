@@ -37,29 +37,29 @@ class _Unclear(Exception):
     """A step proved nothing; the text says why."""
 
 
-def tour(url: str, *, model: str | None, api_key: str | None, patience: float) -> list[Step]:
-    """Take every step; only the first if the gateway cannot be reached. `patience` is in seconds."""
+def run_smoke_test(url: str, *, model: str | None, api_key: str | None, timeout: float) -> list[Step]:
+    """Run every step; only the first if the gateway cannot be reached. `timeout` is in seconds."""
     base = url.rstrip("/").removesuffix("/responses").removesuffix("/v1") + "/v1"
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    with httpx.Client(headers=headers, timeout=patience) as client:
-        walk = _Walk(client, base, model)
-        steps = [_taken("models", walk.models)]
+    with httpx.Client(headers=headers, timeout=timeout) as client:
+        test = _SmokeTest(client, base, model)
+        steps = [_run("models", test.models)]
         if steps[0].outcome == "failed":
             return steps
         for name, action in (
-            ("stream of text", walk.text),
-            ("tool call", walk.call),
-            ("result of a tool", walk.result),
-            ("whole answer", walk.whole),
-            ("answer cut at its limit", walk.limit),
-            ("rejection of an invalid request", walk.refusal),
-            ("counting tokens", walk.count),
+            ("stream of text", test.text),
+            ("tool call", test.call),
+            ("result of a tool", test.result),
+            ("whole answer", test.whole),
+            ("answer cut at its limit", test.limit),
+            ("rejection of an invalid request", test.refusal),
+            ("counting tokens", test.count),
         ):
-            steps.append(_taken(name, action))
+            steps.append(_run(name, action))
     return steps
 
 
-def _taken(name: str, action: Callable[[], str]) -> Step:
+def _run(name: str, action: Callable[[], str]) -> Step:
     try:
         return Step(name, "passed", action())
     except _Failed as failure:
@@ -73,7 +73,7 @@ def _taken(name: str, action: Callable[[], str]) -> Step:
 
 
 @dataclass
-class _Walk:
+class _SmokeTest:
     """The steps; each returns what it saw. Raises `_Failed` and `_Unclear`."""
 
     _client: httpx.Client

@@ -1,7 +1,7 @@
-"""What each make of chat server wants, as data: the truth about servers that no request shows by itself.
+"""What each type of chat server wants, as data: the truth about servers that no request shows by itself.
 
 Probing comes first where it shows something; this table answers what a probe had no occasion to see. What is not known about a
-make stays at the default, which suits OpenAI's API and vLLM."""
+type stays at the default, which suits OpenAI's API and vLLM."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Server: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
-    """One make of server.
+class ServerType:
+    """A type of server.
 
     `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
-    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the make. `one_model`: what
+    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the type. `one_model`: what
     holds for the first model that it lists holds for all (other names, adapters).
     `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
     `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
@@ -52,15 +52,15 @@ _SGLANG_PARSERS = (
 )
 
 # The order is that in which identities are asked for: vLLM's endpoint exists elsewhere too, so it comes last.
-MAKES: Mapping[Server, Make] = {
-    "ollama": Make(
+SERVER_TYPES: Mapping[Server, ServerType] = {
+    "ollama": ServerType(
         "Ollama",
         owner="library",
         identity=("api/version", "version"),
         max_tokens_field="max_tokens",
         parsing="The model's template does not support tools or thinking: use another build of the model.",
     ),
-    "sglang": Make(
+    "sglang": ServerType(
         "SGLang",
         owner="sglang",
         identity=("get_server_info", "version"),
@@ -70,7 +70,7 @@ MAKES: Mapping[Server, Make] = {
         parser_names=_SGLANG_PARSERS,
     ),
     # It ignores a `tool_choice` that is no string.
-    "llamacpp": Make(
+    "llamacpp": ServerType(
         "llama.cpp",
         owner="llamacpp",
         identity=("props", "default_generation_settings"),
@@ -79,15 +79,15 @@ MAKES: Mapping[Server, Make] = {
         named_tool_choice="required",
         parsing="Start the server with --jinja --reasoning-format auto.",
     ),
-    "tgi": Make("TGI", identity=("info", "max_total_tokens"), one_model=True, max_tokens_field="max_tokens"),
-    "litellm": Make("LiteLLM", identity=("health/readiness", "db")),
+    "tgi": ServerType("TGI", identity=("info", "max_total_tokens"), one_model=True, max_tokens_field="max_tokens"),
+    "litellm": ServerType("LiteLLM", identity=("health/readiness", "db")),
     # It refuses fields that it does not know, and serves whatever model a request names.
-    "transformers": Make("transformers serve", identity=("openapi.json", "/load_model")),
+    "transformers": ServerType("transformers serve", identity=("openapi.json", "/load_model")),
     # It refuses a `tool_choice` that is no string.
-    "lmstudio": Make("LM Studio", owner="organization_owner", named_tool_choice="required"),
+    "lmstudio": ServerType("LM Studio", owner="organization_owner", named_tool_choice="required"),
     # It refuses fields that it does not know.
-    "tensorrt_llm": Make("TensorRT-LLM", owner="tensorrt_llm", one_model=True, reasoning_field="reasoning_content"),
-    "vllm": Make(
+    "tensorrt_llm": ServerType("TensorRT-LLM", owner="tensorrt_llm", one_model=True, reasoning_field="reasoning_content"),
+    "vllm": ServerType(
         "vLLM",
         owner="vllm",
         identity=("version", "version"),
@@ -96,12 +96,12 @@ MAKES: Mapping[Server, Make] = {
         token_ids=True,
         parser_flags=True,
     ),
-    "unknown": Make("unknown server"),
+    "unknown": ServerType("unknown server"),
 }
 
-_BY_OWNER = {make.owner: server for server, make in MAKES.items() if make.owner is not None}
+_BY_OWNER = {kind.owner: server for server, kind in SERVER_TYPES.items() if kind.owner is not None}
 
 
 def server_of(owner: object) -> Server:
-    """Return the make that `owned_by` in a list of models tells."""
+    """Return the type that `owned_by` in a list of models tells."""
     return _BY_OWNER.get(owner, "unknown") if isinstance(owner, str) else "unknown"

@@ -1,10 +1,10 @@
-"""The table of makes of servers, and how a make is recognised."""
+"""The table of server types, and how a type is recognised."""
 
 from __future__ import annotations
 
 import pytest
 
-from proxy.backend.servers import MAKES, Server, server_of
+from proxy.backend.server_types import SERVER_TYPES, Server, server_of
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import recommended_settings
 from proxy.settings import Settings
@@ -29,11 +29,11 @@ def test_a_server_is_recognised_by_what_it_says(owner: object, server: Server) -
     assert server_of(owner) == server
 
 
-def test_what_a_make_wants_is_recommended_though_no_probe_showed_it() -> None:
-    for server, make in MAKES.items():
+def test_what_a_server_type_wants_is_recommended_though_no_probe_showed_it() -> None:
+    for server, server_type in SERVER_TYPES.items():
         wanted = recommended_settings(Profile("http://x/v1", model="m", server=server))
-        assert wanted.get("reasoning_field", "reasoning") == (make.reasoning_field or "reasoning"), server
-        assert wanted.get("named_tool_choice", "object") == make.named_tool_choice, server
+        assert wanted.get("reasoning_field", "reasoning") == (server_type.reasoning_field or "reasoning"), server
+        assert wanted.get("named_tool_choice", "object") == server_type.named_tool_choice, server
         assert wanted.keys() <= Settings.model_fields.keys()
     seen = Profile("http://x/v1", model="m", server="llamacpp", reasoning_field="reasoning", named_tool_choice="object")
     assert recommended_settings(seen) == {"backend": "http://x/v1"}  # what was seen comes first
