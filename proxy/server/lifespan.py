@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
@@ -45,7 +44,7 @@ from proxy.state import FleetCounters, Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
-from proxy.version import commit
+from proxy.version import __version__, commit
 
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
