@@ -16,7 +16,7 @@ from proxy.server.access.rate_limits import has_limits
 from proxy.server.http.bodies import BODIES, Bodies
 from proxy.server.http.errors import complete_head, errors_as_json
 from proxy.server.http.hops import Hops
-from proxy.server.http.hosts import Hosts
+from proxy.server.http.host_check import HostCheck
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
@@ -99,7 +99,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     metrics = parts.metrics
     access = access_middlewares(settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    app = web.Application(middlewares=[observed, errors_as_json(_hosts(parts), metrics.defects.inc), *access])
+    app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
     app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
@@ -115,10 +115,10 @@ def _bodies(parts: Parts) -> Bodies:
     )
 
 
-def _hosts(parts: Parts) -> Hosts:
+def _host_check(parts: Parts) -> HostCheck:
     settings = parts.settings
     metrics = parts.metrics
-    return Hosts(
+    return HostCheck(
         settings.allowed_hosts,
         has_keys=bool(settings.api_keys),
         count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
