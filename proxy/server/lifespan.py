@@ -35,8 +35,7 @@ from proxy.server.recording.timed import TimedRecorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
 from proxy.server.setup.code_sandbox import open_sandbox
-from proxy.server.setup.hosted_limits import hosted_limits
-from proxy.server.setup.hosted_search import open_web
+from proxy.server.setup.hosted_tools import hosted_limits, open_web
 from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings

@@ -37,9 +37,9 @@ import msgspec
 
 from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
 from proxy.settings import Settings
+from proxy.settings.keys import KEY_HEADERS
 from proxy.telemetry import logs
 from proxy.version import __version__
-from proxy.wire.credentials import KEY_HEADERS
 from proxy.wire.errors import ApiError
 
 FORMAT = 1

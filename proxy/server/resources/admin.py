@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
-from proxy.server.access.admin_key import require_admin_key
-from proxy.server.access.api_keys import Needs, needs
+from proxy.server.access.api_keys import Needs, needs, require_admin_key
 from proxy.server.http.bodies import read_body
 from proxy.server.setup.backend_specs import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from aiohttp import web
 
-from proxy.server.access.admin_key import require_admin_key
+from proxy.server.access.api_keys import require_admin_key
 from proxy.settings import Settings
 from proxy.wire.errors import ApiError
 from proxy.wire.hosts.addresses import is_loopback
