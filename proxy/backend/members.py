@@ -91,6 +91,9 @@ class PoolObserver(Protocol):
     def log(self, message: str, backend: str, **fields: Any) -> None:
         """Log an event that operators want to know."""
 
+    def warn(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event about which operators may have to do something."""
+
 
 # The endpoint of a backend that takes the ids of the tokens to continue from.
 ContinuationEndpoint: TypeAlias = Literal["completions", "chat"]
@@ -317,8 +320,11 @@ class Members:
         while True:
             report = await check_health(member.backend, self._options.connect_timeout)
             if member.update_health(report):
-                message = "backend healthy" if member.healthy else "backend unhealthy"
-                self._observer.log(message, member.name, problem=report.problem or None)
+                problem = report.problem or None
+                if member.healthy:
+                    self._observer.log("backend healthy", member.name, problem=problem)
+                else:
+                    self._observer.warn("backend unhealthy", member.name, problem=problem)
             if member.breaker.check_ended(succeeded=not report.problem):
                 self._observer.log("breaker closed", member.name, by="health check")
             self.report_state(member)

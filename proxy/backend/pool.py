@@ -240,7 +240,7 @@ class Pool:
         """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
         refuses = status in (401, 403) and not member.backend.takes_client_key
         if refuses:
-            self._observer.log("backend refuses the gateway's key", member.name, status=status)
+            self._observer.warn("backend refuses the gateway's key", member.name, status=status)
         return refuses
 
     # ---- choosing -------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Pool:
             before = member.breaker.state(self._clock())
             member.breaker.failed(self._clock(), gone=reason in GONE)
             if before != "open" and member.breaker.state(self._clock()) == "open":
-                self._observer.log("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
+                self._observer.warn("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
                 member.check_soon()
         self.members.report_state(member)
 

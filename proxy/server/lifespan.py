@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
@@ -36,8 +35,7 @@ from proxy.server.recording.timed import TimedRecorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
 from proxy.server.setup.code_sandbox import open_sandbox
-from proxy.server.setup.hosted_limits import hosted_limits
-from proxy.server.setup.hosted_search import open_web
+from proxy.server.setup.hosted_tools import hosted_limits, open_web
 from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
@@ -45,7 +43,7 @@ from proxy.state import FleetCounters, Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
-from proxy.version import commit
+from proxy.version import __version__, commit
 
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy import __version__
+from proxy.version import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -19,7 +19,7 @@ from proxy.hosted.mcp.connections import McpConnections
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.http import Resolve, resolve
 from proxy.hosted.mcp.interface import ToolResult
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import McpServer
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until

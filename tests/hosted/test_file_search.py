@@ -14,7 +14,7 @@ from proxy.hosted.files.filters import matches
 from proxy.hosted.files.results import read_found
 from proxy.hosted.files.search import FileSearch, searchable
 from proxy.hosted.mcp.interface import McpServers, ToolCaller, ToolResult
-from proxy.wire.file_search import FileSearchRequest
+from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import ListedTool, McpServer
 from tests.hosted.mcp_peers import connections, failure_of, sdk_program
 from tests.server.running_gateway import run

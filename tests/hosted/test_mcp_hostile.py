@@ -441,7 +441,7 @@ def test_a_name_with_a_private_address_is_not_connected_to(address: str) -> None
             async def find(_host: str, _port: int) -> list[str]:
                 return ["93.184.216.34", address]
 
-            async with connections(hosts=(f"mcp.example.com:{port}",), find=find) as servers:
+            async with connections(hosts=(f"*.example.com:{port}",), find=find) as servers:
                 server = McpServer("theirs", f"http://mcp.example.com:{port}/mcp")
                 failure = await failure_of(servers.list_tools("alice", server))
                 assert str(failure) == "The MCP server 'theirs' is not connected to: its host has no public address."

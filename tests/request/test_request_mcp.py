@@ -9,9 +9,9 @@ import pytest
 from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
 from proxy.request.tools.web_search import check_web_search
-from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.errors import ApiError
-from proxy.wire.file_search import FileSearchRequest
+from proxy.wire.hosted import FileSearchRequest
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import ALL_TOOLS, Approval, ListedTool, McpServer, McpToolset, ToolFilter
 
 ACCESS = McpAccess(

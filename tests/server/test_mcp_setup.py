@@ -14,6 +14,7 @@ from proxy.request.tools.mcp import ConfiguredServer
 from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.settings import Settings, SettingsError, describe
 from proxy.settings.load import load
+from proxy.wire.hosts.mcp_servers import server_complaint
 from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
 
 ENVIRONMENT = {"PATH": "/bin", "TOKEN": "hunter2", "OTHER": "not for it"}
@@ -78,7 +79,7 @@ def test_requests_may_do_with_them_what_the_settings_say(tmp_path: Path) -> None
             Approval(ToolFilter(frozenset({"delete_file"})), ToolFilter(None, True)),
         ),
     }
-    assert access.hosts.complaint("https://mcp.example.org/") is None
+    assert server_complaint("https://mcp.example.org/", access.hosts) is None
     assert not mcp_access(Settings()).enabled
 
 

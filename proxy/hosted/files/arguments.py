@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.hosted.calls import ToolFailure
-from proxy.wire.file_search import FileSearchRequest
+from proxy.wire.hosted import FileSearchRequest
 
 # Names that tools use, the more usual first.
 _QUERY = ("query", "q", "search_query", "question", "text", "search", "keywords", "input", "prompt")

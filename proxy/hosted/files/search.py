@@ -13,7 +13,7 @@ from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
 from proxy.hosted.files.results import Found, read_found
 from proxy.hosted.mcp.interface import McpServers
-from proxy.wire.file_search import FileSearchRequest
+from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import McpServer
 
 ALL_STORES = "*"

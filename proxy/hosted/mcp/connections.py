@@ -23,7 +23,8 @@ from proxy.hosted.mcp.http import Resolve, resolve
 from proxy.hosted.mcp.interface import ToolCaller, ToolResult
 from proxy.hosted.mcp.listing import Listing, read_listing
 from proxy.hosted.mcp.results import read_result
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.mcp_servers import may_be_private
 from proxy.wire.mcp import ListedTool, McpServer
 
 T = TypeVar("T")
@@ -189,7 +190,7 @@ class McpConnections:
 
     def _endpoint(self, server: McpServer) -> Endpoint:
         if server.url is not None:
-            public_only = not self._hosts.allows_private(server.url)
+            public_only = not may_be_private(server.url, self._hosts)
             return HttpEndpoint(server.url, server.headers, public_only=public_only)
         endpoint = self._servers.get(server.label)
         if endpoint is None:

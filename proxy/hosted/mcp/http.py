@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx2
 
 from proxy.hosted.mcp.endpoints import HttpEndpoint
-from proxy.wire.public_urls import address_complaint
+from proxy.wire.hosts.addresses import is_public
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
@@ -163,7 +163,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 found = await self._find(host, port)
             except (OSError, UnicodeError):
                 raise httpx2.ConnectError("the host is not known", request=request) from None
-            if any(address_complaint(address) is not None for address in found):
+            if not all(map(is_public, found)):
                 raise PrivateAddress("the host has a private or special address", request=request)
             self._addresses[host, port] = found
         return self._addresses[host, port]

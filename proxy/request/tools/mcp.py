@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.request.fields import Object, filled_text, missing, optional_flag, optional_object, optional_text, quote, wrong_type
-from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.errors import invalid_request
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.mcp_servers import server_complaint
 from proxy.wire.mcp import ALL_TOOLS, NO_TOOLS, Approval, McpServer, McpToolset, ToolFilter
 
 # It becomes a part of the names that the model sees.
@@ -100,7 +101,7 @@ def _checked_url(url: str, param: str, access: McpAccess) -> str:
     elif len(url) > _LONGEST_URL:
         complaint = "it is too long"
     else:
-        complaint = access.hosts.complaint(url)
+        complaint = server_complaint(url, access.hosts)
     if complaint is not None:
         # The URL itself is not repeated: it may carry a secret.
         setting = "The setting mcp_allowed_hosts of the gateway lists the hosts that are allowed."

@@ -1,4 +1,4 @@
-"""Who is asking, and for what: the API keys of the settings, the tenant of a request, and what handlers need of both.
+"""Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
 
 With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
 alone: no backend ever gets to see one."""
@@ -6,15 +6,17 @@ alone: no backend ever gets to see one."""
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
 from typing import TypeVar
 
 from aiohttp import web
+from pydantic import SecretStr
 
-from proxy.settings import ApiKey
-from proxy.wire.credentials import given_key
+from proxy.settings import ApiKey, Settings
+from proxy.settings.keys import given_key
 from proxy.wire.errors import ApiError
 
 _H = TypeVar("_H", bound=Callable[..., object])
@@ -82,6 +84,16 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     if name is None:
         raise ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key")
     return name
+
+
+def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
+    """Raise `ApiError` 401 unless the headers have the admin key, with which operators change the gateway and see contents."""
+    scheme, _, given = headers.get("Authorization", "").partition(" ")
+    wanted = (settings.admin_key or SecretStr("")).get_secret_value().encode()
+    right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
+    if not wanted or scheme.lower() != "bearer" or not right:
+        message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
+        raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
 
 
 def tenant_of(request: web.Request) -> str:

@@ -6,13 +6,12 @@ machine could talk to a gateway on localhost. So the origin of a WebSocket is ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.server.http.hosts import is_literal
 from proxy.settings import Settings
 from proxy.wire.errors import ApiError
+from proxy.wire.hosts.own_names import OwnNames, is_same_origin
 
 _METHODS = "GET, POST, DELETE, PUT, PATCH, OPTIONS"
 # The headers of an answer that pages may read.
@@ -74,7 +73,8 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
     # Some libraries send the address of the server as the origin.
-    if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or is_literal(request.host)):
+    is_own_name = bool(settings.api_keys) or OwnNames(settings.allowed_hosts).include(request.host)
+    if is_own_name and is_same_origin(origin, request.host):
         return
     message = "Web pages of this origin may not open a WebSocket here: add it to the setting `cors_origins`."
     raise ApiError(403, message, code="origin_not_allowed")

@@ -14,9 +14,9 @@ from proxy.server.access.fleet import Fleet
 from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
 from proxy.settings import Settings
+from proxy.settings.keys import given_key
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
-from proxy.wire.credentials import given_key
 from proxy.wire.errors import ApiError
 
 

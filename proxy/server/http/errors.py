@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from proxy.server.http.bodies import BODY, unreadable
-from proxy.server.http.hosts import Hosts
+from proxy.server.http.host_check import HostCheck
 from proxy.state import EventsUnavailable, StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, server_error
@@ -31,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware:
+def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
     """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
 
     @web.middleware
@@ -39,8 +39,8 @@ def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         try:
-            if request.headers.get("Host") not in hosts.known:
-                hosts.check(request)
+            if request.headers.get("Host") not in host_check.known:
+                host_check.check(request)
             return await handler(request)
         except Exception as error:
             return _answer(request, error, count_defect)

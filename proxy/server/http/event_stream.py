@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aiohttp import HttpVersion11, web
 
 from proxy.server.http import aiohttp_internals
-from proxy.server.http.send_queue import unsent
+from proxy.server.http.unsent_bytes import unsent_bytes
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
@@ -60,7 +60,7 @@ class EventStream:
     @property
     def unsent(self) -> int:
         """Bytes that the client has not taken yet."""
-        return unsent(self._transport)
+        return unsent_bytes(self._transport)
 
     def _is_full(self) -> bool:
         return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
@@ -208,7 +208,7 @@ class WebSocketSender:
     @property
     def unsent(self) -> int:
         """Bytes that the client has not taken yet; those of the event that is being sent count twice."""
-        return self._size + self._leaving + unsent(self._transport)
+        return self._size + self._leaving + unsent_bytes(self._transport)
 
     async def flush(self) -> None:
         """Wait until everything is sent."""

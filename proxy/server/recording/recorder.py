@@ -35,11 +35,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from proxy import __version__
 from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
 from proxy.settings import Settings
+from proxy.settings.keys import KEY_HEADERS
 from proxy.telemetry import logs
-from proxy.wire.credentials import KEY_HEADERS
+from proxy.version import __version__
 from proxy.wire.errors import ApiError
 
 FORMAT = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy import __version__
 from proxy.hosted.code.options import Limits, SandboxOptions
 from proxy.hosted.code.sandbox import Sandbox
 from proxy.hosted.code.worker_sandbox import WorkerSandbox
 from proxy.settings import Settings
+from proxy.version import __version__
 
 IMAGE_BYTES = 4 * 1024**2
 

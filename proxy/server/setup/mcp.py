@@ -14,7 +14,7 @@ from proxy.request.tools.mcp import ConfiguredServer, McpAccess
 from proxy.settings import Settings
 from proxy.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection
 from proxy.telemetry import logs
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from proxy import __version__
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.http.bodies import read_body
@@ -18,6 +17,7 @@ from proxy.server.window.pages import SECURITY_HEADERS, page, redirect
 from proxy.server.window.processes import Processes
 from proxy.server.window.visitors import Leave, Visitors
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from proxy.version import __version__
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 

@@ -7,14 +7,14 @@ operator, nor one that lets its own name resolve to this machine."""
 from __future__ import annotations
 
 from enum import IntEnum
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.server.access.admin_key import require_admin_key
+from proxy.server.access.api_keys import require_admin_key
 from proxy.settings import Settings
 from proxy.wire.errors import ApiError
+from proxy.wire.hosts.addresses import is_loopback
+from proxy.wire.hosts.own_names import OwnNames, host_name, is_same_origin
 
 # A reverse proxy on this machine adds one of these: its clients are not on this machine.
 _FORWARDED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
@@ -35,6 +35,7 @@ class Visitors:
     def __init__(self, settings: Settings, *, on_operations_port: bool) -> None:
         self._settings = settings
         self._on_operations_port = on_operations_port
+        self._own_names = OwnNames(settings.allowed_hosts)
 
     def require(self, request: web.Request, wanted: Leave) -> None:
         """Raise `ApiError` 401 or 403 unless the visitor may do so."""
@@ -57,22 +58,16 @@ class Visitors:
             return Leave.ALL
         if _comes_from_here(request) and (self._on_operations_port or not settings.api_keys):
             return Leave.ALL
-        if self._on_operations_port and not settings.metrics_need_key and self._is_own_name(request):
+        has_own_name = self._own_names.include(request.headers.get("Host", ""))
+        if self._on_operations_port and not settings.metrics_need_key and has_own_name:
             return Leave.LOOK
         raise ApiError(403, _NO_KEY, code="admin_key_required")
-
-    def _is_own_name(self, request: web.Request) -> bool:
-        """Tell whether the `Host` is one that no web page of somebody else can have."""
-        name = _name_of(request)
-        allowed = [host.lower() for host in self._settings.allowed_hosts]
-        endings = (".internal", ".localhost", *(host[1:] for host in allowed if host.startswith("*.")))
-        return _is_address(name) or "." not in name or name in allowed or name.endswith(endings)
 
 
 def _require_same_origin(request: web.Request) -> None:
     """Raise `ApiError` 403 for a request that a page of another origin made."""
     origin = request.headers.get("Origin")
-    from_elsewhere = origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
+    from_elsewhere = origin is not None and not is_same_origin(origin, request.host)
     if from_elsewhere or request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         raise ApiError(403, "Pages of other origins may not access the window.", code="origin_not_allowed")
 
@@ -83,26 +78,6 @@ def _comes_from_here(request: web.Request) -> bool:
     if transport is None or any(name in request.headers for name in _FORWARDED):
         return False
     ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-    if not all(isinstance(end, tuple) and _is_loopback(end[0]) for end in ends):
+    if not all(isinstance(end, tuple) and is_loopback(end[0]) for end in ends):
         return False
-    name = _name_of(request)
-    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
-
-
-def _name_of(request: web.Request) -> str:
-    try:
-        return (urlsplit(f"//{request.headers.get('Host', '')}").hostname or "").removesuffix(".")
-    except ValueError:
-        return ""
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(text: str) -> bool:
-    return _is_address(text.partition("%")[0]) and ip_address(text.partition("%")[0]).is_loopback
+    return is_loopback(host_name(request.headers.get("Host", "")) or "")

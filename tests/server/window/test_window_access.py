@@ -30,8 +30,8 @@ API = [
 @pytest.fixture(autouse=True)
 def _second_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 127.0.0.2 be the address of a machine that others can reach."""
-    is_loopback = visitors._is_loopback
-    monkeypatch.setattr(visitors, "_is_loopback", lambda text: text != "127.0.0.2" and is_loopback(text))
+    is_loopback = visitors.is_loopback
+    monkeypatch.setattr(visitors, "is_loopback", lambda text: text != "127.0.0.2" and is_loopback(text))
 
 
 @asynccontextmanager

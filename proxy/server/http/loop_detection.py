@@ -17,7 +17,7 @@ _MESSAGE = (
 )
 
 
-class Hops:
+class LoopDetection:
     """Names this gateway in what it passes on, and recognises its own name."""
 
     def __init__(self) -> None:

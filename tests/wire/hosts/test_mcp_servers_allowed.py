@@ -1,10 +1,11 @@
-"""Hosts to which a request may have the gateway connect."""
+"""The hosts of MCP servers to which a request may have the gateway connect."""
 
 from __future__ import annotations
 
 import pytest
 
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.mcp_servers import may_be_private, server_complaint
 
 HOSTS = AllowedHosts.read(
     ["mcp.example.com", "*.tools.example", "Plain.example.com:8080", "tools.internal:9000", "10.0.0.5:8080", "[::1]:7000"]
@@ -26,7 +27,7 @@ HOSTS = AllowedHosts.read(
     ],
 )
 def test_a_host_that_is_listed_is_allowed(url: str) -> None:
-    assert HOSTS.complaint(url) is None
+    assert server_complaint(url, HOSTS) is None
 
 
 @pytest.mark.parametrize(
@@ -59,22 +60,33 @@ def test_a_host_that_is_listed_is_allowed(url: str) -> None:
     ],
 )
 def test_any_other_is_not(url: str) -> None:
-    assert HOSTS.complaint(url)
-    assert not HOSTS.allows_private(url)
+    assert server_complaint(url, HOSTS)
+    assert not may_be_private(url, HOSTS)
 
 
 def test_a_star_stands_for_public_hosts() -> None:
     hosts = AllowedHosts.read(["*", "*.internal:80"])
-    assert hosts.complaint("https://anything.example/") is None
-    assert hosts.complaint("https://10.0.0.5/")
-    assert hosts.complaint("https://localhost/")
-    assert hosts.complaint("http://tools.internal/")  # a private host has to be named in full
+    assert server_complaint("https://anything.example/", hosts) is None
+    assert server_complaint("https://10.0.0.5/", hosts)
+    assert server_complaint("https://localhost/", hosts)
+    assert server_complaint("http://tools.internal/", hosts)  # a private host has to be named in full
 
 
-def test_only_private_hosts_may_have_private_addresses() -> None:
-    assert HOSTS.allows_private("http://tools.internal:9000/sse")
-    assert HOSTS.allows_private("http://10.0.0.5:8080/")
-    assert not HOSTS.allows_private("http://plain.example.com:8080/")
+@pytest.mark.parametrize(
+    ("url", "private"),
+    [
+        ("http://tools.internal:9000/sse", True),
+        ("http://10.0.0.5:8080/", True),
+        ("http://plain.example.com:8080/", True),  # a name that the DNS of a company resolves to a private address
+        ("https://mcp.example.com/mcp", False),
+        ("https://a.tools.example/", False),
+        ("http://a.wide.example:81/", False),
+    ],
+)
+def test_a_host_that_is_listed_with_its_port_may_have_private_addresses(url: str, private: bool) -> None:
+    hosts = AllowedHosts((*HOSTS.entries, *AllowedHosts.read(["*.wide.example:81"]).entries))
+    assert server_complaint(url, hosts) is None
+    assert may_be_private(url, hosts) is private
 
 
 @pytest.mark.parametrize("entry", ["", "https://mcp.example.com", "mcp.example.com:0", "a:99999", "a b", "*.*", "a/b", "mcp.*"])

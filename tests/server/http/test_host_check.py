@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.http.hosts import Hosts
+from proxy.server.http.host_check import HostCheck
 from proxy.settings import Settings, SettingsError
 from proxy.wire.errors import ApiError
 from tests.server.running_gateway import RawClient, Served, run, simulated
@@ -93,11 +93,11 @@ def request(host: str, address: Any) -> Any:
 def test_behind_compose_and_kubernetes_any_name_is_taken(address: Any) -> None:
     """Their connections come to another address than loopback."""
     refused: list[int] = []
-    hosts = Hosts([], has_keys=False, count_refusal=lambda: refused.append(1))
+    hosts = HostCheck([], has_keys=False, count_refusal=lambda: refused.append(1))
     for host in (*OURS, *FOREIGN):
         hosts.check(request(host, address))
     assert refused == []
-    named = Hosts(["llm.example.com"], has_keys=True, count_refusal=lambda: refused.append(1))
+    named = HostCheck(["llm.example.com"], has_keys=True, count_refusal=lambda: refused.append(1))
     named.check(request("llm.example.com", address))
     with pytest.raises(ApiError):
         named.check(request("evil.example", address))
@@ -106,13 +106,13 @@ def test_behind_compose_and_kubernetes_any_name_is_taken(address: Any) -> None:
 
 @pytest.mark.parametrize("address", [("127.0.0.1", 9000), ("127.0.1.1", 9000), ("::1", 9000, 0, 0)])
 def test_keys_protect_as_well(address: Any) -> None:
-    Hosts([], has_keys=True, count_refusal=lambda: None).check(request("evil.example", address))
+    HostCheck([], has_keys=True, count_refusal=lambda: None).check(request("evil.example", address))
     with pytest.raises(ApiError):
-        Hosts([], has_keys=False, count_refusal=lambda: None).check(request("evil.example", address))
+        HostCheck([], has_keys=False, count_refusal=lambda: None).check(request("evil.example", address))
 
 
 def test_many_names_take_no_memory() -> None:
-    hosts = Hosts([], has_keys=True, count_refusal=lambda: None)
+    hosts = HostCheck([], has_keys=True, count_refusal=lambda: None)
     for number in range(1000):
         hosts.check(request(f"a{number}", ("127.0.0.1", 1)))
     assert len(hosts.known) <= 101

@@ -1,8 +1,9 @@
-"""From settings to the access to the web."""
+"""The hosted tools of the settings: the limits of their calls, and the access to the web."""
 
 from __future__ import annotations
 
 from proxy.hosted.fetch import Fetcher
+from proxy.hosted.run import Limits
 from proxy.hosted.search.mcp_provider import CallerFor, McpProvider
 from proxy.hosted.search.pages import Pages
 from proxy.hosted.search.providers import Provider
@@ -10,6 +11,21 @@ from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES
 from proxy.hosted.search.web import Web
 from proxy.settings import Settings
+
+# Until a container runs, on a busy machine, in seconds.
+_STARTING = 15
+
+
+def hosted_limits(settings: Settings) -> Limits:
+    """Return the limits of one response."""
+    return Limits(
+        turns=settings.hosted_turns,
+        call_seconds=settings.hosted_call_timeout,
+        # The sandbox stops code by itself, and keeps its files then.
+        code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),
+        total_seconds=settings.hosted_total_timeout,
+        result_bytes=settings.hosted_result_bytes,
+    )
 
 
 def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | None:

@@ -1,4 +1,4 @@
-"""How much a client has not taken yet."""
+"""The bytes that a client has not received yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if sys.platform != "win32":
     import termios
 
 
-def unsent(transport: asyncio.Transport | None) -> int:
+def unsent_bytes(transport: asyncio.Transport | None) -> int:
     """Return how many bytes wait for a client: in this process, and in the kernel until the client has acknowledged them.
 
     The kernel takes megabytes at once and tells that it has room again when a third of that has left, which can take minutes
