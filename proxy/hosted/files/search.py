@@ -13,7 +13,6 @@ from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
 from proxy.hosted.mcp.interface import McpServers
 from proxy.hosted.mcp.search_results import read_results
-from proxy.wire.file_search import FileSearchRequest
 from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import McpServer
 
