@@ -136,7 +136,7 @@ export class Detail {
   }
 
   async addSteps(id, recorded) {
-    const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "shape"}?after=${this.seen}`;
+    const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "live-steps"}?after=${this.seen}`;
     const { steps, total } = await ask(path);
     if (id !== this.id || steps.length === 0) return;
     if (this.seen === 0) this.began = steps[0].time;

@@ -18,16 +18,14 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from proxy.server.window.process_view import ProcessView
+from proxy.server.window.worker_view import WorkerView
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError
 
 _PREFIX = "window-"
 _SUFFIX = ".sock"
-# Seconds in which a worker answers; another process that hangs is left out.
-_PATIENCE = 5.0
-# Examining a backend takes as many answers of its model.
-_LONG_PATIENCE = 600.0
+# Seconds within which a worker has to answer; one that hangs is left out.
+_TIMEOUT = 5.0
 # A socket that is older, in seconds, and refuses connections belongs to nobody any more.
 _OPENING = 5.0
 # The methods of a view that other processes may call.
@@ -35,24 +33,23 @@ _METHODS = frozenset(
     {
         "backends",
         "contents",
-        "examine",
         "intervals",
+        "live_steps",
         "record",
         "record_for",
         "recording",
         "replay",
         "request",
         "requests",
-        "shape",
         "steps",
     }
 )
 
 
-class Processes:
+class Workers:
     """Asks this process and, where there are several, the others. `folder` is the one that they share."""
 
-    def __init__(self, view: ProcessView, folder: Path | None) -> None:
+    def __init__(self, view: WorkerView, folder: Path | None) -> None:
         self._view = view
         self._folder = folder
 
@@ -122,11 +119,11 @@ class Processes:
         return self._folder / f"{_PREFIX}{name}{_SUFFIX}"
 
     async def _ask(self, name: str, method: str, arguments: tuple[Any, ...]) -> Any:
-        patience = aiohttp.ClientTimeout(total=_LONG_PATIENCE if method == "examine" else _PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
         question = msgspec.json.encode([method, arguments])
         connector = aiohttp.UnixConnector(str(self._socket_of(name)))
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=patience) as session,
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
             session.post("http://worker/", data=question) as response,
         ):
             answer = msgspec.json.decode(await response.read())
