@@ -1,9 +1,9 @@
-"""`/ui/`: the page, and what it asks for."""
+"""The paths below `/ui/`: the page and the data that it requests."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -14,16 +14,15 @@ from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.http.bodies import read_body
 from proxy.server.window.backends import merged_backends
+from proxy.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from proxy.server.window.pages import SECURITY_HEADERS, page, redirect
 from proxy.server.window.permissions import Permission, WindowAccess
-from proxy.server.window.workers import Workers
+from proxy.server.window.workers import SharedAnswers, Workers
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
-# Seconds between two pictures of what runs.
-_TICK = 0.5
-# Visitors who may look at the same time: each costs a picture twice a second.
+# Visitors with a live connection at the same time.
 _MOST_VISITORS = 20
 # Minutes for which recording can be asked for.
 _LONGEST_RECORDING = 24 * 60
@@ -36,7 +35,9 @@ class Window:
         self._workers = workers
         self._access = access
         self._in_flight = in_flight
-        self._watching = 0
+        self._live = LiveRequests(workers)
+        self._intervals = SharedAnswers(workers, "intervals", POLL_INTERVAL)
+        self._backends = SharedAnswers(workers, "backends", POLL_INTERVAL)
 
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
@@ -61,40 +62,32 @@ class Window:
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
         async with self._workers.answering():
             yield
+            await self._intervals.close()
+            await self._backends.close()
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
     @needs(Needs.NOTHING)
     async def state(self, request: web.Request) -> web.Response:
-        """Answer what this visitor may see, and whether requests are recorded."""
+        """Answer with the visitor's permission, and whether requests are recorded."""
         permission = self._access.permission_of(request)
-        recordings = await self._workers.ask_all("recording")
-        return _json({"version": __version__, "contents": permission is Permission.CONTENT, "recording": recordings[0]})
+        recording = await self._workers.ask_here("recording")
+        return _json({"version": __version__, "contents": permission is Permission.CONTENT, "recording": recording})
 
     @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a stream of events: what runs and what has ended, twice a second."""
+        """Answer with a stream of updates: the running requests, and those that have ended."""
         self._access.require(request, Permission.METADATA)
-        if self._watching >= _MOST_VISITORS:
+        if self._live.visitors >= _MOST_VISITORS:
             raise ApiError(503, "Too many visitors are looking at once. Please try again.", code="too_many_visitors")
-        self._watching += 1
-        try:
-            return await self._send_pictures(request)
-        finally:
-            self._watching -= 1
-
-    async def _send_pictures(self, request: web.Request) -> web.StreamResponse:
         headers = {**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
         await response.prepare(request)
-        seen: dict[str, int] = {}
-        while not self._in_flight.ending.is_set():
-            views = await self._workers.ask_all("requests", seen)
-            recordings = await self._workers.ask_all("recording")
-            picture = {"views": views, "recording": recordings[0]}
-            seen = {view["process"]: view["last"] for view in views}
-            await response.write(b"data: " + msgspec.json.encode(picture) + b"\n\n")
-            await asyncio.sleep(_TICK)
+        async with aclosing(self._live.updates()) as updates:
+            async for update in updates:
+                if self._in_flight.ending.is_set():
+                    break
+                await response.write(update)
         return response
 
     @needs(Needs.NOTHING)
@@ -102,7 +95,7 @@ class Window:
         """Answer with the intervals of the last hour, of all workers together."""
         self._access.require(request, Permission.METADATA)
         intervals: dict[int, dict[str, Any]] = {}
-        for interval in (interval for view in await self._workers.ask_all("intervals") for interval in view):
+        for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
         return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": INTER_TOKEN_BUCKETS})
@@ -157,7 +150,7 @@ class Window:
     async def backends(self, request: web.Request) -> web.Response:
         """Answer with the backends."""
         self._access.require(request, Permission.METADATA)
-        return _json(merged_backends(await self._workers.ask_all("backends")))
+        return _json(merged_backends(await self._backends.get()))
 
     @needs(Needs.NOTHING)
     async def examine(self, request: web.Request) -> web.Response:
