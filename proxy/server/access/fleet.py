@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from proxy.state import Claim, CountersUnavailable, FleetCounters, Verdict
+from proxy.state import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
@@ -32,11 +32,11 @@ class FleetClient(Protocol):
     """The limits of one client, as the fleet needs them."""
 
     running: int
-    # The number of the outage after which the counters were last agreed upon.
-    agreed: int
+    # How many outages there had been when the fleet last took over what this client had used.
+    last_synced: int
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet. What it says to be used counts as told."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what the fleet has to know; its tokens count as reported. With `stale` its levels replace higher ones."""
 
 
 class Fleet:
@@ -78,11 +78,11 @@ class Fleet:
             return None
         outages = self._outages
         try:
-            verdict = await self._counters.take(self._member, client.claim(doubted=client.agreed != outages))
+            verdict = await self._counters.take(self._member, client.limit_request(stale=client.last_synced != outages))
         except CountersUnavailable as error:
             self._lose(error)
             return None
-        client.agreed = outages
+        client.last_synced = outages
         if verdict.gateways != self.gateways:
             self._set_gateways(verdict.gateways)
         return verdict
@@ -130,14 +130,14 @@ class Fleet:
             for client in clients:
                 del self._changed[client]
             outages = self._outages
-            claims = [client.claim(doubted=client.agreed != outages) for client in clients]
+            requests = [client.limit_request(stale=client.last_synced != outages) for client in clients]
             try:
-                await self._counters.report(self._member, claims)
+                await self._counters.report(self._member, requests)
             except CountersUnavailable as error:
                 self._lose(error)
                 raise
             for client in clients:
-                client.agreed = outages
+                client.last_synced = outages
 
     def _lose(self, error: CountersUnavailable) -> None:
         self._outages += 1

@@ -19,7 +19,7 @@ from proxy.server.access.api_keys import KEY_NAME
 from proxy.server.access.counter_table import SharedRow, Table
 from proxy.server.access.fleet import Fleet
 from proxy.settings import Settings
-from proxy.state import Claim, Refusal, Verdict
+from proxy.state import LimitRequest, Refusal, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
@@ -133,14 +133,14 @@ class ClientLimits:
         now = clock()
         self.key = key
         self.running = 0
-        self.agreed = 0  # see `FleetClient`
+        self.last_synced = 0  # see `FleetClient`
         self._name = name
         self._allowance = allowance
         self._clock = clock
         self._metrics = metrics
         self._shared = shared
         self._fleet = fleet if allowance != NO_LIMITS else None
-        self._untold = 0  # tokens that the fleet does not know of
+        self._unreported = 0  # tokens that the fleet does not count yet
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
@@ -187,23 +187,23 @@ class ClientLimits:
         self.running -= 1
         self._take(tokens, ended=1)
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet, with the tokens that it does not know of: they count as told then."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what the fleet has to know, with the tokens that were not reported yet: they count as reported then."""
         now = self._clock()
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
         # What was used during an outage is in the levels, in which it counts as the fleet's.
-        tokens = 0 if doubted else self._untold
-        self._untold = 0
-        return Claim(
+        tokens = 0 if stale else self._unreported
+        self._unreported = 0
+        return LimitRequest(
             client=self._name,
             requests=self._allowance.requests,
             tokens_per_minute=self._allowance.tokens,
             concurrent=self._allowance.concurrent,
             requests_left=self._requests.level(now) if self._requests is not None else 0.0,
             tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
-            doubted=doubted,
+            stale=stale,
             tokens=tokens,
             running=self.running,
         )
@@ -256,7 +256,7 @@ class ClientLimits:
                 row.add(-ended)
                 self._write(row)
         if self._fleet is not None:
-            self._untold += tokens
+            self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)

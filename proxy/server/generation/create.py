@@ -23,7 +23,6 @@ from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
@@ -37,6 +36,7 @@ from proxy.server.generation.prepare import (
     stream_options,
     translated,
 )
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
@@ -94,7 +94,7 @@ class Responses:
     repair: InputRepair
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
-    history: History | None = None
+    history: RecentRequests | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
@@ -519,7 +519,7 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def summary(self) -> Summary:
+    def summary(self) -> RequestSummary:
         """Return how it stands, without any of its content."""
         return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
 

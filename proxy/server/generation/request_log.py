@@ -18,7 +18,7 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History, Summary
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -73,7 +73,7 @@ class RequestLog:
         reservation: Reservation | None,
         trace: Trace | None,
         sampled: bool = True,
-        history: History | None = None,
+        history: RecentRequests | None = None,
         client: str = "",
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
@@ -275,7 +275,7 @@ class RequestLog:
                 summary.ended = time.time()
                 self._history.add(summary)
 
-    def running(self, translator: Translator | None, now: float, record: str | None) -> Summary:
+    def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
         line = logs.present(self._line(translator, None, now))
@@ -283,9 +283,9 @@ class RequestLog:
         summary.phase = self.phase
         return summary
 
-    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> Summary:
+    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> RequestSummary:
         client = self._client
-        summary = Summary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
+        summary = RequestSummary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
         if translator is not None:
             summary.chunks = translator.chunks
             summary.produced = line.get("output_tokens", translator.chunks)

@@ -16,7 +16,7 @@ from proxy.wire.requests import parse_request
 # Seconds to wait for what was started together with the gateway: a backend that can go on with an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
 _PATIENCE = 60.0
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
 _RETRY = 0.5
 
@@ -77,4 +77,4 @@ async def _ready(condition: Callable[[], bool]) -> bool:
             return True
         if clock() >= deadline:
             return False
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)

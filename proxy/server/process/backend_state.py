@@ -92,7 +92,7 @@ class SharedState:
         self._changes = {name: Change(draining=True) for name, change in self._changes.items() if change.draining}
         self._broadcast()
 
-    def hear(self, worker: Worker, line: bytes) -> None:
+    def receive(self, worker: Worker, line: bytes) -> None:
         """Take a line from a worker: a report, or a sign that it is ready."""
         report = state_of(line)
         if report is not None:

@@ -58,7 +58,7 @@ class WorkerSync:
         self._changes = merged(self._changes, {name: change})
         self._report(State({name: change}))
 
-    def hear(self, line: bytes) -> None:
+    def receive(self, line: bytes) -> None:
         """Take a line from the parent."""
         state = state_of(line)
         if state is not None and state.received == self._reports:

@@ -1,7 +1,7 @@
 """The link between a worker and its parent, and both ends of it.
 
 The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
-`retire`, `stop` or `hurry`. The worker says `ready` once, and `alive` every second. Both also send the lines of
+`retire`, `stop` or `stop_now`. The worker says `ready` once, and `alive` every second. Both also send the lines of
 `backend_sync.py`. A worker whose parent is gone stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
@@ -88,10 +88,10 @@ class WorkerLink:
         operators = [socket.socket(fileno=number) for number in self.config.operators]
         return Listeners(clients, operators)
 
-    async def open(self, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
-        """Listen to the parent from now on; `hear` gets each line but those to stop."""
+    async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
+        """Listen to the parent from now on; `receive` gets each line but those to stop."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
-        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, hear)), asyncio.create_task(self._stay_alive())]
+        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
 
     def send(self, line: bytes) -> None:
         """Write a line to the parent, if it is still there."""
@@ -107,11 +107,11 @@ class WorkerLink:
         if self._orphaned:  # nobody else will do it
             await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
-    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
         try:
             while line := await reader.readline():
                 if not stop_signals.give(line.decode("utf-8", "replace").strip()):
-                    hear(line)
+                    receive(line)
         except ConnectionError as error:
             logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
         self._orphaned = True
@@ -171,7 +171,7 @@ class Worker:
         """Whether it is ready, and was not told to end."""
         return self.ready_at is not None and self.leaving_since is None
 
-    async def watch(self, hear: Callable[[Worker, bytes], None]) -> int:
+    async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
         """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
@@ -180,7 +180,7 @@ class Worker:
                     self.ready_at = self.heard_at
                     self.ready.set_result(True)
                 if line != ALIVE:
-                    hear(self, line)
+                    receive(self, line)
         except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
             self._link.close()
         code = await self.process.wait()
@@ -189,8 +189,8 @@ class Worker:
         self._link.close()
         return code
 
-    def tell(self, order: str) -> None:
-        """Tell it to `retire`, `stop` or `hurry`."""
+    def send_order(self, order: str) -> None:
+        """Tell it to `retire`, `stop` or `stop_now`."""
         if self.leaving_since is None:
             self.leaving_since = self._clock()
             if self.ready_at is None:

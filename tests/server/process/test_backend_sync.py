@@ -43,9 +43,9 @@ class Parent:
         self.workers = set(workers)
         self.state = SharedState(cast(set[Worker], self.workers))
 
-    def hear(self, worker: FakeWorker, *reports: State) -> None:
+    def receive(self, worker: FakeWorker, *reports: State) -> None:
         for report in reports:
-            self.state.hear(cast(Worker, worker), report.line())
+            self.state.receive(cast(Worker, worker), report.line())
 
     def told(self, worker: FakeWorker) -> State:
         """What a worker that starts now would be told."""
@@ -82,13 +82,13 @@ class Linked:
 
     def deliver_report(self) -> bool:
         if self._reports:
-            self._parent.state.hear(cast(Worker, self.seen), self._reports.popleft())
+            self._parent.state.receive(cast(Worker, self.seen), self._reports.popleft())
             return True
         return False
 
     def deliver_line(self) -> bool:
         if self.seen.lines:
-            self.sync.hear(self.seen.lines.popleft())
+            self.sync.receive(self.seen.lines.popleft())
             return True
         return False
 
@@ -142,14 +142,14 @@ def test_what_one_worker_learns_of_a_model_all_know() -> None:
 def test_a_later_worker_is_told_what_still_holds(reports: list[Changes], told: Changes) -> None:
     worker = FakeWorker()
     parent = Parent(worker)
-    parent.hear(worker, *(State(changes) for changes in reports))
+    parent.receive(worker, *(State(changes) for changes in reports))
     assert parent.told(FakeWorker()).changes == told
 
 
 def test_settings_that_are_read_again_leave_only_what_is_drained() -> None:
     worker = FakeWorker()
     parent = Parent(worker)
-    parent.hear(worker, State({"a": Change({"url": "x"}), "b": Change(removed=True), "c": Change(draining=True)}))
+    parent.receive(worker, State({"a": Change({"url": "x"}), "b": Change(removed=True), "c": Change(draining=True)}))
     parent.state.reload([ONE])
     assert parent.told(worker) == State({"c": Change(draining=True)}, [ONE], received=1)
     parent.state.begin_generation()  # whose workers read the settings themselves
@@ -161,13 +161,13 @@ def test_what_was_found_is_for_workers_with_the_same_settings() -> None:
     new = FakeWorker(1)
     parent = Parent(old)
     found = Found({"rescue": True}, looked=True, finished=True)
-    parent.hear(old, State(found=found), State({"a": Change(draining=True)}))
+    parent.receive(old, State(found=found), State({"a": Change(draining=True)}))
     assert parent.told(FakeWorker()).found == found
     parent.state.begin_generation()
     assert parent.told(new).found == Found()
     assert parent.told(new).changes == {"a": Change(draining=True)}
     parent.workers.add(new)
-    parent.hear(old, State(found=Found({"rescue": False}, looked=True, finished=True)))
+    parent.receive(old, State(found=Found({"rescue": False}, looked=True, finished=True)))
     assert parent.told(new).found == Found()
     assert AUTOCONFIGURE in new.lines
 
@@ -177,18 +177,18 @@ def test_one_worker_of_each_generation_autoconfigures() -> None:
     second = FakeWorker()
     parent = Parent(first, second)
     for worker in (first, second):
-        parent.state.hear(cast(Worker, worker), b"ready\n")
+        parent.state.receive(cast(Worker, worker), b"ready\n")
     named, other = (first, second) if AUTOCONFIGURE in first.lines else (second, first)
     assert AUTOCONFIGURE not in other.lines
     parent.workers.discard(named)
     parent.state.lost(cast(Worker, named))
     assert other.lines.count(AUTOCONFIGURE) == 1
-    parent.hear(other, State(found=Found(finished=True)))
+    parent.receive(other, State(found=Found(finished=True)))
     parent.workers.discard(other)
     parent.state.lost(cast(Worker, other))
     late = FakeWorker()
     parent.workers.add(late)
-    parent.state.hear(cast(Worker, late), b"ready\n")
+    parent.state.receive(cast(Worker, late), b"ready\n")
     assert AUTOCONFIGURE not in late.lines
 
 
@@ -212,7 +212,7 @@ def test_a_worker_without_autoconfiguration_says_that_it_is_done() -> None:
         async with gateway("http://127.0.0.1:9", adapt=False) as served:
             parent = Parent()
             worker = Linked(served.parts, parent)
-            parent.state.hear(cast(Worker, worker.seen), b"ready\n")
+            parent.state.receive(cast(Worker, worker.seen), b"ready\n")
             worker.deliver_all()
             assert parent.told(worker.seen) == State(found=Found(finished=True), received=1)
 
@@ -241,7 +241,7 @@ def test_a_state_that_was_sent_before_takes_nothing_back() -> None:
             other = FakeWorker()
             worker.add("mine")
             added = served.parts.pool.members.find("mine")
-            parent.hear(other, State({"127.0.0.1:9": Change(draining=True)}))  # before the worker's own report is read
+            parent.receive(other, State({"127.0.0.1:9": Change(draining=True)}))  # before the worker's own report is read
             while worker.deliver_line():
                 assert worker.backends == {"127.0.0.1:9": False, "mine": False}
             worker.deliver_all()
@@ -256,7 +256,7 @@ def test_fields_of_another_version_are_ignored() -> None:
         async with gateway("http://127.0.0.1:9") as served:
             worker = Linked(served.parts, Parent())
             before = worker.backends
-            worker.sync.hear(State({"new": Change({"uri": "http://x"}), "unknown": Change(draining=True)}).line())
+            worker.sync.receive(State({"new": Change({"uri": "http://x"}), "unknown": Change(draining=True)}).line())
             assert worker.backends == before
 
     run(test())

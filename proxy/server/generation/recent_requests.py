@@ -39,7 +39,7 @@ class Interval(msgspec.Struct):
 
 
 @dataclass(slots=True, eq=False)
-class Summary:
+class RequestSummary:
     """One request. It refers to what its log and its translator have counted, and becomes plain data when somebody looks.
 
     `line` has the fields of its log line. `state` is the kind of the open item. `gaps` counts the times between reads by the
@@ -99,14 +99,14 @@ class Summary:
         return {"type": span.kind or self.state, "opened": span.opened, "closed": span.closed, "size": span.size}
 
 
-class History:
+class RecentRequests:
     """Is told of each request that ends; `sample` is called every second or so."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the Unix time in seconds."""
         # Names this process among others: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
-        self.ended: deque[Summary] = deque(maxlen=REMEMBERED)
+        self.ended: deque[RequestSummary] = deque(maxlen=REMEMBERED)
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
         self._ends = 0
@@ -118,16 +118,16 @@ class History:
         """The number of the last request that ended; 0 before the first one."""
         return self._ends
 
-    def since(self, number: int) -> list[Summary]:
+    def since(self, number: int) -> list[RequestSummary]:
         """Return the requests that ended after the one of this number, the oldest first."""
         forgotten = self._ends - len(self.ended)
         return list(islice(self.ended, max(0, number - forgotten), None))
 
-    def find(self, request_id: str) -> Summary | None:
+    def find(self, request_id: str) -> RequestSummary | None:
         """Return a request that has ended, by its id."""
         return next((summary for summary in reversed(self.ended) if summary.id == request_id), None)
 
-    def add(self, summary: Summary) -> None:
+    def add(self, summary: RequestSummary) -> None:
         """Remember a request that has ended."""
         self._ends += 1
         self.ended.append(summary)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from proxy.server.generation import history
-from proxy.server.generation.history import INTERVAL, History, Summary
+from proxy.server.generation import recent_requests
+from proxy.server.generation.recent_requests import INTERVAL, RecentRequests, RequestSummary
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 NO_GAPS = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
 
 
-def ended(name: str, outcome: str = "completed", produced: int = 0, gaps: list[int] = NO_GAPS, **line: float) -> Summary:
+def ended(name: str, outcome: str = "completed", produced: int = 0, gaps: list[int] = NO_GAPS, **line: float) -> RequestSummary:
     """Return the summary of a request that has ended."""
-    return Summary(name, {"outcome": outcome, **line}, 0.0, "", [], gaps, 0.0, ended=1.0, produced=produced)
+    return RequestSummary(name, {"outcome": outcome, **line}, 0.0, "", [], gaps, 0.0, ended=1.0, produced=produced)
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
 
 
 def test_ends_are_told_from_the_last_one_that_was_seen() -> None:
-    known = History(Clock())
+    known = RecentRequests(Clock())
     for name in "abc":
         known.add(ended(name))
     assert [summary.id for summary in known.since(0)] == ["a", "b", "c"]
@@ -37,7 +37,7 @@ def test_ends_are_told_from_the_last_one_that_was_seen() -> None:
 
 def test_intervals_begin_at_round_times_and_the_oldest_go() -> None:
     clock = Clock()
-    counted = History(clock)
+    counted = RecentRequests(clock)
     for _ in range(3600 // INTERVAL + 5):
         counted.sample(1, 0)
         clock.now += INTERVAL
@@ -48,7 +48,7 @@ def test_intervals_begin_at_round_times_and_the_oldest_go() -> None:
 
 
 def test_latencies_are_counted_in_the_buckets_of_the_metrics() -> None:
-    counted = History(Clock())
+    counted = RecentRequests(Clock())
     gaps = [*NO_GAPS]
     gaps[2] = 7
     counted.add(ended("a", gaps=gaps, first_token=0.05, input_tokens=9))
@@ -65,7 +65,7 @@ def test_latencies_are_counted_in_the_buckets_of_the_metrics() -> None:
 
 def test_tokens_count_while_they_come_and_never_twice() -> None:
     clock = Clock()
-    counted = History(clock)
+    counted = RecentRequests(clock)
     counted.sample(1, 100)
     clock.now += INTERVAL
     counted.sample(2, 250)
@@ -79,10 +79,10 @@ def test_tokens_count_while_they_come_and_never_twice() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    known = History(Clock())
-    for number in range(history.REMEMBERED + 10):
+    known = RecentRequests(Clock())
+    for number in range(recent_requests.REMEMBERED + 10):
         known.add(ended(str(number)))
-    assert len(known.ended) == history.REMEMBERED
+    assert len(known.ended) == recent_requests.REMEMBERED
     assert known.find("9") is None
-    assert [summary.id for summary in known.since(history.REMEMBERED + 8)] == ["508", "509"]
-    assert len(known.since(3)) == history.REMEMBERED
+    assert [summary.id for summary in known.since(recent_requests.REMEMBERED + 8)] == ["508", "509"]
+    assert len(known.since(3)) == recent_requests.REMEMBERED

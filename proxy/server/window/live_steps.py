@@ -1,6 +1,6 @@
-"""The shape of a stream: when the backend sent how much, and which events that became. No content.
+"""The steps of a running stream without its content: when the backend sent how many bytes, and which events resulted.
 
-Nothing is noted until somebody looks at the request, and nothing any more once nobody has for a while."""
+A translator's calls are noted only while a visitor has its request open."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 
-# Calls of the translator that are kept, the last ones.
+# The number of steps that are kept, the most recent ones.
 _KEPT = 500
 _EVENT = re.compile(rb"^event: (\S+)", re.MULTILINE)
 _CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 
 
-class Shape:
-    """Notes the calls of one translator while it is `attached`."""
+class LiveSteps:
+    """Notes the calls of one translator from `attach` to `detach`."""
 
     def __init__(self, translator: Translator) -> None:
         self.steps: deque[dict[str, Any]] = deque(maxlen=_KEPT)
-        self.noted = 0  # steps, also those that are not kept any more
+        self.total = 0  # of all steps, including those that are not kept any more
         self._translator = translator
 
     def attach(self) -> None:
@@ -32,16 +32,16 @@ class Shape:
             self._translator.note = self._note
 
     def detach(self) -> None:
-        """Note nothing any more."""
+        """Stop noting."""
         if self._translator.note == self._note:
             self._translator.note = None
 
     def _note(self, call: str, data: bytes | ApiError | None, sent: bytes) -> None:
         received = data if isinstance(data, bytes) else b""
-        self.noted += 1
+        self.total += 1
         self.steps.append(
             {
-                "number": self.noted,
+                "number": self.total,
                 "call": call,
                 "time": time.time(),
                 "bytes": len(received),
