@@ -10,7 +10,8 @@ import pytest
 
 from proxy.conformance.checker import check_stream
 from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.stored_stream import close_open_item, replay
+from proxy.stream.stored.abandoned import close_open_item
+from proxy.stream.stored.replay import replay
 from proxy.stream.translator import ApprovedCall, ToolListing, Translator
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, events_of, finish, new_translator, text

@@ -22,7 +22,7 @@ from proxy.server.generation.in_flight import State
 from proxy.server.generation.takeover import begin_again
 from proxy.state import EventRow, Orphan, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from proxy.telemetry import logs
 from proxy.wire.errors import invalid_request, server_error
 
