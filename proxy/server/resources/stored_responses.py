@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.background import SILENCE, Background
+from proxy.server.generation.background.runner import SILENCE, Background
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import reasoning_event
