@@ -20,7 +20,7 @@ from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
-from proxy.server.generation.background import Background
+from proxy.server.generation.background.runner import Background
 from proxy.server.generation.create import Responses
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.in_flight import InFlight

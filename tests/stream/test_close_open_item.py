@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.judges import judge_stream

@@ -10,7 +10,7 @@ from aiohttp import web
 from proxy.request import header_value
 from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
-from proxy.server.generation.background import Background, new_run
+from proxy.server.generation.background.runner import Background, new_run
 from proxy.server.generation.compaction import with_trigger
 from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.generation import Generation, Unread, shutting_down

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from proxy.server.generation.background import Run
+from proxy.server.generation.background.runner import Run
 from proxy.server.generation.prepare import reasoning_event
 from proxy.settings import Settings
 from proxy.state import EventRow, Store, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.stored_stream import replay
+from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError
 
 # How often the log of a response that runs in another process is looked at, in seconds.

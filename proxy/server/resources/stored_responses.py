@@ -10,14 +10,14 @@ import msgspec
 from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.background import SILENCE, Background
+from proxy.server.generation.background.runner import SILENCE, Background
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import reasoning_event
 from proxy.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from proxy.server.resources.resume import follow
 from proxy.state import Span, Store, Stored
-from proxy.stream.stored_stream import replay
+from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,

@@ -249,7 +249,7 @@ def test_the_store_fails_while_a_response_is_taken_over(
             assert judge_stream(await streamed(other, name)) == []
             await one.parts.pool.close()
 
-    monkeypatch.setattr("proxy.server.generation.takeover._RETRY", 0.01)
+    monkeypatch.setattr("proxy.server.generation.background.takeover._RETRY", 0.01)
     run(test())
 
 

@@ -1,13 +1,12 @@
-"""The items of hosted tools in a stream that is written again, or ended for a writer that died (see `stored_stream.py`)."""
+"""The items of hosted tools in a stream that is replayed, or ended in place of a gateway that died."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxy.stream.items.hosted import asked_action
+from proxy.stream.stored.plain_events import Object, write_event
 from proxy.stream.writer import EventWriter, json_text
-
-Object = dict[str, Any]
 
 
 class HostedEvents(NamedTuple):
@@ -79,8 +78,7 @@ def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sen
 
     def write(event: str, **members: str) -> None:
         if event not in sent:
-            fields = (f'"{name}":{json_text(value)}' for name, value in {**place, **members}.items())
-            writer.write(event, ",".join(fields))
+            write_event(writer, event, {**place, **members})
 
     head = f"response.{item['type']}"
     for step in shape.before:

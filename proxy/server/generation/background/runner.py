@@ -14,15 +14,15 @@ from dataclasses import replace
 from functools import partial
 
 from proxy.probing.autoconfiguration import Autoconfiguration
+from proxy.server.generation.background.takeover import begin_again
 from proxy.server.generation.context import final_record, started_record
 from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.create import Creation, Responses
 from proxy.server.generation.generation import LOST, Generation
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.takeover import begin_again
 from proxy.state import EventRow, Orphan, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from proxy.telemetry import logs
 from proxy.wire.errors import invalid_request, server_error
 
