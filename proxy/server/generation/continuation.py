@@ -16,6 +16,7 @@ from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
+from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.continuable import (
     CannotContinue,
     Obstacle,
@@ -73,9 +74,7 @@ class Continuation:
     parsers: ParserChoice
     on_failure: OnFailure
 
-    async def open(
-        self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
-    ) -> Continued:
+    async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
         """Have another backend go on with the answer of one that failed. Raise `CannotContinue`."""
         if self.obstacle is not None:
             raise CannotContinue(self.obstacle)
@@ -83,21 +82,23 @@ class Continuation:
             raise CannotContinue("no_ids")
         while self.attempts:
             self.attempts -= 1
-            other = self.pool.continuation_route(route, failed, _reason(cause))
+            other = self.pool.continuation_route(call.route, failed, _reason(cause))
             if isinstance(other, str):
                 raise CannotContinue(other)
+            call = call._replace(route=other)
             try:
-                return await self._ask(translator, msgspec.json.decode(body), other, headers)
+                return await self._ask(translator, call, headers)
             except _Unanswered as error:
-                route = other
                 failed = error.backend
                 cause = "broke"
         raise CannotContinue("attempts")
 
-    async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
+    async def _ask(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
+        body = call.body
+        route = call.route
         beginning = translator.answer.partial()
         if translator.answer.said_nothing and not beginning.raw:
-            return await self._ask_again(translator, body, route, headers)
+            return await self._ask_again(translator, call, headers)
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
@@ -133,15 +134,15 @@ class Continuation:
         self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(join, markup))
 
-    async def _ask_again(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
+    async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
-        start = await self.parsers.start(body)
+        start = await self.parsers.start(call.body)
         try:
-            chat = await self.pool.open_chat(msgspec.json.encode(body), headers, route, self.on_failure)
+            chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure)
         except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)
-        return Continued(chat, route, 0, translator.restart(self.parsers.markup(body, start)))
+        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start)))
 
     async def _text_of(self, ids: Sequence[int], route: Route) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""

@@ -16,13 +16,14 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, recent_results, save
 from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
+from proxy.server.generation.generation import Generation, NullSink, Sink, shutting_down
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
@@ -127,7 +128,7 @@ class Responses:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
             await creation.prepare(request, context=context)
-            generation = creation.start(Unread())
+            generation = creation.start(NullSink())
             await generation.open()
             await generation.run()
         translator = creation.translator
@@ -170,8 +171,8 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_attempts", "_caller", "_chat_request", "_clock", "_compaction", "_context", "_detached", "_drop_client",
-        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_question", "_responses", "_start", "_stopping",
+        "_attempts", "_call", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client",
+        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_responses", "_start", "_stopping",
         "answered", "ended", "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "translator",
     )  # fmt: skip
 
@@ -304,8 +305,7 @@ class Creation:
         if store is not None and request.store is not False:
             self.record = new_record(self.translator, request, context, caller.tenant)
         headers = backend_headers(in_force.settings, caller.headers, caller.request_id)
-        self._question = Question(chat, headers, self._route(request, context))
-        self._chat_request = chat_request
+        self._call = ChatCall(chat_request.body, chat, headers, self._route(request, context))
         self._context = context
         if self._stopping:
             raise shutting_down()
@@ -346,13 +346,13 @@ class Creation:
             request = self._context.request.model_dump_json(exclude_unset=True).encode()
         except ValueError:  # half a surrogate pair
             return None
-        chat = digest(self._question.body)
+        chat = digest(self._call.data)
         created = self.translator.created
         return msgspec.msgpack.encode(Beginning(request, self._caller.request_id, headers, created, self._start, chat))
 
     def begins_like(self, beginning: Beginning) -> bool:
         """Tell whether the backend is asked what it was asked before."""
-        return digest(self._question.body) == beginning.chat
+        return digest(self._call.data) == beginning.chat
 
     def _continuation(self) -> Continuation | None:
         if not self._attempts:
@@ -409,7 +409,7 @@ class Creation:
             self.in_force.settings,
             self.translator,
             self._options,
-            self._question,
+            self._call,
             self.log,
             self.recording,
             sink,
@@ -419,7 +419,7 @@ class Creation:
             continuation=self._continuation(),
             drop_client=self._drop_client,
         )
-        self._generation.count_input(self._chat_request.body)
+        self._generation.count_input()
         return self._generation
 
     async def finish(self) -> bool:
@@ -502,7 +502,7 @@ class Creation:
         if self.answered and self._options.markup is not None:
             completed = self.translator.status == "completed"
             evidence = self._options.markup.evidence
-            self.in_force.parsers.learn(self._chat_request.body, self._start, evidence, completed=completed)
+            self.in_force.parsers.learn(self._call.body, self._start, evidence, completed=completed)
         if self._hosted is not None:
             self.log.ran_tools(self._hosted.calls, self._hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ class HostedTurns:
         for task in self._running:
             task.cancel()
 
-    async def run_approved(self, body: Item, tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
+    async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
         """Run the calls that the client has approved. Return them with their outcomes, and the chat request with their
         results."""
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
@@ -134,7 +134,7 @@ class HostedTurns:
             sources = tuple(self._cited(source) for source in result.sources)
             self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()
 
-    async def next_turn(self, body: Item, translator: Translator) -> Item:
+    async def next_turn(self, body: Mapping[str, Any], translator: Translator) -> Item:
         """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
         said: list[Item | RunCall] = []
         for text in translator.writer.done[translator.lifecycle.turn.first_item :]:

@@ -13,7 +13,7 @@ from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.generation.background.runner import Background, new_run
 from proxy.server.generation.compaction import with_trigger
 from proxy.server.generation.create import Caller, Creation, Responses
-from proxy.server.generation.generation import Generation, Unread, shutting_down
+from proxy.server.generation.generation import Generation, NullSink, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
 from proxy.server.http.aiohttp_internals import LEFT_AT
@@ -141,7 +141,7 @@ class ResponsesResource:
 
     async def _collect(self, creation: Creation, headers: dict[str, str]) -> web.Response:
         """Answer with the final response; the events are made in the same way, and not sent."""
-        creation.start(Unread())
+        creation.start(NullSink())
         stored = await creation.finish()
         translator = creation.translator
         if translator.error is not None:
