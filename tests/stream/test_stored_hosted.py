@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from proxy.stream.stored_stream import close_open_item, replay
 
 from proxy.conformance.checker import check_stream
 from proxy.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
 from proxy.stream.stored.abandoned import close_open_item
 from proxy.stream.stored.replay import replay
-from proxy.stream.translator import ApprovedCall, ToolListing, Translator
+from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, calls_to_run, events_of, finish, new_translator, text
 from tests.stream.test_close_open_item import ending, whole
