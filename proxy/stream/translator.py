@@ -58,9 +58,9 @@ from proxy.wire.item_ids import BEFORE_THE_MODEL
 from proxy.wire.sse import SSEDecoder, SSETooLong
 from proxy.wire.tools import ToolTarget, target_of
 
-# Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
-# is among those of the call that ended the response.
-Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
+# Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
+# event is among those of the call that ended the response.
+Note: TypeAlias = Callable[[str, object, bytes], None]
 
 # Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup; it may
 # be the white space at an end; the open call has to be complete first; the input of a call is to be judged first.
@@ -106,13 +106,13 @@ class Translator:
         "_citations", "_clock", "_earlier_chunks", "_earlier_repairs", "_earlier_usages", "_fast_path", "_first_status",
         "_markup", "_outcome", "_reader", "_received", "_response", "_runs_calls", "_sse", "_terminal_noted",
         "_terminal_number", "_usage", "awaiting", "created", "defect", "ended", "error", "failover", "incomplete_reason",
-        "lifecycle", "malformed", "note", "options", "status", "tokens", "turn_began", "turns", "wants_turn", "writer",
+        "lifecycle", "malformed", "options", "status", "tape", "tokens", "turn_began", "turns", "wants_turn", "writer",
     )  # fmt: skip
 
-    def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
+    def __init__(self, options: StreamOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self.note = note  # may be set, or taken away, between two calls
+        self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
         self.writer = EventWriter(options.stream_id, clock)
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
@@ -307,7 +307,7 @@ class Translator:
         """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
         if not self.ended:
             self.writer.finish_item(kind, self.writer.add_item(item), item)
-        return self._noted("insert", item.encode("utf-8", "replace"), self._take())
+        return self._noted("insert", item, self._take())
 
     def feed(self, data: bytes) -> bytes:
         """Return the events for the next piece of the backend's body, cut anywhere. Deltas of one text that came with one read
@@ -328,19 +328,19 @@ class Translator:
             self._break(error)
         if events is None:
             events = self._take()
-        if self.note is not None:
+        if self.tape is not None:
             self._noted("feed", data, events)
         return events
 
     def feed_completion(self, body: bytes) -> bytes:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
-        note = self.note
-        self.note = None  # the calls below are parts of this one
+        tape = self.tape
+        self.tape = None  # the calls below are parts of this one
         if _STREAM.match(body):
             events = self.feed(body) + self.finish()
         else:
             events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
-        self.note = note
+        self.tape = tape
         return self._noted("feed_completion", body, events)
 
     def finish(self) -> bytes:
@@ -372,8 +372,7 @@ class Translator:
         """Return the events that were held for the verdict on the call that waits: None lets its input pass as it is."""
         if self.awaiting is not None and not self.ended:
             self._judge(replacement)
-        argument = None if replacement is None else replacement.encode("utf-8", "replace")
-        return self._noted("judge", argument, self._take())
+        return self._noted("judge", replacement, self._take())
 
     def refuse(self) -> bytes:
         """Return the events that were held for the verdict, which is that the call that waits is not to be handed over."""
@@ -393,14 +392,15 @@ class Translator:
         """Return what was generated of an answer that is `continuable`."""
         return self.failover.beginning(self._markup)
 
-    def restart(self, markup: Markup | ThoughtWatch | None) -> bytes:
-        """Forget an answer that has said nothing yet: another backend answers in its place."""
+    def restart(self, markup: Markup | ThoughtWatch | None, start: object = None) -> bytes:
+        """Forget an answer that has said nothing yet: another backend answers in its place. `start` is how that answer is read,
+        as plain data, for the tape."""
         self._received = False
         self._earlier_chunks += self._fast_path.chunks
         self.tokens.forget_answer()
         self.failover.restart()
         self._begin_answer(markup)
-        return self._noted("restart", None, b"")
+        return self._noted("restart", start, b"")
 
     def resume(self, rejoining: Rejoining, markup: Markup | None) -> bytes:
         """Go on with the answer of another backend, which `feed` takes. `markup` reads it, in the place of what read the answer
@@ -422,7 +422,7 @@ class Translator:
         self._begin_body(self._markup if markup is None else markup)
         for delta in rejoining.news:
             self.lifecycle.step(delta)
-        return self._noted("resume", None, self._take())
+        return self._noted("resume", rejoining.point, self._take())
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------
 
@@ -430,7 +430,7 @@ class Translator:
         """Return the events for the tools of an MCP server, which are offered to the model: before its first turn."""
         if not self.ended:
             write_tool_list(self.writer, self._new_id("mcpl"), listing.label, listing.tools, listing.error)
-        return self._noted("list_tools", msgspec.json.encode(listing), self._take())
+        return self._noted("list_tools", listing, self._take())
 
     def approved_call(self, call: ApprovedCall) -> bytes:
         """Return the events for a call that the client has approved and that was run: before the model's first turn."""
@@ -443,7 +443,7 @@ class Translator:
             item.close(self.writer, "completed", call.arguments or "{}")
             self.lifecycle.count_approved()
             self.turn_began = len(self.writer.done)  # the model has not begun
-        return self._noted("approved_call", msgspec.json.encode(call), self._take())
+        return self._noted("approved_call", call, self._take())
 
     def calls_to_run(self) -> list[CallToRun]:
         """Return the calls of hosted tools for which an outcome is needed, in order: the open one, and those that are held
@@ -463,11 +463,11 @@ class Translator:
         """Return the events for the outcome of the first call to run, and those that were held for it."""
         if self._runs_calls and not self.ended:
             self._finish_call(outcome)
-        return self._noted("finish_call", msgspec.json.encode(outcome), self._take())
+        return self._noted("finish_call", outcome, self._take())
 
-    def next_turn(self, markup: Markup | ThoughtWatch | None, *, may_call: bool = True, start: bytes = b"{}") -> bytes:
+    def next_turn(self, markup: Markup | ThoughtWatch | None, *, may_call: bool = True, start: object = None) -> bytes:
         """Begin the next answer of the model, which has got the results: `feed` takes the body of another request. Unless it
-        `may_call`, its calls are suppressed. `start` is how the answer is read, as JSON, for the record of the exchange."""
+        `may_call`, its calls are suppressed. `start` is how the answer is read, as plain data, for the tape."""
         if self.wants_turn and not self.ended:
             self.wants_turn = False
             self.turns += 1
@@ -481,8 +481,7 @@ class Translator:
             self.tokens.begin_answer()
             self.failover.begin_answer()
             self._begin_answer(markup)
-        said = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
-        return self._noted("next_turn", said, b"")
+        return self._noted("next_turn", {"may_call": may_call, "start": start}, b"")
 
     @property
     def _waits_for_results(self) -> bool:
@@ -497,11 +496,11 @@ class Translator:
             self._write_snapshot("in_progress", "response.in_progress")
         return self._noted("keep_alive", None, self._take())
 
-    def _noted(self, method: str, argument: bytes | ApiError | None, events: bytes) -> bytes:
-        if self.note is not None:
+    def _noted(self, method: str, argument: object, events: bytes) -> bytes:
+        if self.tape is not None:
             ends = self.ended and not self._terminal_noted
             self._terminal_noted = self.ended
-            self.note(method, argument, events + self.terminal() if ends else events)
+            self.tape(method, argument, events + self.terminal() if ends else events)
         return events
 
     def _take(self) -> bytes:

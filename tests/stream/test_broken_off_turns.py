@@ -83,8 +83,13 @@ class Talk:
             if not playing.wants_turn:
                 break
             assert playing.failover.ledger is None  # while tools run, no ids are kept
-            playing.next_turn(self._servers.markup())
+            markup = self._servers.markup()
+            playing.next_turn(markup, start=markup and self._servers.family)
         return self.sent
+
+    def repeated(self) -> bytes:
+        """Have another translator make the same calls; return the stream."""
+        return self._servers.repeated()
 
     def _play_turn(self, cuts: Sequence[float]) -> None:
         body = self._servers.answer()
@@ -196,6 +201,7 @@ def test_broken_off_anywhere_it_is_the_same_response(
 ) -> None:
     talk = Talk(personality, size)
     played = judged(talk.play(cuts), talk.playing)
+    assert talk.repeated() == played.data
     assert played.response["status"] == ("failed" if talk.lost else "completed")
     if not talk.lost:
         assert shown(played.data) == wholes[personality]

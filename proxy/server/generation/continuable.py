@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 # Why another backend cannot go on with an answer.
-Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "recorded", "no_ids"]
+Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "no_ids"]
 _GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 # Fields that mean the same to `/v1/completions`.
 _COPIED = (

@@ -124,7 +124,7 @@ class ProcessView:
         loop = asyncio.get_running_loop()
         known = self._shapes.get(request_id)
         if known is None:
-            shape = Shape(creation.translator)
+            shape = Shape(creation.tape, creation.translator)
             shape.attach()
         else:
             shape = known[0]
