@@ -27,8 +27,6 @@ import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-import msgspec
-
 from proxy.stream.answer.answer import Answer, HeldPart, new_answer
 from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import Join
@@ -60,9 +58,9 @@ from proxy.wire.item_ids import BEFORE_THE_MODEL
 from proxy.wire.sse import SSETooLong
 from proxy.wire.tools import target_of
 
-# Is told of each call of a public method: its name, its argument if it has one, the events that came of it. The terminal event
-# is among those of the call that ended the response.
-Note: TypeAlias = Callable[[str, bytes | ApiError | None, bytes], None]
+# Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
+# event is among those of the call that ended the response.
+Note: TypeAlias = Callable[[str, object, bytes], None]
 
 # Why something that came was not sent yet: it may be the white space at an end; the open call has to be complete first; the
 # input of a call is to be judged first; and what the answer holds.
@@ -79,13 +77,13 @@ class Translator:
 
     __slots__ = (
         "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "error", "incomplete_reason", "lifecycle",
-        "malformed", "needs", "note", "options", "response", "tokens", "writer",
+        "malformed", "needs", "options", "response", "tape", "tokens", "writer",
     )  # fmt: skip
 
-    def __init__(self, options: StreamOptions, clock: Clock, note: Note | None = None) -> None:
+    def __init__(self, options: StreamOptions, clock: Clock) -> None:
         self.options = options
         self._clock = clock
-        self.note = note  # may be set, or taken away, between two calls
+        self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
         self.writer = EventWriter(options.stream_id, clock)
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
@@ -195,19 +193,19 @@ class Translator:
                 self._break(error)
         if events is None:
             events = self._take()
-        if self.note is not None:
+        if self.tape is not None:
             self._noted("feed", data, events)
         return events
 
     def feed_completion(self, body: bytes) -> bytes:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
-        note = self.note
-        self.note = None  # the calls below are parts of this one
+        tape = self.tape
+        self.tape = None  # the calls below are parts of this one
         if _STREAM.match(body):
             events = self.feed(body) + self.finish()
         else:
             events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
-        self.note = note
+        self.tape = tape
         return self._noted("feed_completion", body, events)
 
     def finish(self) -> bytes:
@@ -239,8 +237,7 @@ class Translator:
         """Return the events that were held for the verdict on the call that waits: None lets its input pass as it is."""
         if type(self.needs) is Verdict:
             self._settle(False, replacement)
-        argument = None if replacement is None else replacement.encode("utf-8", "replace")
-        return self._noted("judge", argument, self._take())
+        return self._noted("judge", replacement, self._take())
 
     def refuse(self) -> bytes:
         """Return the events that were held for the verdict, which is that the call that waits is not to be handed over."""
@@ -255,13 +252,14 @@ class Translator:
         """Whether another backend can continue the answer, should it break off now, or has to, since it did."""
         return (self.needs is None or type(self.needs) is Continue) and self.answer.continuable
 
-    def restart(self, markup: Markup | LeadingThoughtDetector | None) -> bytes:
-        """Forget an answer that has said nothing yet: another backend answers in its place."""
+    def restart(self, markup: Markup | LeadingThoughtDetector | None, start: object = None) -> bytes:
+        """Forget an answer that has said nothing yet: another backend answers in its place. `start` is how that answer is read,
+        as plain data, for the tape."""
         self.answer.stop()
         self.lifecycle.begin_again()
         self.tokens.forget_answer()
         self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
-        return self._noted("restart", None, b"")
+        return self._noted("restart", start, b"")
 
     def resume(self, join: Join, markup: Markup | None) -> bytes:
         """Continue with the answer of another backend, which `feed` takes. `markup` reads it, in the place of what read the
@@ -269,7 +267,7 @@ class Translator:
         self._begin(self.answer.continue_with(join, markup))
         for delta in join.unseen:
             self.lifecycle.step(delta)
-        return self._noted("resume", None, self._take())
+        return self._noted("resume", join.point, self._take())
 
     def _begin(self, answer: Answer) -> None:
         self.answer = answer
@@ -283,14 +281,14 @@ class Translator:
         if not self.ended:
             self.writer.finish_item(kind, self.writer.add_item(item), item)
             self._count_inserted()
-        return self._noted("insert", item.encode("utf-8", "replace"), self._take())
+        return self._noted("insert", item, self._take())
 
     def list_tools(self, listing: ToolListing) -> bytes:
         """Return the events for the tools of an MCP server, which are offered to the model."""
         if not self.ended:
             write_tool_list(self.writer, self._inserted_id("mcpl"), listing)
             self._count_inserted()
-        return self._noted("list_tools", msgspec.json.encode(listing), self._take())
+        return self._noted("list_tools", listing, self._take())
 
     def approved_call(self, call: ApprovedCall) -> bytes:
         """Return the events for a call that the client has approved and that was run."""
@@ -298,7 +296,7 @@ class Translator:
             write_approved_call(self.writer, self._inserted_id("mcp"), call, self.options.hosted or HostedOptions())
             self.lifecycle.count_approved()
             self._count_inserted()
-        return self._noted("approved_call", msgspec.json.encode(call), self._take())
+        return self._noted("approved_call", call, self._take())
 
     def _inserted_id(self, prefix: str) -> str:
         return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
@@ -312,19 +310,18 @@ class Translator:
         """Return the events for the outcome of the first call to run, and those that were held for it."""
         if type(self.needs) is RunCalls:
             self._proceed(self.lifecycle.step, CallDone(outcome))
-        return self._noted("finish_call", msgspec.json.encode(outcome), self._take())
+        return self._noted("finish_call", outcome, self._take())
 
     def next_turn(
-        self, markup: Markup | LeadingThoughtDetector | None, *, may_call: bool = True, start: bytes = b"{}"
+        self, markup: Markup | LeadingThoughtDetector | None, *, may_call: bool = True, start: object = None
     ) -> bytes:
         """Begin the next answer of the model, which has got the results: `feed` takes the body of another request. Unless it
-        `may_call`, its calls are suppressed. `start` is how the answer is read, as JSON, for the record of the exchange."""
+        `may_call`, its calls are suppressed. `start` is how the answer is read, as plain data, for the tape."""
         if type(self.needs) is AnotherTurn:
             self.lifecycle.step(NextTurn(may_call))
             self.tokens.begin_answer()
             self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
-        argument = b'{"may_call":%b,"start":%b}' % (b"true" if may_call else b"false", start)
-        return self._noted("next_turn", argument, b"")
+        return self._noted("next_turn", {"may_call": may_call, "start": start}, b"")
 
     def _calls_to_run(self) -> RunCalls:
         """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
@@ -342,11 +339,11 @@ class Translator:
 
     # ---- events ----------------------------------------------------------------------------------------------------------
 
-    def _noted(self, method: str, argument: bytes | ApiError | None, events: bytes) -> bytes:
-        if self.note is not None:
+    def _noted(self, method: str, argument: object, events: bytes) -> bytes:
+        if self.tape is not None:
             ends = self.ended and not self._terminal_noted
             self._terminal_noted = self.ended
-            self.note(method, argument, events + self.terminal() if ends else events)
+            self.tape(method, argument, events + self.terminal() if ends else events)
         return events
 
     def _take(self) -> bytes:

@@ -283,6 +283,7 @@ def test_a_request_that_was_too_large_is_said(
         ('{"some": "thing"}', "not a record"),
         ("[1]", "not a record"),
         ('{"record": 99}', "format 99"),
+        ('{"record": 1}', "a record of format 1; this version reads format 2"),
     ],
 )
 def test_what_is_no_record_ends_with_2(tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from proxy.simulator.frames import Frames, build_frames
 from proxy.simulator.text_completions import completion_frames
 from proxy.simulator.tokenizer import decode, encode
 from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Join
+from proxy.stream.continuation.join import Join, JoinPoint, join_at
 from proxy.stream.continuation.ledger import PartialAnswer
+from proxy.stream.options import StreamOptions
 from proxy.stream.reading.markup import Markup
+from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 from proxy.wire.errors import server_error
@@ -71,6 +74,7 @@ class Servers:
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
         }
+        self._calls: list[Call] = []
 
     def answer(self) -> bytes:
         plan = plan_answer(self.body, {}, self._app)
@@ -86,7 +90,22 @@ class Servers:
         return new_markup(self.family) if self._raw else None
 
     def translator(self, tools: ToolTable = TOOLS, **fields: Any) -> Translator:
-        return Translator(options(tools=tools, continuable=True, markup=self.markup(), **fields), lambda: 0.0)
+        """Return a translator whose calls are noted."""
+        self._options = partial(self._new_options, tools, fields)
+        tape = Tape(count(1_800_000_000, 1e-06).__next__)
+        translator = Translator(self._options(), tape.clock)
+        self._created = translator.created
+        tape.attach(translator, lambda call, _: self._calls.append(call))
+        return translator
+
+    def _new_options(self, tools: ToolTable, fields: dict[str, Any]) -> StreamOptions:
+        return options(tools=tools, continuable=True, markup=self.markup(), **fields)
+
+    def repeated(self) -> bytes:
+        """Have another translator make the calls of the last one; return the stream."""
+        tape = Tape(lambda: 0.0, self._created)
+        translator = Translator(self._options(), tape.clock)
+        return b"".join(tape.play(translator, self._calls, new_markup)) + translator.terminal()
 
 
 async def decoded(ids: Sequence[int]) -> str:
@@ -105,9 +124,8 @@ def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
     ids = beginning.ids[:count]
     markup = new_markup(family)
-    catch_up = CatchUp(translator.lifecycle)
-    news = catch_up.take(markup.read([Text(said)], ids))
-    return translator.resume(Join(beginning.prompt, ids, catch_up=catch_up, unseen=news), markup), [*beginning.prompt, *ids]
+    join = join_at(JoinPoint(count, text=said, start=family), beginning, translator.lifecycle, markup)
+    return translator.resume(join, markup), [*beginning.prompt, *ids]
 
 
 def reads(data: bytes, size: int) -> Iterator[bytes]:
@@ -147,7 +165,9 @@ def shown(play: Play) -> list[dict[str, Any]]:
 def test_broken_off_anywhere_it_is_the_same_stream(dialect: str, scenario: str, cuts: list[float], size: int) -> None:
     servers = Servers(dialect, scenario)
     whole = play_cut(servers, [], 4000)
-    cut = play_cut(servers, cuts, size)
+    broken = Servers(dialect, scenario)
+    cut = play_cut(broken, cuts, size)
+    assert broken.repeated() == cut.data
     if cut.response["status"] == "failed":  # before the first token
         assert not cut.response["output"]
         return

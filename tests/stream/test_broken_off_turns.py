@@ -83,8 +83,13 @@ class Talk:
             if not wants_turn(playing):
                 break
             assert playing.answer.ledger is None  # while tools run, no ids are kept
-            playing.next_turn(self._servers.markup())
+            markup = self._servers.markup()
+            playing.next_turn(markup, start=markup and self._servers.family)
         return self.sent
+
+    def repeated(self) -> bytes:
+        """Have another translator make the same calls; return the stream."""
+        return self._servers.repeated()
 
     def _play_turn(self, cuts: Sequence[float]) -> None:
         body = self._servers.answer()
@@ -194,6 +199,7 @@ def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
 def test_broken_off_anywhere_it_is_the_same_response(dialect: str, wholes: Shown, cuts: list[list[float]], size: int) -> None:
     talk = Talk(dialect, size)
     played = judged(talk.play(cuts), talk.playing)
+    assert talk.repeated() == played.data
     assert played.response["status"] == ("failed" if talk.lost else "completed")
     if not talk.lost:
         assert shown(played.data) == wholes[dialect]

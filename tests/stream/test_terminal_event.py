@@ -11,9 +11,9 @@ from proxy.conformance.checker import check_stream
 from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.needs import Verdict
 from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import server_error
 from proxy.wire.tools import Grammar
-from tests.stream.stream_player import DONE, ECHO, NOW, call, chunk, events_of, finish, new_translator, options, text, think
+from tests.stream.stream_player import DONE, ECHO, call, chunk, events_of, finish, new_translator, text, think
 
 LOST = server_error("The connection broke.")
 
@@ -116,12 +116,14 @@ def test_every_event_carries_the_stream_id_as_its_last_member(name: str) -> None
 
 # ---- what a recording is told ------------------------------------------------------------------------------------------
 
-Noted = tuple[str, bytes | ApiError | None, bytes]
+Noted = tuple[str, object, bytes]
 
 
 def noting(**fields: Any) -> tuple[Translator, list[Noted]]:
     noted: list[Noted] = []
-    return Translator(options(**fields), lambda: NOW, lambda *call: noted.append(call)), noted
+    translator = new_translator(**fields)
+    translator.tape = lambda *call: noted.append(call)
+    return translator, noted
 
 
 def test_each_call_is_noted_with_what_came_of_it() -> None:
@@ -140,7 +142,7 @@ def test_an_inserted_item_and_a_failure_are_noted() -> None:
     item = '{"type":"compaction","id":"cmp_1","encrypted_content":"x"}'
     inserted = playing.insert("compaction", item)
     failed = playing.fail(LOST)
-    assert noted[1:] == [("insert", item.encode(), inserted), ("fail", LOST, failed + playing.terminal())]
+    assert noted[1:] == [("insert", item, inserted), ("fail", LOST, failed + playing.terminal())]
     playing.fail(LOST)
     assert noted[3:] == [("fail", LOST, b"")]
 
@@ -160,7 +162,7 @@ def test_a_verdict_is_noted(replacement: str | None) -> None:
     playing.start()
     playing.feed(call(0, "a", "patch", '{"input":"x"}') + finish() + DONE)
     events = playing.judge(replacement)
-    assert noted[2:] == [("judge", replacement and replacement.encode(), events + playing.terminal())]
+    assert noted[2:] == [("judge", replacement, events + playing.terminal())]
 
 
 def test_while_a_verdict_is_awaited_nothing_behind_the_answer_is_read_and_a_failure_ends_the_wait() -> None:

@@ -13,7 +13,7 @@ import msgspec
 from proxy.request.parameters.table import has_grammar
 
 # Why another backend cannot go on with an answer.
-Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "recorded", "no_ids"]
+Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "no_ids"]
 # Fields that mean the same to `/v1/completions`.
 _COPIED = (
     "temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "seed", "stop", "stop_token_ids",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -25,13 +26,13 @@ from proxy.server.generation.continuable import (
     longest_stop,
 )
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Join
+from proxy.stream.continuation.catch_up import Diverged
+from proxy.stream.continuation.join import Join, JoinPoint, join_at
 from proxy.stream.continuation.ledger import PartialAnswer
 from proxy.stream.needs import BrokenOff
 from proxy.stream.reading.markup import Markup
+from proxy.stream.tape import MarkupOf
 from proxy.stream.translator import Translator
-from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
 
 # Why an answer broke off; `restart`: its gateway is gone.
@@ -110,8 +111,8 @@ class Continuation:
             join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
         else:
             count, text = await cut_of_parsed(beginning, decode, stop)
-            readings = self.parsers.second_readings(body)
-            markup, join = _read_again(translator, beginning, readings, count, text)
+            points = [JoinPoint(count, text=text, start=start) for start in self.parsers.second_readings(body)]
+            markup, join = _read_again(translator, beginning, points, partial(self.parsers.markup, body))
         generated = beginning.ids[: join.generated]
         asked = ""
 
@@ -142,7 +143,7 @@ class Continuation:
         except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)
-        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start)))
+        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start), start))
 
     async def _text_of(self, ids: Sequence[int], route: Route) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
@@ -182,20 +183,20 @@ class _Unanswered(Exception):
 
 
 def _read_again(
-    translator: Translator, beginning: PartialAnswer, readings: Sequence[Markup], count: int, text: str
+    translator: Translator, beginning: PartialAnswer, points: Sequence[JoinPoint], markup_of: MarkupOf
 ) -> tuple[Markup, Join]:
-    """Return the parser that says what the backend's own has said, having read the text of the first ids. `readings` are those
-    that may do so."""
+    """Return the parser that says what the backend's own has said, having read the text of the first ids. `points` are the
+    ways in which they may be read."""
     behind: tuple[Markup, Join] | None = None
-    ids = beginning.ids[:count]
-    for markup in readings:
-        catch_up = CatchUp(translator.lifecycle)
+    for point in points:
+        markup = markup_of(point.start)
+        assert isinstance(markup, Markup)
         try:
-            unseen: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+            join = join_at(point, beginning, translator.lifecycle, markup)
         except Diverged:
             continue
-        found = (markup, Join(beginning.prompt, ids, catch_up=catch_up, unseen=unseen))
-        if catch_up.caught_up:
+        found = (markup, join)
+        if join.caught_up:
             return found
         behind = behind or found
     if behind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -42,6 +42,7 @@ from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
+from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
@@ -171,12 +172,13 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_attempts", "_call", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client",
-        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_responses", "_start", "_stopping",
-        "answered", "ended", "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "translator",
+        "_attempts", "_call", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client", "_generation",
+        "_hosted", "_is_summary", "_obstacle", "_options", "_responses", "_start", "_stopping", "answered", "ended",
+        "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "tape", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
+    tape: Tape
     translator: Translator
     record: Record | None
     losses: Sequence[Loss]
@@ -263,6 +265,7 @@ class Creation:
         begun = resumption.beginning if resumption is not None else None
         self._start = begun.start if begun is not None else await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
+        self.tape = Tape(time.time, begun.created if begun is not None else None)
         self._options = stream_options(
             in_force,
             request,
@@ -275,14 +278,12 @@ class Creation:
             stream_id=request.stream_id if caller.over_websocket else None,
             continuable=self._attempts > 0 and self._obstacle is None,
             holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
-            **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
+            **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.tape),
         )
-        sealing = resumption or self.journal
-        if sealing is not None and self._options.seal is not None:
-            self._options = msgspec.structs.replace(self._options, seal=sealing.sealing(self._options.seal))
-        self.recording.translated(self._options, chat, self._start)
-        clock = resumption.clock if resumption is not None else self.recording.clock
-        self.translator = Translator(self._options, clock, self.recording.note)
+        self.translator = Translator(self._options, self.tape.clock)
+        if self.recording.note is not None:
+            self.tape.attach(self.translator, self.recording.note)
+        self.recording.translated(self.translator, chat, self._start)
         if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
@@ -318,9 +319,7 @@ class Creation:
         if not self._attempts:
             return
         self._obstacle = obstacle(chat_request.body)
-        if self.recording.note is not None:
-            self._obstacle = "recorded"
-        elif self.in_force.settings.token_ids == "off":
+        if self.in_force.settings.token_ids == "off":
             self._obstacle = "no_ids"
         elif self._obstacle is None:
             chat_request.body["return_token_ids"] = True
@@ -349,6 +348,10 @@ class Creation:
         chat = digest(self._call.data)
         created = self.translator.created
         return msgspec.msgpack.encode(Beginning(request, self._caller.request_id, headers, created, self._start, chat))
+
+    def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
+        """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
+        return self.tape.play(self.translator, calls, self.in_force.parsers.markup_of(self._call.body))
 
     def begins_like(self, beginning: Beginning) -> bool:
         """Tell whether the backend is asked what it was asked before."""

@@ -150,7 +150,7 @@ class HostedTurns:
         following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
-        translator.next_turn(markup, may_call=may_call, start=msgspec.json.encode(start))
+        translator.next_turn(markup, may_call=may_call, start=start)
         return following
 
     def _chat_name(self, call: CallToRun, translator: Translator) -> str:

@@ -130,7 +130,7 @@ class WorkerView:
             live_steps, timer = self._live_steps[request_id]
             timer.cancel()
         else:
-            live_steps = LiveSteps(creation.translator)
+            live_steps = LiveSteps(creation.tape, creation.translator)
             live_steps.attach()
         self._live_steps[request_id] = (live_steps, loop.call_later(_WATCH_TIMEOUT, self._unwatch, request_id))
 

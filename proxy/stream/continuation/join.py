@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.ledger import PartialAnswer
+from proxy.stream.lifecycle.machine import Lifecycle
+from proxy.stream.reading.markup import Markup
 from proxy.wire.chat import Chunk
 from proxy.wire.chat import Delta as ChatDelta
 from proxy.wire.deltas import Delta, Text, Usage
+
+
+class JoinPoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a continuation is joined to the answer that broke off, as plain data: how many tokens of the answer are part of its
+    prompt, and the text that it repeats of what was sent already. Where a parser of ours reads the answer again: the text of
+    those tokens, and how it is read."""
+
+    generated: int
+    overlap: str = ""
+    text: str | None = None
+    start: Any = None
 
 
 class Join:
@@ -17,7 +32,7 @@ class Join:
     (`overlap`, `catch_up`); behind that, it is new.
 
     `generated`: the number of tokens of the answer that are part of its prompt. `unseen`: what the second reading of the answer
-    found that the first one had not said yet."""
+    found that the first one had not said yet. `point`: the same as plain data, for the tape."""
 
     def __init__(
         self,
@@ -27,7 +42,9 @@ class Join:
         overlap: str = "",
         catch_up: CatchUp | None = None,
         unseen: Sequence[Delta] = (),
+        point: JoinPoint | None = None,
     ) -> None:
+        self.point = point or JoinPoint(len(generated), overlap)
         self.generated = len(generated)
         self.unseen = unseen
         self._prompt_tokens = len(prompt)
@@ -41,9 +58,14 @@ class Join:
         return self._catch_up is not None
 
     @property
+    def caught_up(self) -> bool:
+        """Whether the second reading, if there is one, has said all that was said before."""
+        return self._catch_up is None or self._catch_up.caught_up
+
+    @property
     def joined(self) -> bool:
         """Whether the continuation has repeated everything that the client already has."""
-        return self._asked is None and not self._overlap and (self._catch_up is None or self._catch_up.caught_up)
+        return self._asked is None and not self._overlap and self.caught_up
 
     def follow(self, earlier: Join) -> None:
         """Take over what an earlier continuation, whose parser reads on, still had to repeat when it broke off itself."""
@@ -93,3 +115,15 @@ class Join:
         """Return the usage of the whole answer. What the first backend had in its cache is not known."""
         output = None if usage.output is None else usage.output + self.generated
         return Usage(self._prompt_tokens, output, cached=0)
+
+
+def join_at(point: JoinPoint, partial: PartialAnswer, lifecycle: Lifecycle, markup: Markup | None) -> Join:
+    """Return how the continuation of an answer is read. `markup` reads it again, if anything does. Raise `Diverged` if it does
+    not say the same."""
+    ids = partial.ids[: point.generated]
+    if markup is None:
+        return Join(partial.prompt, ids, overlap=point.overlap, point=point)
+    text = point.text or ""
+    catch_up = CatchUp(lifecycle)
+    unseen = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+    return Join(partial.prompt, ids, catch_up=catch_up, unseen=unseen, point=point)

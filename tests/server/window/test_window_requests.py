@@ -173,10 +173,10 @@ def test_nothing_is_noted_before_somebody_looks_and_after_everybody_has_gone(mon
             (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
             (creation,) = served.parts.in_flight.activities
             translator = creation.translator  # type: ignore[attr-defined]
-            assert translator.note is None
+            assert translator.tape is None
             await details(served, summary, "/live-steps")
-            assert translator.note is not None
-            await until(lambda: translator.note is None, "nothing is noted any more")
+            assert translator.tape is not None
+            await until(lambda: translator.tape is None, "nothing is noted any more")
             assert (await asking).final["status"] == "completed"
 
     run(test())

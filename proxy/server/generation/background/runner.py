@@ -82,7 +82,7 @@ class Run:
     def hand_over(self) -> bool:
         """Stop without an end, so that another gateway can go on. Return False if none can."""
         journal = self._creation.journal
-        if self.task is None or journal is None or not journal.complete or self._cancelled or self._creation.translator.ended:
+        if self.task is None or journal is None or self._cancelled or self._creation.translator.ended:
             return False
         self.handed_over = True
         self._stop(self.task)
@@ -117,7 +117,7 @@ class Run:
         self.record = replace(self.record, worker=worker)
         beginning = creation.beginning()
         if beginning is not None and creation.journal is not None:
-            translator.note = creation.journal.note
+            creation.tape.attach(translator, creation.journal.note)
             creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)

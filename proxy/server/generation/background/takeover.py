@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.journal import Resumption, UnreadableJournal
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
+from proxy.stream.tape import Call, Unplayable
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 
@@ -19,6 +20,8 @@ _PATIENCE = 60.0
 _POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
 _RETRY = 0.5
+# Seconds for which calls are repeated before other streams get their turn.
+_SLICE = 0.01
 
 
 async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
@@ -51,6 +54,8 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     if not await _ready(lambda: responses.pool.continuations(request.model, alone=True) > 0):
         raise CannotContinue("no_backend")
     creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
+    creation.recording.received(beginning.request)
+    creation.recording.parsed()
     try:
         try:
             await creation.prepare(request, resumption=resumption)
@@ -58,7 +63,7 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
             raise CannotContinue("request_differs") from None
         if not creation.begins_like(beginning):
             raise CannotContinue("request_differs")
-        events = resumption.repeat(creation.translator)
+        events = await _repeated(creation, resumption.calls)
         if events != b"".join(row.data for row in orphan.rows):
             raise CannotContinue("events_differ")
         creation.log.sent(events)
@@ -66,6 +71,22 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
         creation.end(error)
         raise
     return creation
+
+
+async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
+    """Make the calls of the first gateway again; return their events. Other streams get their turn meanwhile."""
+    clock = asyncio.get_running_loop().time
+    events = bytearray()
+    pause_at = clock() + _SLICE
+    try:
+        for made in creation.play(calls):
+            events += made
+            if clock() >= pause_at:
+                await asyncio.sleep(0)
+                pause_at = clock() + _SLICE
+    except Unplayable:
+        raise CannotContinue("events_differ") from None
+    return bytes(events)
 
 
 async def _ready(condition: Callable[[], bool]) -> bool:
