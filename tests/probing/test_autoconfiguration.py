@@ -69,7 +69,7 @@ def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -
             assert settings_of(lines) == RAW[personality]
             await until(
                 lambda: (
-                    served.parts.responses.asks_for_token_ids("simulator", served.parts.live.current)
+                    served.parts.responses.preparation.asks_for_token_ids("simulator", served.parts.live.current)
                     or "vllm" not in personality
                 )
             )

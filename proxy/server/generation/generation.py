@@ -17,10 +17,10 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.compaction import AutomaticCompaction
-from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.continuation import Cause, Continuation
+from proxy.server.generation.continuation_request import CannotContinue
 from proxy.server.generation.hosted_turns import HostedTurns
+from proxy.server.generation.preparation.compaction import AutomaticCompaction
 from proxy.server.generation.request_log import Phase as LogPhase
 from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording

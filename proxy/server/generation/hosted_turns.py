@@ -13,14 +13,14 @@ import msgspec
 
 from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from proxy.hosted.run import HostedRun, read_arguments
-from proxy.request import Policy
+from proxy.request import Loss, Policy
 from proxy.request.input.approvals import Approval
 from proxy.request.tools.hosted_tools import HostedTools
 from proxy.request.turns import RunCall, with_approved, with_turn
-from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
 from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome
 from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
+from proxy.wire.errors import invalid_request
 from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import ToolTable, ToolTarget
 
@@ -38,11 +38,17 @@ class OpenedTools:
     listings: Sequence[ToolListing] = ()
     losses: Sequence[HostedLoss] = ()
 
-    def new_listings(self, context: Context) -> list[ToolListing]:
-        """Return those that the conversation does not show yet."""
+    def reported_losses(self, *, strict: bool) -> list[Loss]:
+        """Return the losses as the response reports them. `strict`: raise `ApiError` 400 for the first one."""
+        for tool, reason in self.losses:
+            if strict:
+                raise invalid_request(f"'{tool}' cannot be honoured: {reason}.", "tools", "unsupported_value")
+        return [Loss("tool", tool, "ignored", reason) for tool, reason in self.losses]
+
+    def new_listings(self, items: Sequence[Item]) -> list[ToolListing]:
+        """Return those that the items of the conversation do not show yet."""
         if not self.listings:
             return []
-        items = (*context.history, *context.input)
         shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
         return [listing for listing in self.listings if listing.label not in shown]
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.continuable import CannotContinue
-from proxy.server.generation.create import Caller, Creation, Responses
+from proxy.server.generation.continuation_request import CannotContinue
 from proxy.server.generation.journal import Resumption, UnreadableJournal
+from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.responses import Creation, Responses
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
@@ -56,7 +57,7 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
             await creation.prepare(request, resumption=resumption)
         except ApiError:
             raise CannotContinue("request_differs") from None
-        if not creation.begins_like(beginning):
+        if not creation.prepared.begins_like(beginning):
             raise CannotContinue("request_differs")
         events = resumption.repeat(creation.translator)
         if events != b"".join(row.data for row in orphan.rows):

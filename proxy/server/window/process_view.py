@@ -10,9 +10,9 @@ import msgspec
 
 from proxy.backend.pool import Pool
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.create import Creation, Responses
 from proxy.server.generation.history import History
 from proxy.server.generation.replay import UnusableRecord
+from proxy.server.generation.responses import Creation, Responses
 from proxy.server.recording.timed import TimedRecorder
 from proxy.server.window import timeline
 from proxy.server.window.backends import backends, examine
@@ -46,7 +46,7 @@ class ProcessView:
     def requests(self, seen: dict[str, int]) -> dict[str, Any]:
         """Return the requests that run, and those that ended after the last one that was seen of this process."""
         self._responses.metrics.flush()  # which adds those that have just ended
-        running = [creation.summary().shown() for creation in self._running()]
+        running = [creation.snapshot().shown() for creation in self._running()]
         ended = [summary.shown() for summary in self._history.since(seen.get(self.name, 0))]
         return {"process": self.name, "last": self._history.last, "running": running, "ended": ended}
 
@@ -62,7 +62,7 @@ class ProcessView:
         """Return all that is known of a request, without content. Raise `ApiError` 404."""
         creation = self._find_running(request_id)
         if creation is not None:
-            return creation.summary().details()
+            return creation.snapshot().details()
         self._responses.metrics.flush()
         summary = self._history.find(request_id)
         if summary is None:

@@ -29,7 +29,7 @@ _DONE = (
 _KNOWN = frozenset((*_COPIED, *_DONE))
 
 
-def obstacle(body: Mapping[str, Any]) -> Obstacle | None:
+def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
     """Return why no other backend could go on with the answer to a chat request; None if one could."""
     layout = body.get("response_format")
     kind = layout.get("type") if isinstance(layout, dict) else None
