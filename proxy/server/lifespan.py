@@ -21,13 +21,14 @@ from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background.runner import Background
-from proxy.server.generation.create import Responses
-from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
+from proxy.server.generation.preparation.encrypted_content import Encryption
+from proxy.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
+from proxy.server.generation.preparation.prepare import Preparation
 from proxy.server.generation.recent_requests import RecentRequests
+from proxy.server.generation.responses import Responses
 from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
@@ -120,7 +121,14 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            pool, store, encryption, live, metrics, tracing, recorder, in_flight, repair, tokenizer, toolbox, history
+            Preparation(pool, store, encryption, tokenizer, toolbox),
+            live,
+            metrics,
+            tracing,
+            recorder,
+            in_flight,
+            repair,
+            history,
         )
         background = Background(store, responses, autoconfiguration) if store is not None else None
         if background is not None:

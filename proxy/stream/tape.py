@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,8 +23,7 @@ from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import JoinPoint, join_at
 from proxy.stream.items.hosted import ApprovedCall, CallOutcome, ToolListing
 from proxy.stream.options import Clock, SealText
-from proxy.stream.reading.leading_thought import LeadingThoughtDetector
-from proxy.stream.reading.markup import Markup
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 
@@ -47,8 +46,6 @@ class Unplayable(Exception):
 
 # Takes a call, and the events that it returned. The terminal event is among those of the call that ended the response.
 Listener: TypeAlias = Callable[[Call, bytes], None]
-# Returns what reads an answer, given the plain data of how it is read.
-MarkupOf: TypeAlias = Callable[[Any], Markup | LeadingThoughtDetector | None]
 
 
 class Tape:

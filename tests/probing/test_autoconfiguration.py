@@ -69,7 +69,8 @@ def test_raw_markup_is_parsed_from_then_on(dialect: str, lines: list[str]) -> No
             assert settings_of(lines) == RAW[dialect]
             await until(
                 lambda: (
-                    served.parts.responses.asks_for_token_ids("simulator", served.parts.live.current) or "vllm" not in dialect
+                    served.parts.responses.preparation.asks_for_token_ids("simulator", served.parts.live.current)
+                    or "vllm" not in dialect
                 )
             )
             answer = await post(served, input="scenario: demo", tools=[WEATHER])

@@ -218,7 +218,7 @@ class Generation:
     async def _run_calls(self) -> None:
         assert self._tools is not None
         self._leave_backend()
-        self._upstream.forget()  # nothing is expected of it
+        self._upstream.end_turn(self.translator.lifecycle.turn.used)
         await self._tools.run_calls(self.translator, self.emit)
 
     async def _begin_turn(self) -> None:

@@ -22,9 +22,8 @@ from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.request.parameters.table import has_grammar
 from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
-from proxy.stream.reading.leading_thought import LeadingThoughtDetector
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
 from proxy.stream.reading.markup import Evidence, Markup
-from proxy.stream.tape import MarkupOf
 from proxy.wire.errors import ApiError
 
 _OFF = frozenset({"none", ""})

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.compaction import AutomaticCompaction
 from proxy.server.generation.hosted_tools.turns import HostedTurns
+from proxy.server.generation.preparation.compaction import AutomaticCompaction
 from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator

@@ -16,14 +16,15 @@ import msgspec
 from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from proxy.server.generation.codex_sessions import REVIEW_MODEL
-from proxy.server.generation.live_settings import InForce, translation_policy
 from proxy.server.generation.parser_choice import AnswerStart, ParserChoice
-from proxy.server.generation.prepare import client_of, stream_options
+from proxy.server.generation.preparation.codex_sessions import REVIEW_MODEL
+from proxy.server.generation.preparation.live_settings import InForce, translation_policy
+from proxy.server.generation.preparation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, error_fields
 from proxy.settings import Settings
 from proxy.stream.options import StreamOptions
-from proxy.stream.tape import METHODS, Call, MarkupOf, Tape
+from proxy.stream.reading.leading_thought import MarkupOf
+from proxy.stream.tape import METHODS, Call, Tape
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.hosted import KeptResult

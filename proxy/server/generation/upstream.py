@@ -18,6 +18,7 @@ from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
+from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
 
 # Largest body of a backend that answers with one JSON object, in bytes.
@@ -240,6 +241,13 @@ class Upstream:
         """End the connection: a backend that has not finished stops generating."""
         if self._chat is not None:
             self._chat.close()
+
+    def end_turn(self, used: Usage | None) -> None:
+        """Forget the answer of a turn: the model waits for the results of its calls. `used` is what the turn has used."""
+        if self._log.phase != "tools":
+            self._log.turn_ended(used, self._clock())
+        self._log.phase = "tools"
+        self._chat = None
 
     def forget(self) -> None:
         """Forget an answer that has been read, or broke off behind its end."""

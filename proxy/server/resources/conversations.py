@@ -9,8 +9,8 @@ from aiohttp import web
 
 from proxy.request import check_kept_items
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.live_settings import LiveSettings
+from proxy.server.generation.preparation.encrypted_content import Encryption
+from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.http.bodies import read_body
 from proxy.server.resources.pagination import page_response, read_include, read_page
 from proxy.state import Conversation, Cursor, Page, Span, Store

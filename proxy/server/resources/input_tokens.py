@@ -11,11 +11,9 @@ import msgspec
 from aiohttp import web
 
 from proxy.backend.served_models import Route
-from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS
 from proxy.server.access.api_keys import Needs, needs, tenant_of
-from proxy.server.generation.context import find_context
-from proxy.server.generation.create import Responses
-from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.generation.preparation.prepare import forwards_client_key
+from proxy.server.generation.responses import Responses
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.settings import Settings
@@ -56,18 +54,13 @@ class InputTokens:
         """Answer `POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
         responses = self._responses
         in_force = responses.live.current
-        tenant = tenant_of(request)
         asked = await request.app[BODIES].in_thread(parse_request, await read_body(request))
-        context = await find_context(responses.store, tenant, asked, in_force.settings.hosted_history_bytes)
-        opened = await responses.open_tools(asked, context, tenant)
-        hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
-        policy = in_force.parsers.policy(asked.model)
-        chat_request = responses.chat_request(asked, context, policy, in_force, tenant, hosted=hosted)
+        chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
         tokens = await self._ask_backend(
             chat_request.body, _headers(request, in_force.settings), in_force.settings.idle_timeout
         )
-        if tokens is None and responses.tokenizer is not None:
-            tokens = await asyncio.to_thread(responses.tokenizer.count_input, chat_request.body)
+        if tokens is None and responses.preparation.tokenizer is not None:
+            tokens = await asyncio.to_thread(responses.preparation.tokenizer.count_input, chat_request.body)
         if tokens is None:
             raise invalid_request(
                 "The backend has no /tokenize endpoint that takes messages, and this gateway has no tokenizer of its own: "
@@ -91,7 +84,7 @@ class InputTokens:
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
         error = in_client_terms(read_error(status, data))
         known = status not in _NO_ENDPOINT or error.code == "model_not_found"
-        if known and (status != 400 or self._responses.tokenizer is None):
+        if known and (status != 400 or self._responses.preparation.tokenizer is None):
             raise error
         return None
 

@@ -21,8 +21,8 @@ from aiohttp import web
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
-from proxy.server.generation.live_settings import LiveSettings
-from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.generation.preparation.live_settings import LiveSettings
+from proxy.server.generation.preparation.prepare import forwards_client_key
 from proxy.server.http.loop_detection import LoopDetection
 from proxy.server.resources.codex_catalog import ModelTable
 from proxy.stream.options import CODEX, recognise

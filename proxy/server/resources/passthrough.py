@@ -18,7 +18,7 @@ from proxy.backend.served_models import Route
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.access.relayed_usage import UsageMeter
-from proxy.server.generation.prepare import forwards_client_key
+from proxy.server.generation.preparation.prepare import forwards_client_key
 from proxy.server.http.bodies import read_body, too_large
 from proxy.server.http.loop_detection import LoopDetection
 from proxy.settings import Settings

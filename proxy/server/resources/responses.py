@@ -12,11 +12,12 @@ from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.generation.background.runner import Background, new_run
 from proxy.server.generation.client_timer import NullSink
-from proxy.server.generation.compaction import with_trigger
-from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.prepare import client_of
+from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.preparation.compaction import with_trigger
+from proxy.server.generation.preparation.prepare import client_of
+from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.aiohttp_internals import LEFT_AT
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
@@ -99,9 +100,9 @@ class ResponsesResource:
         asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)
         creation.recording.parsed()
         await creation.prepare(asked)
-        losses = header_value(creation.losses)
+        losses = header_value(creation.prepared.losses)
         headers = {_LOSS_HEADER: losses} if losses else {}
-        continues = creation.record is not None and creation.in_force.settings.on_disconnect == "continue"
+        continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
             return await self._detach(request, creation, asked, headers)
         if asked.stream:

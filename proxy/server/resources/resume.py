@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from proxy.server.generation.background.runner import Run
-from proxy.server.generation.prepare import reasoning_event
+from proxy.server.generation.preparation.prepare import reasoning_event
 from proxy.settings import Settings
 from proxy.state import EventRow, Store, StoreUnavailable
 from proxy.stream import writer

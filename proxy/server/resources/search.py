@@ -7,7 +7,7 @@ from aiohttp import web
 from proxy.hosted.search.codex_commands import CodexCommands
 from proxy.hosted.search.web import Web
 from proxy.server.access.api_keys import Needs, needs, tenant_of
-from proxy.server.generation.live_settings import LiveSettings
+from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.telemetry import logs

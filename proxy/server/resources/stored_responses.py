@@ -11,9 +11,9 @@ from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
 from proxy.server.generation.background.runner import SILENCE, Background
-from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.live_settings import LiveSettings
-from proxy.server.generation.prepare import reasoning_event
+from proxy.server.generation.preparation.encrypted_content import Encryption
+from proxy.server.generation.preparation.live_settings import LiveSettings
+from proxy.server.generation.preparation.prepare import reasoning_event
 from proxy.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from proxy.server.resources.resume import follow
 from proxy.state import Span, Store, Stored

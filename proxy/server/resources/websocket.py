@@ -16,9 +16,11 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from proxy.server.access.api_keys import tenant_of
 from proxy.server.access.cors import check_socket
 from proxy.server.access.rate_limits import LIMITS
-from proxy.server.generation.create import Caller, Creation, Previous, Responses
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
+from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.preparation.context import Previous
+from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.bodies import Bodies, Body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import WebSocketSender
@@ -254,7 +256,7 @@ class _Session:
         generation = creation.start(self._outbox)
         if self._cancelled:
             creation.cancel()
-        if creation.compacts_first:  # then the client is told at once that its response has begun
+        if creation.prepared.compaction is not None:  # then the client is told at once that its response has begun
             return
         try:
             await generation.open()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import Any
 
 import msgspec
 
 from proxy.backend.pool import Pool
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.create import Creation, Responses
 from proxy.server.generation.recent_requests import RecentRequests
 from proxy.server.generation.replay import UnusableRecord
+from proxy.server.generation.responses import Creation, Responses
 from proxy.server.recording.timed import TimedRecorder
 from proxy.server.window import timeline
 from proxy.server.window.backends import backends, examine
 from proxy.server.window.live_steps import LiveSteps
+from proxy.stream.tape import Tape
 from proxy.wire.errors import ApiError
 
 # Seconds after the last question about a request until its steps are noted no longer.
@@ -46,7 +48,7 @@ class WorkerView:
     def requests(self, seen: dict[str, int]) -> dict[str, Any]:
         """Return the running requests, and those that ended after number `seen[self.name]` (0 by default)."""
         self._responses.metrics.flush()  # adds those that have just ended
-        running = [creation.summary().shown() for creation in self._running()]
+        running = [creation.snapshot().shown() for creation in self._running()]
         ended = [summary.shown() for summary in self._recent.since(seen.get(self.name, 0))]
         return {"process": self.name, "last": self._recent.last, "running": running, "ended": ended}
 
@@ -62,7 +64,7 @@ class WorkerView:
         """Return the details of a request, without content. Raise `ApiError` 404."""
         creation = self._find_running(request_id)
         if creation is not None:
-            return creation.summary().details()
+            return creation.snapshot().details()
         self._responses.metrics.flush()
         summary = self._recent.find(request_id)
         if summary is None:
@@ -130,7 +132,7 @@ class WorkerView:
             live_steps, timer = self._live_steps[request_id]
             timer.cancel()
         else:
-            live_steps = LiveSteps(creation.tape, creation.translator)
+            live_steps = LiveSteps(creation.prepared.tape or Tape(time.time), creation.translator)
             live_steps.attach()
         self._live_steps[request_id] = (live_steps, loop.call_later(_WATCH_TIMEOUT, self._unwatch, request_id))
 

@@ -6,6 +6,7 @@ the first visible character nearly always decides."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from proxy.stream.reading.markup import Evidence, Markup, Shortcut
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
@@ -84,3 +85,7 @@ class LeadingThoughtDetector:
         held = self._held
         self._held = []
         return held
+
+
+# Returns what reads an answer, given the plain data of how it is read; None where the backend parses it.
+MarkupOf: TypeAlias = Callable[[Any], Markup | LeadingThoughtDetector | None]

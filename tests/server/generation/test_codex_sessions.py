@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.codex_sessions import REVIEW_MODEL, CodexSessions
+from proxy.server.generation.preparation.codex_sessions import REVIEW_MODEL, CodexSessions
 from proxy.simulator import SimulatorOptions
 from proxy.wire.requests import ResponsesRequest
 from tests.server.running_gateway import Answer, Reachable, assert_error, post, run, simulated

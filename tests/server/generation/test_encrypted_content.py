@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.simulator import RECEIVED, create_app, serving
 from proxy.wire.errors import ApiError
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated

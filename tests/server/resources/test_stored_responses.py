@@ -265,7 +265,7 @@ def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bo
 
             with monkeypatch.context() as patch:
                 patch.setattr(store, "save", full)
-                patch.setattr("proxy.server.generation.context.logs.logger", _silent)
+                patch.setattr("proxy.server.generation.preparation.context.logs.logger", _silent)
                 answer = await post(served, stream=stream)
             response = answer.final if stream else answer.json
             assert (response["status"], response["store"]) == ("completed", False)

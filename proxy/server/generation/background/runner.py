@@ -15,11 +15,11 @@ from functools import partial
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.background.takeover import begin_again
-from proxy.server.generation.context import final_record, started_record
 from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.create import Creation, Responses
 from proxy.server.generation.generation import LOST, Generation
 from proxy.server.generation.in_flight import State
+from proxy.server.generation.preparation.context import final_record, started_record
+from proxy.server.generation.responses import Creation, Responses
 from proxy.state import EventRow, Orphan, Record, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.stream.stored.abandoned import close_open_item
@@ -81,7 +81,7 @@ class Run:
 
     def hand_over(self) -> bool:
         """Stop without an end, so that another gateway can go on. Return False if none can."""
-        journal = self._creation.journal
+        journal = self._creation.prepared.continuable.journal
         if self.task is None or journal is None or self._cancelled or self._creation.translator.ended:
             return False
         self.handed_over = True
@@ -115,9 +115,11 @@ class Run:
         creation = self._creation
         translator = creation.translator
         self.record = replace(self.record, worker=worker)
-        beginning = creation.beginning()
-        if beginning is not None and creation.journal is not None:
-            creation.tape.attach(translator, creation.journal.note)
+        beginning = creation.prepared.beginning(translator.created)
+        journal = creation.prepared.continuable.journal
+        tape = creation.prepared.tape
+        if beginning is not None and journal is not None and tape is not None:
+            tape.attach(translator, journal.note)
             creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)
@@ -201,7 +203,7 @@ class Run:
 
     def _journalled(self) -> bytes:
         """Return what the events that wait were made of."""
-        journal = self._creation.journal
+        journal = self._creation.prepared.continuable.journal
         return b"" if journal is None else journal.take()
 
     def _announce(self) -> None:
@@ -349,9 +351,9 @@ class Background:
             self._report(defect, response_id=orphan.id)
             await self._give_up(orphan, "defect")
         else:
-            assert creation.record is not None
+            assert creation.prepared.record is not None
             creation.detach()
-            record = replace(creation.record, detached=True, worker=self._worker)
+            record = replace(creation.prepared.record, detached=True, worker=self._worker)
             stored = creation.translator.writer.next_number - creation.translator.ended
             run = Run(self._store, creation, record, stored)
             generation = creation.start(run)
@@ -370,7 +372,7 @@ class Background:
 
 def new_run(store: Store | None, creation: Creation) -> Run:
     """Return the run of a response that is to be stored. Raise `ApiError` 400 if it is not."""
-    if store is None or creation.record is None:
+    if store is None or creation.prepared.record is None:
         message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
-    return Run(store, creation, replace(creation.record, detached=True))
+    return Run(store, creation, replace(creation.prepared.record, detached=True))

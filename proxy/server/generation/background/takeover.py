@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.journal import Resumption, UnreadableJournal
+from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.responses import Creation, Responses
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
 from proxy.stream.tape import Call, Unplayable
 from proxy.wire.errors import ApiError
@@ -61,7 +62,7 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
             await creation.prepare(request, resumption=resumption)
         except ApiError:
             raise CannotContinue("request_differs") from None
-        if not creation.begins_like(beginning):
+        if not creation.prepared.begins_like(beginning):
             raise CannotContinue("request_differs")
         events = await _repeated(creation, resumption.calls)
         if events != b"".join(row.data for row in orphan.rows):

@@ -30,8 +30,8 @@ from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import Join, JoinPoint, join_at
 from proxy.stream.continuation.ledger import PartialAnswer
 from proxy.stream.needs import BrokenOff
+from proxy.stream.reading.leading_thought import MarkupOf
 from proxy.stream.reading.markup import Markup
-from proxy.stream.tape import MarkupOf
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 

@@ -30,7 +30,7 @@ _DONE = (
 _KNOWN = frozenset((*_COPIED, *_DONE))
 
 
-def obstacle(body: Mapping[str, Any]) -> Obstacle | None:
+def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
     """Return why no other backend could go on with the answer to a chat request; None if one could."""
     if has_grammar(body):
         return "grammar"

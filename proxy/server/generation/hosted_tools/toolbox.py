@@ -26,8 +26,7 @@ from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
 from proxy.request.tools.mcp import McpAccess, read_mcp_tools
 from proxy.request.tools.web_search import check_web_search
-from proxy.server.generation.context import Context
-from proxy.server.generation.hosted_tools.turns import OpenedTools
+from proxy.server.generation.hosted_tools.turns import Item, OpenedTools
 from proxy.stream.items.hosted import ToolListing
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
@@ -65,12 +64,15 @@ class Toolbox:
         }
         return [kind for kind, is_on in on.items() if is_on]
 
-    async def open(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
-        """Return the tools of a request; None if it declares none that can be run. Raise `ApiError` 400."""
+    async def open(
+        self, request: ResponsesRequest, items: Sequence[Item], results: Mapping[str, bytes], tenant: str
+    ) -> OpenedTools | None:
+        """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
+        `results` what earlier hosted calls among them told the model. Raise `ApiError` 400."""
         declared = self._declared(request)
         if not declared:
             return None
-        opening = _Opening(self, tenant, context)
+        opening = _Opening(self, tenant, items, results)
         if "web_search" in declared:
             opening.web_search(*declared["web_search"][0])
         if "file_search" in declared:
@@ -96,11 +98,11 @@ class Toolbox:
 class _Opening:
     """The tools of one request, while they are opened."""
 
-    def __init__(self, box: Toolbox, tenant: str, context: Context) -> None:
+    def __init__(self, box: Toolbox, tenant: str, items: Sequence[Item], results: Mapping[str, bytes]) -> None:
         self._box = box
         self._tenant = tenant
-        self._context = context
-        self._numbers = SourceNumbers(_earlier_sources(context))
+        self._items = items
+        self._numbers = SourceNumbers(_earlier_sources(results))
         self._tools: dict[ToolTarget, HostedTool] = {}
         self._kinds: set[str] = set()
         self._mcp: dict[str, Sequence[OfferedTool]] = {}
@@ -143,7 +145,7 @@ class _Opening:
         runner = await self._code_runner()
         if runner is None:
             return
-        container = await read_container(tool, self._tenant, runner, path, _earlier_container(self._context))
+        container = await read_container(tool, self._tenant, runner, path, _earlier_container(self._items))
         losses = container.losses.items()
         self._losses += [HostedLoss("code_interpreter", f"{param}: {reason}") for param, reason in losses]
         self._container_id = container.key.id
@@ -153,7 +155,7 @@ class _Opening:
 
     async def _files(self) -> Mapping[str, bytes]:
         """Return the files of the conversation for its code; an MCP tool takes none."""
-        sent = [] if self._box.code_tool is not None else list(sent_files((*self._context.history, *self._context.input)))
+        sent = [] if self._box.code_tool is not None else list(sent_files(self._items))
         if not sent:
             return {}
         given = await asyncio.to_thread(read_files, sent)
@@ -209,14 +211,14 @@ def _described(toolset: McpToolset, tool: ListedTool) -> OfferedTool:
     return OfferedTool(tool.name, description, dict(tool.input_schema), toolset.needs_approval(tool))
 
 
-def _earlier_sources(context: Context) -> list[CitedSource]:
+def _earlier_sources(results: Mapping[str, bytes]) -> list[CitedSource]:
     """Return the sources that earlier results have shown to the model."""
-    return [source for result in context.results.values() for source in decode_result(result).sources]
+    return [source for result in results.values() for source in decode_result(result).sources]
 
 
-def _earlier_container(context: Context) -> str | None:
+def _earlier_container(items: Sequence[Item]) -> str | None:
     """Return the container of the last code that was run in the conversation."""
-    for item in (*reversed(context.input), *reversed(context.history)):
+    for item in reversed(items):
         if item.get("type") == "code_interpreter_call" and isinstance(item.get("container_id"), str):
             return str(item["container_id"])
     return None

@@ -13,16 +13,15 @@ import msgspec
 
 from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from proxy.hosted.run import HostedRun, read_arguments
-from proxy.request import Policy
+from proxy.request import Loss, Policy
 from proxy.request.input.approvals import Approval
 from proxy.request.tools.hosted_tools import HostedTools
 from proxy.request.turns import RunCall, with_approved, with_turn
-from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.server.generation.request_log import RequestLog
 from proxy.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
 from proxy.stream.needs import CallToRun, RunCalls
 from proxy.stream.translator import Translator
+from proxy.wire.errors import invalid_request
 from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import ToolTable, ToolTarget
 
@@ -40,11 +39,17 @@ class OpenedTools:
     listings: Sequence[ToolListing] = ()
     losses: Sequence[HostedLoss] = ()
 
-    def new_listings(self, context: Context) -> list[ToolListing]:
-        """Return those that the conversation does not show yet."""
+    def reported_losses(self, *, strict: bool) -> list[Loss]:
+        """Return the losses as the response reports them. `strict`: raise `ApiError` 400 for the first one."""
+        for tool, reason in self.losses:
+            if strict:
+                raise invalid_request(f"'{tool}' cannot be honoured: {reason}.", "tools", "unsupported_value")
+        return [Loss("tool", tool, "ignored", reason) for tool, reason in self.losses]
+
+    def new_listings(self, items: Sequence[Item]) -> list[ToolListing]:
+        """Return those that the items of the conversation do not show yet."""
         if not self.listings:
             return []
-        items = (*context.history, *context.input)
         shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
         return [listing for listing in self.listings if listing.label not in shown]
 
@@ -63,7 +68,6 @@ class HostedTurns:
         listings: Sequence[ToolListing],
         approved: Sequence[Approval],
         most_calls: int | None,
-        log: RequestLog,
     ) -> None:
         """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
         self.listings = listings
@@ -72,7 +76,6 @@ class HostedTurns:
         self._parsers = parsers
         self._policy = policy
         self._most_calls = most_calls
-        self._log = log
         self._finished_calls = 0
         self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
         self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
@@ -115,9 +118,6 @@ class HostedTurns:
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
-        if self._log.phase != "tools":
-            self._log.turn_ended(translator.lifecycle.turn.used, asyncio.get_running_loop().time())
-        self._log.phase = "tools"
         while isinstance(needs := translator.needs, RunCalls):
             calls = needs.calls
             for call in calls[len(self._started) :]:

@@ -22,6 +22,16 @@ Item = dict[str, Any]
 _COMPACTION_TRIGGER = "compaction_trigger"
 
 
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
+    and what hosted calls among them told the model."""
+
+    response_id: str
+    items: Sequence[Item]
+    results: Mapping[str, bytes] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Context:
     """The history of one request, and its own input as items.
@@ -47,6 +57,11 @@ class Context:
         if self._input is None:
             self._input = _input_items(self.request, self.references)
         return self._input
+
+    @property
+    def items(self) -> list[Item]:
+        """The history and the input."""
+        return [*self.history, *self.input]
 
 
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
@@ -83,10 +98,11 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
     return context
 
 
-def recent_results(results: Mapping[str, bytes], most_bytes: int) -> dict[str, bytes]:
-    """Return the results that may still be shown to the model."""
-    kept = recent({item_id: len(result) for item_id, result in results.items()}, most_bytes)
-    return {item_id: results[item_id] for item_id in kept}
+def continue_previous(request: ResponsesRequest, previous: Previous, most_result_bytes: int) -> Context:
+    """Return what a request builds on that continues the last response of its connection."""
+    results = previous.results
+    kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
+    return Context(request, previous.items, results={item_id: results[item_id] for item_id in kept})
 
 
 def _has_result(item: object) -> bool:
@@ -145,32 +161,32 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(translator: Translator, request: ResponsesRequest, context: Context, tenant: str) -> Record:
+def new_record(response_id: str, context: Context, tenant: str) -> Record:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
-    items = context.input
-    if context.history and not context.place:  # the history is not in the store: it came over this connection
-        items = [*context.history, *items]
+    # A history that is not in the store came over this connection.
+    came_along = context.history and not context.place
+    background = bool(context.request.background)
     return Record(
-        id=translator.response_id,
+        id=response_id,
         tenant=tenant,
         created_at=time.time(),
-        status=translator.status,
+        status="queued",
         head="",
         tail="",
         context=context.place,
         history=context.history,
-        input=items,
+        input=context.items if came_along else context.input,
         conversation=context.conversation,
-        background=bool(request.background),
-        detached=bool(request.background),
-        repeated=translator.response.long_texts,
+        background=background,
+        detached=background,
     )
 
 
 def started_record(record: Record, translator: Translator) -> Record:
     """Return the record of a response that has only begun, from its first snapshot."""
-    head, tail = translator.response.first_text_around_output()
-    return replace(record, status=translator.status, head=head, tail=tail)
+    response = translator.response
+    head, tail = response.first_text_around_output()
+    return replace(record, status=translator.status, head=head, tail=tail, repeated=response.long_texts)
 
 
 def final_record(record: Record, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False) -> Record:
@@ -178,8 +194,17 @@ def final_record(record: Record, translator: Translator, results: Mapping[str, b
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
     status = "cancelled" if cancelled else translator.status
-    head, tail = translator.response.text_around_output(status=status)
-    return replace(record, status=status, head=head, tail=tail, output=translator.response.output, results=results)
+    response = translator.response
+    head, tail = response.text_around_output(status=status)
+    return replace(
+        record,
+        status=status,
+        head=head,
+        tail=tail,
+        repeated=response.long_texts,
+        output=response.output,
+        results=results,
+    )
 
 
 async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:

@@ -15,8 +15,9 @@ import msgspec
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest
-from proxy.server.generation.context import Context, Item
-from proxy.server.generation.encrypted_content import Encryption, is_compaction, is_instruction
+from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.preparation.context import Context, Item
+from proxy.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from proxy.server.generation.request_log import RequestLog
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
@@ -45,7 +46,7 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
 )
 
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
-Summarise = Callable[[ResponsesRequest, Context], Awaitable[Translator]]
+Summarise = Callable[[ResponsesRequest, Caller, Context], Awaitable[Translator]]
 # Translates a request; raises `ApiError`.
 Translate = Callable[[ResponsesRequest, Context], ChatRequest]
 
@@ -58,72 +59,71 @@ def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
 
 
 async def is_due(
-    threshold: int,
-    request: ResponsesRequest,
-    context: Context,
-    chat_request: ChatRequest,
-    encryption: Encryption,
-    tokenizer: ModelTokenizer | None,
+    threshold: int, context: Context, chat: Mapping[str, Any], encryption: Encryption, tokenizer: ModelTokenizer | None
 ) -> bool:
-    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer."""
-    if request.generate is False:
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `chat` is the
+    body of the chat request."""
+    if context.request.generate is False or len(context.items) < 2:
         return False
-    items = encryption.since_compaction([*context.history, *context.input])
+    if await _context_tokens(context, chat, tokenizer) <= threshold:
+        return False
+    items = encryption.since_compaction(context.items)
     said = [item for item in items if not is_instruction(item) and not is_compaction(item)]
-    # A single message would not get shorter.
-    return len(said) >= 2 and await _context_tokens(context, chat_request, tokenizer) > threshold
+    return len(said) >= 2  # a single message would not get shorter
 
 
 @dataclass(frozen=True, slots=True)
 class AutomaticCompaction:
     """A compaction that is due. `run` it before the answer is asked for."""
 
-    request: ResponsesRequest
-    said: Sequence[Item]  # up to the answer
+    context: Context
+    caller: Caller
     encryption: Encryption
-    tenant: str
     summarise: Summarise
     translate: Translate
-    results: Mapping[str, bytes]  # of hosted calls, as a context has them
 
     async def run(self, log: RequestLog) -> tuple[str, dict[str, Any]]:
         """Return the JSON of the compaction item, and the body of the chat request that continues from it. `log` is that of
         the answer, whose client is charged. Raise `ApiError`."""
-        request = self.request
+        request = self.context.request
+        items = self.context.items
+        results = self.context.results
+        # Without the reservation of the answer, which is charged below, and without a trace of its own.
+        caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
-            summary = await self.summarise(question, Context(question, self.said, results=self.results))
+            summary = await self.summarise(question, caller, Context(question, items, results=results))
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
         log.charge(summary)
         item: Item = msgspec.json.decode(summary.response.output[0])
-        item["encrypted_content"] = self._with_question(item["encrypted_content"])
+        item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
         answer = request.model_copy(update={"input": []})
-        chat_request = self.translate(answer, Context(answer, [*self.said, item], results=self.results))
+        chat_request = self.translate(answer, Context(answer, [*items, item], results=results))
         return msgspec.json.encode(item).decode(), chat_request.body
 
-    def _with_question(self, content: str) -> str:
+    def _with_question(self, content: str, items: Sequence[Item]) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
-        found = self.encryption.decrypt("compaction", self.tenant, content, "input")
-        question = _last_question(self.said)
+        found = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
+        question = _last_question(items)
         if found is None or not 0 < len(question) <= _LONGEST_QUESTION:
             return content
         text = found[1] + _LAST_WORDS + question
-        return self.encryption.encrypt("compaction", self.tenant, self.request.model, text)
+        return self.encryption.encrypt("compaction", self.caller.tenant, self.context.request.model, text)
 
 
-async def _context_tokens(context: Context, chat_request: ChatRequest, tokenizer: ModelTokenizer | None) -> int:
+async def _context_tokens(context: Context, chat: Mapping[str, Any], tokenizer: ModelTokenizer | None) -> int:
     """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
     input; else an estimate of all."""
     if tokenizer is not None:
         try:
-            return await asyncio.to_thread(tokenizer.count_input, chat_request.body)
+            return await asyncio.to_thread(tokenizer.count_input, chat)
         except ApiError:  # pictures, or no template
             pass
     if context.history_tokens is not None and context.history and not is_compaction(context.history[-1]):
         return context.history_tokens + _estimated_tokens(context.input)
-    return _estimated_tokens([chat_request.body["messages"], chat_request.body.get("tools", [])])
+    return _estimated_tokens([chat["messages"], chat.get("tools", [])])
 
 
 def _estimated_tokens(value: Any) -> int:
