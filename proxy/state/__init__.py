@@ -1,6 +1,6 @@
 """Store responses, their items, conversations, and the events of running responses."""
 
-from proxy.state.fleet_counters import Claim, CountersUnavailable, FleetCounters, Refusal, Verdict
+from proxy.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Refusal, Verdict
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from proxy.state.records import (
     Ages,
@@ -21,7 +21,7 @@ from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
+    "Ages", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable", "FleetCounters",
+    "LimitRequest", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
     "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ _TIMEOUT = 30.0
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
 # For ending a session, which the server may have forgotten.
-_FAREWELL = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+_CLOSE_TIMEOUT = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
 # How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
 _MOST_STREAMS = 1000
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
@@ -37,9 +37,9 @@ async def resolve(host: str, port: int) -> list[str]:
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of one connection.
 
-    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: what the DNS
-    says later changes nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
-    Bodies are taken as they are: what is compressed is refused, since nobody knows how large it would become.
+    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: later answers
+    of the DNS change nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
+    Bodies are read as they are: compressed ones are refused, since their size is not known.
 
     Redirects to other servers are refused.
 
@@ -72,7 +72,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
     def begin(self) -> None:
-        """Begin a request of ours. What a server asks of us does not count: it could go on for ever."""
+        """Begin a request of ours. What a server asks of us does not count: there is no end to that."""
         self._requests += 1
         self._streams = 0
         self.status = None
@@ -85,7 +85,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
         if request.method == "DELETE":
-            request.extensions["timeout"] = _FAREWELL
+            request.extensions["timeout"] = _CLOSE_TIMEOUT
         if request.method != "POST":
             return await self._sent(request, lambda: None)
         self.pending += 1

@@ -1,6 +1,6 @@
 """Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
 
-With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
+With keys in the settings every path needs one, except those for health checks. The keys are for the gateway
 alone: no backend ever gets to see one."""
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def needs_of(handler: object) -> Needs:
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
+    The duration of a look-up reveals nothing about any key: it uses a digest under a secret that is made at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)

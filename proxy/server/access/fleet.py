@@ -1,8 +1,8 @@
 """Limits that hold for all gateways of a fleet together, as long as Redis can be reached; without it, a share of them.
 
 A request waits for one round trip at most (`take`). What ended is reported ten times a second, for all clients together. Every
-answer tells what the fleet has left of a client's limits. Where there is none, the gateway goes on with that: its share is what
-was left, divided by the gateways that took part, and it refills at that share of the rate. So an outage of Redis leaves neither
+answer has what the fleet has left of a client's limits. During an outage each gateway continues with a share of that: what was
+left, divided by the gateways that took part. It refills at that share of the rate. So an outage of Redis leaves neither
 clients without limits, nor requests without an answer."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from proxy.state import Claim, CountersUnavailable, FleetCounters, Verdict
+from proxy.state import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
@@ -32,11 +32,11 @@ class FleetClient(Protocol):
     """The limits of one client, as the fleet needs them."""
 
     running: int
-    # The number of the outage after which the counters were last agreed upon.
-    agreed: int
+    # The number of outages before the last exchange with the counters.
+    last_synced: int
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet. What it says to be used counts as told."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what to report to the fleet. The tokens in it count as reported."""
 
 
 class Fleet:
@@ -51,7 +51,7 @@ class Fleet:
         self._metrics = metrics
         self._member = f"{gateway}:{secrets.token_hex(8)}"
         self._outages = 0
-        self._told: bool | None = None  # what the log said last
+        self._logged_shared: bool | None = None  # what was logged last
         self._changed: dict[FleetClient, None] = {}
         self._running: set[FleetClient] = set()
         self._wake = asyncio.Event()
@@ -78,11 +78,11 @@ class Fleet:
             return None
         outages = self._outages
         try:
-            verdict = await self._counters.take(self._member, client.claim(doubted=client.agreed != outages))
+            verdict = await self._counters.take(self._member, client.limit_request(stale=client.last_synced != outages))
         except CountersUnavailable as error:
             self._lose(error)
             return None
-        client.agreed = outages
+        client.last_synced = outages
         if verdict.gateways != self.gateways:
             self._set_gateways(verdict.gateways)
         return verdict
@@ -130,14 +130,14 @@ class Fleet:
             for client in clients:
                 del self._changed[client]
             outages = self._outages
-            claims = [client.claim(doubted=client.agreed != outages) for client in clients]
+            limit_requests = [client.limit_request(stale=client.last_synced != outages) for client in clients]
             try:
-                await self._counters.report(self._member, claims)
+                await self._counters.report(self._member, limit_requests)
             except CountersUnavailable as error:
                 self._lose(error)
                 raise
             for client in clients:
-                client.agreed = outages
+                client.last_synced = outages
 
     def _lose(self, error: CountersUnavailable) -> None:
         self._outages += 1
@@ -154,10 +154,10 @@ class Fleet:
         self._metrics.child(self._metrics.store_up, "redis").set(int(shared))
         if not shared:
             self._metrics.limits_gateways.set(0)
-        if shared != self._told:
+        if shared != self._logged_shared:
             log = logs.logger()
             if not shared:
                 log.warning("limits not shared", extra=logs.fields(problem=problem, gateways=self.gateways))
-            elif self._told is not None:
+            elif self._logged_shared is not None:
                 log.info("limits are shared again", extra=logs.fields(gateways=self.gateways))
-            self._told = shared
+            self._logged_shared = shared

@@ -3,7 +3,7 @@
 A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
 counted: the resources of the store and the lists of models are free. The workers of one gateway count together
 (`counter_table.py`); a single process counts in plain numbers. With Redis all gateways count together (`fleet.py`): the numbers
-here follow what it says, and take its place while it cannot be reached."""
+here follow its answers, and take its place while it cannot be reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.server.access.api_keys import KEY_NAME
 from proxy.server.access.counter_table import SharedRow, Table
 from proxy.server.access.fleet import Fleet
 from proxy.settings import Settings
-from proxy.state import Claim, Refusal, Verdict
+from proxy.state import LimitRequest, Refusal, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
@@ -30,7 +30,7 @@ _ADDRESSES = 10_000
 _TRY_AGAIN = 1.0
 # In seconds: limits are per minute.
 MINUTE = 60.0
-# A client that was told to come back in a second may find the bucket short of a unit by a rounding error.
+# A client that was asked to retry after a second may find the bucket short of a unit by a rounding error.
 _ROUNDING = 1e-6
 Clock = Callable[[], float]
 
@@ -133,19 +133,19 @@ class ClientLimits:
         now = clock()
         self.key = key
         self.running = 0
-        self.agreed = 0  # see `FleetClient`
+        self.last_synced = 0  # see `FleetClient`
         self._name = name
         self._allowance = allowance
         self._clock = clock
         self._metrics = metrics
         self._shared = shared
         self._fleet = fleet if allowance != NO_LIMITS else None
-        self._untold = 0  # tokens that the fleet does not know of
+        self._unreported = 0  # tokens that the fleet does not know of
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
     def reserve(self, verdict: Verdict | None = None) -> Reservation:
-        """Let one more request begin, if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError`
+        """Let one more request begin, if the fleet allows it or, without a verdict, if there is room here. Raise `ApiError`
         429; what is refused is not counted."""
         if self._shared is None:
             self._admit(verdict, self.running)
@@ -156,7 +156,7 @@ class ClientLimits:
                     self._admit(verdict, row.running)
                     row.add(1)
                 finally:
-                    self._write(row)  # a refusal tells what is left, too
+                    self._write(row)  # a refusal reports what is left, too
         self.running += 1
         if self._fleet is not None:
             self._fleet.changed(self)
@@ -187,23 +187,23 @@ class ClientLimits:
         self.running -= 1
         self._take(tokens, ended=1)
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet, with the tokens that it does not know of: they count as told then."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what to report to the fleet, with the tokens that it does not know of: they count as reported then."""
         now = self._clock()
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
         # What was used during an outage is in the levels, in which it counts as the fleet's.
-        tokens = 0 if doubted else self._untold
-        self._untold = 0
-        return Claim(
+        tokens = 0 if stale else self._unreported
+        self._unreported = 0
+        return LimitRequest(
             client=self._name,
             requests=self._allowance.requests,
             tokens_per_minute=self._allowance.tokens,
             concurrent=self._allowance.concurrent,
             requests_left=self._requests.level(now) if self._requests is not None else 0.0,
             tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
-            doubted=doubted,
+            stale=stale,
             tokens=tokens,
             running=self.running,
         )
@@ -214,7 +214,7 @@ class ClientLimits:
         return 1 if self._fleet is None or self._fleet.shared else self._fleet.gateways
 
     def _admit(self, verdict: Verdict | None, running: int) -> None:
-        """Let a request begin if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError` 429."""
+        """Let a request begin if the fleet allows it or, without a verdict, if there is room here. Raise `ApiError` 429."""
         now = self._clock()
         if verdict is None:
             refused = self._refusal(running, now)
@@ -256,7 +256,7 @@ class ClientLimits:
                 row.add(-ended)
                 self._write(row)
         if self._fleet is not None:
-            self._untold += tokens
+            self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)

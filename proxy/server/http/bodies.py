@@ -12,7 +12,7 @@ from aiohttp import StreamReader, web
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
-# Bytes that are unpacked in the event loop; what is larger goes on in a thread.
+# Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
 _FIRST_STEP = 128 * 1024
 # Bytes that are unpacked in one step in a thread.
 _STEP = 1024 * 1024

@@ -107,8 +107,8 @@ async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, lis
 async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners) -> None:
     if link.config.state:
         sync = WorkerSync(parts, link.send)
-        sync.hear(link.config.state.encode())
-        await link.open(server.stop_signals, sync.hear)
+        sync.receive(link.config.state.encode())
+        await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
     else:  # the parent is of an older version: each worker is alone
         await link.open(server.stop_signals, lambda line: None)
@@ -140,7 +140,7 @@ class _Server:
         if listeners.operators:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.workers.set(1)
-        # What lives now lives for ever: the collector need not look at it again.
+        # What lives now lives as long as the process: the collector need not examine it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -170,7 +170,7 @@ class _Server:
 
     async def _retire(self) -> None:
         """Leave new connections to the successors. Answer requests on those that are there, each of which is closed after its
-        next answer, until there are none, or as long as `drain_timeout` says."""
+        next answer, until there are none, or until `drain_timeout` has passed."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
@@ -183,7 +183,7 @@ class _Server:
             self._parts.settings.drain_timeout,
         )
         if not stop_signals.stop.is_set():
-            stop_signals.hurry.set()  # they have had their time
+            stop_signals.stop_now.set()  # the time limit has passed
 
     async def _stop(self) -> None:
         """Answer `/ready` with 503, then stop listening, then let requests under way end."""
@@ -191,11 +191,11 @@ class _Server:
         stop_signals = self.stop_signals
         logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
         in_flight.enter(State.LEAVING)
-        if not stop_signals.retire.is_set() and not stop_signals.hurry.is_set():
-            await _either(stop_signals.hurry, self._parts.settings.drain_delay)
+        if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
+            await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
-        await in_flight.drain(stop_signals.hurry, self._parts.settings.drain_timeout)
+        await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
         left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
         # Handshakes of TLS are in no list of connections.
         await _until(lambda: self._tls is None and not self._connections, left)

@@ -1,8 +1,8 @@
 """The link between a worker and its parent, and both ends of it.
 
-The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
-`retire`, `stop` or `hurry`. The worker says `ready` once, and `alive` every second. Both also send the lines of
-`backend_sync.py`. A worker whose parent is gone stops.
+The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
+`backend_sync.py`. A worker whose parent has ended stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
 does not know, it ignores."""
@@ -29,7 +29,7 @@ from proxy.server.process.sockets import Listeners
 from proxy.settings import SUPERVISED_VARIABLE, Settings
 from proxy.telemetry import logs, multiprocess
 
-# Seconds between two lines that say `alive`.
+# Seconds between two lines `alive`.
 _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
@@ -38,7 +38,7 @@ _LONGEST_LINE = 64 * 1024 * 1024
 
 
 class WorkerConfig(msgspec.Struct):
-    """What a worker is told before anything else. File descriptors are those that it inherits."""
+    """What a worker receives first. File descriptors are those that it inherits."""
 
     place: str  # its own among the workers; the successor of a dead one takes the same
     clients: list[int]
@@ -88,10 +88,10 @@ class WorkerLink:
         operators = [socket.socket(fileno=number) for number in self.config.operators]
         return Listeners(clients, operators)
 
-    async def open(self, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
-        """Listen to the parent from now on; `hear` gets each line but those to stop."""
+    async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
+        """Listen to the parent from now on; `receive` gets each line but those to stop."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
-        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, hear)), asyncio.create_task(self._stay_alive())]
+        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
 
     def send(self, line: bytes) -> None:
         """Write a line to the parent, if it is still there."""
@@ -107,11 +107,11 @@ class WorkerLink:
         if self._orphaned:  # nobody else will do it
             await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
-    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
         try:
             while line := await reader.readline():
                 if not stop_signals.give(line.decode("utf-8", "replace").strip()):
-                    hear(line)
+                    receive(line)
         except ConnectionError as error:
             logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
         self._orphaned = True
@@ -134,9 +134,9 @@ class Worker:
     _reader: asyncio.StreamReader
     _link: asyncio.StreamWriter
     ready: asyncio.Future[bool]  # False if it ended before
-    heard_at: float  # on the loop's clock, like the other times
+    received_at: float  # on the loop's clock, like the other times
     ready_at: float | None = None
-    leaving_since: float | None = None  # it was told to end
+    leaving_since: float | None = None  # it was sent an order to end
     reports: int = 0  # that the parent has read, of changes of the backends
 
     @classmethod
@@ -164,23 +164,23 @@ class Worker:
     @property
     def silence(self) -> float:
         """Seconds since it last sent a line."""
-        return self._clock() - self.heard_at
+        return self._clock() - self.received_at
 
     @property
     def serves(self) -> bool:
-        """Whether it is ready, and was not told to end."""
+        """Whether it is ready, and was not sent an order to end."""
         return self.ready_at is not None and self.leaving_since is None
 
-    async def watch(self, hear: Callable[[Worker, bytes], None]) -> int:
+    async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
         """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
-                self.heard_at = self._clock()
+                self.received_at = self._clock()
                 if line == READY and not self.ready.done():
-                    self.ready_at = self.heard_at
+                    self.ready_at = self.received_at
                     self.ready.set_result(True)
                 if line != ALIVE:
-                    hear(self, line)
+                    receive(self, line)
         except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
             self._link.close()
         code = await self.process.wait()
@@ -189,8 +189,8 @@ class Worker:
         self._link.close()
         return code
 
-    def tell(self, order: str) -> None:
-        """Tell it to `retire`, `stop` or `hurry`."""
+    def send_order(self, order: str) -> None:
+        """Send it the order `retire`, `stop` or `stop_now`."""
         if self.leaving_since is None:
             self.leaving_since = self._clock()
             if self.ready_at is None:

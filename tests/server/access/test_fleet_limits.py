@@ -254,15 +254,15 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from proxy.state import Claim  # noqa: PLC0415
+    from proxy.state import LimitRequest  # noqa: PLC0415
     from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     async def test() -> None:
         async with replicas(redis_server, 1, concurrent_requests=2) as (one,):
             dead = RedisCounters(redis_server.url)
             assert await dead.join("dead:1", 1.0) == 2
-            claim = Claim("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
-            assert (await dead.take("dead:1", claim)).refused == ""
+            limit_request = LimitRequest("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
+            assert (await dead.take("dead:1", limit_request)).refused == ""
             await dead.close()  # without a word
             assert (await asking(one)).status == 429
 
