@@ -72,7 +72,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
     def begin(self) -> None:
-        """Begin a request of ours. What a server asks of us does not count: there is no end to that."""
+        """Begin a request of ours, which renews the bounds of the open stream. Requests of the server do not renew them."""
         self._requests += 1
         self._streams = 0
         self.status = None

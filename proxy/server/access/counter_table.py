@@ -65,7 +65,7 @@ class Table:
         os.close(self._file)
 
     def lock(self) -> bool:
-        """Lock out the others for a moment; return False if that failed."""
+        """Lock the table; return False if the holder of the lock hangs."""
         until = 0.0
         while True:
             try:
@@ -78,7 +78,7 @@ class Table:
                     return False
 
     def unlock(self) -> None:
-        """Let the others in."""
+        """Release the lock."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def find(self, who: bytes, row: int) -> int:
@@ -110,7 +110,7 @@ class Table:
         return _LEVELS.unpack_from(self._map, row * _ROW.size + _WHO)
 
     def keep(self, row: int, levels: Levels) -> None:
-        """Write them."""
+        """Write the levels of a row."""
         _LEVELS.pack_into(self._map, row * _ROW.size + _WHO, *levels)
 
     def running(self, row: int) -> int:

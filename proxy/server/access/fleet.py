@@ -114,7 +114,7 @@ class Fleet:
             await asyncio.sleep(_PAUSE if self.shared else _RETRY)
 
     async def _join(self) -> None:
-        """Take part for another while; what runs is reported again, since the server may have lost it."""
+        """Renew the membership. Running requests are reported again, since the server may have lost them."""
         try:
             gateways = await self._counters.join(self._member, LEASE)
         except CountersUnavailable as error:

@@ -59,7 +59,7 @@ class EventStream:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes that are not sent yet."""
         return unsent_bytes(self._transport)
 
     def _is_full(self) -> bool:
@@ -131,7 +131,7 @@ class BufferedEventStream(EventStream):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet; those that are being written count twice."""
+        """Bytes that are not sent yet; those that are being written count twice."""
         return self._size + super().unsent
 
     def write(self, data: bytes) -> None:
@@ -207,7 +207,7 @@ class WebSocketSender:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet; those of the event that is being sent count twice."""
+        """Bytes that are not sent yet; those of the event that is being sent count twice."""
         return self._size + self._leaving + unsent_bytes(self._transport)
 
     async def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""What the workers have in common of their backends: which there are, which are drained, and the settings that fit them.
+"""The state of the backends that all workers share: which there are, which are drained, and the settings that fit them.
 
 The parent holds the state of all. It sends the whole of it to each worker after every report, and to a new one before that
 serves. Reports of several workers count in the order in which the parent reads them."""
