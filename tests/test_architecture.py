@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from proxy.settings import Settings
+from tests.stages import STAGES, TESTS, stage_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "proxy"
@@ -277,7 +280,20 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
     )
 
 
+TEST_FILES = [path for path in SOURCES if path.is_relative_to(TESTS) and path.name.startswith("test_")]
+
+
+def test_every_test_is_pure_or_of_the_gateway_or_outside() -> None:
+    assert {stage_of(path) for path in TEST_FILES} == {"pure", "gateway", "outside"}
+    assert [name for name in STAGES if not (TESTS / name).exists()] == []
+
+
+def test_a_test_carries_the_mark_of_its_stage_alone(request: pytest.FixtureRequest) -> None:
+    marks = {mark.name for item in request.session.items for mark in item.iter_markers() if item.path == Path(__file__)}
+    assert marks == {"pure"}
+
+
 def test_no_two_modules_of_tests_have_the_same_name() -> None:
     """Keep them apart: pytest imports those outside of packages by their names alone."""
-    names = [path.name for path in SOURCES if path.is_relative_to(ROOT / "tests") and path.name.startswith("test_")]
+    names = [path.name for path in TEST_FILES]
     assert sorted({name for name in names if names.count(name) > 1}) == []

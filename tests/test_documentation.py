@@ -115,8 +115,8 @@ def test_every_page_with_commands_is_read() -> None:
 def test_what_the_text_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = "\n".join([*_INLINE.findall(_BLOCK.sub("", text)), *(block["text"] for block in _BLOCK.finditer(text))])
-    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z]+)\b", code, re.MULTILINE)) <= targets
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z-]+)\b", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^responses-gateway ([a-z][a-z-]+)", code, re.MULTILINE)) <= set(COMMANDS)
     assert set(re.findall(r"\bresponses-gateway\[(\w+)\]", code)) <= set(PROJECT["optional-dependencies"])
     variables = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES

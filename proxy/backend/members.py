@@ -95,8 +95,8 @@ class PoolObserver(Protocol):
         """Log an event about which operators may have to do something."""
 
 
-# How a backend takes the ids of tokens that it is to go on with.
-Way: TypeAlias = Literal["completions", "chat"]
+# The endpoint of a backend that takes the ids of the tokens to continue from.
+ContinuationEndpoint: TypeAlias = Literal["completions", "chat"]
 
 
 class Member:
@@ -122,7 +122,7 @@ class Member:
         self.problem = ""  # of the last failed check
         self.draining = False  # gets no new requests
         self.usage_reported = False
-        self.continues_by: Way | None = "completions"  # None: it takes no ids
+        self.continues_by: ContinuationEndpoint | None = "completions"  # None: it takes no ids
         self.checked = asyncio.Event()
         self.watch: asyncio.Task[None] | None = None
         self.last = 0  # the number of its last request

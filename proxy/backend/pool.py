@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 import aiohttp
 from yarl import URL
 
-from proxy.backend.members import Member, Members, PoolObserver, PoolOptions, Way
+from proxy.backend.members import ContinuationEndpoint, Member, Members, PoolObserver, PoolOptions
 from proxy.backend.policies.affinity import choose
 from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
@@ -37,8 +37,8 @@ HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
 # Returns the body of a request that goes on with an answer: given the backend's name of the model, the length of its context if
-# that is known, and the way.
-BodyFor = Callable[[str, int | None, Way | None], bytes]
+# that is known, and the endpoint that takes the ids.
+BodyFor = Callable[[str, int | None, ContinuationEndpoint | None], bytes]
 # Why no backend can go on with an answer.
 NoRoute = Literal["no_backend", "no_budget"]
 # Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
@@ -191,19 +191,19 @@ class Pool:
         self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
     ) -> ChatStream:
         """Ask a backend to go on with an answer. `body_for` is called before each attempt. Raises `ApiError`."""
-        ways: dict[str, Way | None] = {}
+        endpoints: dict[str, ContinuationEndpoint | None] = {}
 
         def send(member: Member) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
-            way = ways[member.name] = member.continues_by
-            body = body_for(name, member.catalogue.contexts.get(name), way)
+            endpoint = endpoints[member.name] = member.continues_by
+            body = body_for(name, member.catalogue.contexts.get(name), endpoint)
             sent = headers(member.name, member.backend.url)
-            return member.backend.open_chat(body, sent) if way == "chat" else member.backend.open_completion(body, sent)
+            return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
 
         self._continuation_budget.request()
         while True:
             member, chat = await self._reach(route, send, on_failure=on_failure)
-            if ways[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
+            if endpoints[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
                 break
             member.continues_by = "chat"  # it has no completions, so the next attempt goes there
             chat.close()
@@ -365,7 +365,7 @@ class Pool:
         self._sent += 1
         member.last = self._sent
         member.in_flight += 1
-        if not member.breaker.spotless:
+        if not member.breaker.no_recent_failures:
             member.breaker.begin(self._clock())
         self._observer.request_started(member.name)
         return member
@@ -392,7 +392,7 @@ class Pool:
         """Note that an answer is over: complete, closed by us, or failed."""
         if failure is not None:
             self._failed(member, failure)
-        elif status < 500 and not member.breaker.spotless and member.breaker.state(self._clock()) == "closed":
+        elif status < 500 and not member.breaker.no_recent_failures and member.breaker.state(self._clock()) == "closed":
             member.breaker.succeeded()
         self._give_back(member)
 
@@ -410,7 +410,7 @@ class Pool:
 
     def _answered(self, member: Member) -> None:
         """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
-        recovered = not member.breaker.spotless and member.breaker.state(self._clock()) != "closed"
+        recovered = not member.breaker.no_recent_failures and member.breaker.state(self._clock()) != "closed"
         if recovered:
             member.breaker.succeeded()
             self._observer.log("breaker closed", member.name)
@@ -427,7 +427,7 @@ def _takes_requests(member: Member, route: Route) -> bool:
 
 def _is_well(member: Member) -> bool:
     """Tell whether nothing speaks against a backend, as far as is known."""
-    return member.healthy and (member.breaker.spotless or member.breaker.closed_by_check)
+    return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
 
 
 def _own_name(member: Member, model: str) -> str:

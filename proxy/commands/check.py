@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.commands.numbers import positive
+from proxy.commands.argument_types import positive
 from proxy.conformance.checker import WARNINGS, Violation, check_stream, frames
 
 # Exit statuses.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.request.fields import Object
@@ -30,7 +30,9 @@ class RunCall(NamedTuple):
         return call, {"type": "function_call_output", "call_id": self.call_id, "output": self.result}
 
 
-def with_turn(body: Object, said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True) -> dict[str, Any]:
+def with_turn(
+    body: Mapping[str, Any], said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True
+) -> dict[str, Any]:
     """Return the chat request that asks for the next turn: `body`, and messages for what the model said in the last one, in
     order: items (reasoning, messages) and the calls that were run. All of them are one message of the model, which the results
     follow. A tool that was forced in the last turn is not forced again; without `may_call` the model has to answer now."""
@@ -50,7 +52,9 @@ def with_turn(body: Object, said: Sequence[Object | RunCall], policy: Policy, *,
     return following
 
 
-def with_approved(body: Object, approved: Sequence[RunCall], policy: Policy, *, may_call: bool = True) -> dict[str, Any]:
+def with_approved(
+    body: Mapping[str, Any], approved: Sequence[RunCall], policy: Policy, *, may_call: bool = True
+) -> dict[str, Any]:
     """Return the chat request with the results of calls that the client has approved: where the calls stand, or behind all
     other messages if they were summarised meanwhile. Without `may_call` the model has to answer now."""
     results = {call.call_id: call.result for call in approved}

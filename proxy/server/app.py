@@ -29,10 +29,10 @@ from proxy.server.resources.responses import ResponsesResource
 from proxy.server.resources.search import Search
 from proxy.server.resources.stored_responses import StoredResponses
 from proxy.server.resources.websocket import WebSockets
-from proxy.server.window.process_view import ProcessView
-from proxy.server.window.processes import Processes
+from proxy.server.window.permissions import WindowAccess
 from proxy.server.window.resource import Window
-from proxy.server.window.visitors import Visitors
+from proxy.server.window.worker_view import WorkerView
+from proxy.server.window.workers import Workers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -183,9 +183,9 @@ def _add_operations(
 
 def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
     """Add the page that shows every stream, unless the settings say that there is none."""
-    history = parts.responses.history
-    if history is None:
+    recent = parts.responses.history
+    if recent is None:
         return
-    view = ProcessView(parts.responses, history, parts.pool, parts.autoconfiguration)
-    visitors = Visitors(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    Window(Processes(view, folder), visitors, parts.in_flight).add_to(app)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
+    Window(Workers(view, folder), access, parts.in_flight).add_to(app)

@@ -20,13 +20,13 @@ from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
-from proxy.server.generation.background import Background
+from proxy.server.generation.background.runner import Background
 from proxy.server.generation.create import Responses
 from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.history import History
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
+from proxy.server.generation.recent_requests import RecentRequests
 from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recorder import FileRecorder
@@ -115,7 +115,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.push_async_callback(autoconfiguration.close)
         toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
         in_flight = InFlight()
-        history = History() if settings.ui == "auto" else None
+        history = RecentRequests() if settings.ui == "auto" else None
         sample = partial(_sample, history, in_flight)
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
@@ -150,7 +150,7 @@ def _recorder(settings: Settings) -> Recorder:
     return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
 
 
-def _sample(history: History | None, in_flight: InFlight) -> None:
+def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
     """Note how much runs, for the plots."""
     if history is not None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))

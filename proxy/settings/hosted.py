@@ -45,8 +45,8 @@ class Hosted(Section):
     web_search_provider: str | None = Field(
         default=None,
         description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
-        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. See "
-        "docs/hosted-tools.md.",
+        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. "
+        "Requires `pip install 'responses-gateway[web]'`. See docs/hosted-tools.md.",
     )
     web_search_url: str | None = Field(
         default=None,

@@ -16,12 +16,13 @@ class CountersUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LimitRequest:
-    """What a process reports about one client, and asks for it. The first three are its limits (per minute, per minute, at the
-    same time; 0 for none).
+    """One client's limits and usage in a process.
+
+    `requests` (per minute), `tokens_per_minute` and `concurrent` are the limits; 0 for none.
 
     `requests_left` and `tokens_left` are what the process believes to be left: used where the fleet has no counters (any more)
-    and, with `stale` counters, where those have more. `tokens` were used since the last report; `running` are the client's
-    requests in this process, with the one that asks to be let in."""
+    and, with `stale`, where the fleet's counters have more. `tokens` were used since the previous report; `running` is the
+    number of the client's requests in this process, including the one to be admitted."""
 
     client: str
     requests: int
@@ -36,7 +37,7 @@ class LimitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to a `LimitRequest`: whether one more request may run, what is left then, and how many gateways share it."""
+    """The answer to a `LimitRequest`: why one more request may not run, what is left, and how many gateways share that."""
 
     refused: Refusal
     requests_left: float

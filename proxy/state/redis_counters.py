@@ -29,7 +29,7 @@ _TIMEOUT = 2.0
 _RUNNING_KEPT = 120
 
 # Returns the reason of a refusal, the levels and the number of gateways. A level is the hint where there is none, or where the
-# hint is less and the level in doubt.
+# hint is less and the level is stale.
 _COUNT = """
 local member = ARGV[1]
 local take = ARGV[2] == '1'

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.state import EventRow, Record, Running, Sqlite, Store
 from proxy.state.interfaces import Sql
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import Event, events_of, run, until

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.request.input import item_reader
 from proxy.server.recording.recorder import PATTERN
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from tests.commands.test_replay import run
 from tests.server import running_gateway
 from tests.server.generation.test_background import ended, start
@@ -121,7 +121,7 @@ def test_the_family_of_a_model_behind_an_alias_is_known(tmp_path: Path, capsys: 
     """Its markup is read by the name that the backend has for it, which is no part of the request."""
 
     async def test() -> None:
-        simulator = SimulatorOptions(models=("qwen3",), personality=PERSONALITIES["vllm-raw"])
+        simulator = SimulatorOptions(models=("qwen3",), dialect=DIALECTS["vllm-raw"])
         async with serving(create_app(simulator)) as url:
             backends = {"one": {"url": url, "aliases": {"mine": "qwen3"}}}
             parsers = {"reasoning_parser": "auto", "tool_call_parser": "auto"}

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from proxy.hosted.mcp import connection
+from proxy.hosted.mcp import connection, failures
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -385,6 +385,95 @@ def test_a_status_is_told(status: int, said: str) -> None:
                 assert str(await failure_of(servers.call_tool("alice", PEER, "echo", {}))) == message
 
     run(test())
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-32001, "Request 'tools/call' timed out"),
+        (-32000, "Connection closed"),
+        (-32603, "Server returned an error response"),
+        (-32600, "Session terminated"),
+    ],
+)
+def test_an_error_of_the_server_is_its_own_whatever_its_words(code: int, message: str, status: int) -> None:
+    async def test() -> None:
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            error = {"code": code, "message": message, "data": {"http": None}}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=status)
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = refuse
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            assert str(failure) == f"The MCP server 'peer' answered with an error: {message}"
+            assert failure.item["error"] == {"type": "mcp_protocol_error", "code": code, "message": message}
+            del served.answers["tools/call"]
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "{}"
+            assert served.count("initialize") == 1
+
+    run(test())
+
+
+def test_the_status_of_one_call_is_not_that_of_another() -> None:
+    async def test() -> None:
+        bare = asyncio.Event()
+
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            if asked["params"]["arguments"]:
+                return web.Response(status=500)
+            await bare.wait()
+            error = {"code": -32603, "message": "Server returned an error response"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = refuse
+            explained = asyncio.create_task(failure_of(servers.call_tool("alice", PEER, "echo", {})))
+            await until(lambda: served.count("tools/call") == 1)
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {"a": 1}))
+            assert str(failure) == "The MCP server 'peer' answered with an error (HTTP 500)."
+            bare.set()
+            assert "HTTP" not in str(await explained)
+
+    run(test())
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"jsonrpc": "2.0", "id": 1, "result": {}}', b"x" * 300_000])
+def test_an_error_without_a_message_is_its_status(body: bytes) -> None:
+    async def test() -> None:
+        async def refuse(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return web.Response(body=body, status=500, content_type="application/json")
+
+        async with peer() as served, connections({"peer": served.endpoint}, limits=SMALL) as servers:
+            served.answers["tools/call"] = refuse
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            said = "refused: it is longer than" if len(body) > SMALL.message_bytes else "answered with an error (HTTP 500)."
+            assert said in str(failure)
+            (opened,) = servers._open
+            assert opened._http is not None
+            assert opened._http.pending == 0
+
+    run(test())
+
+
+def test_another_version_of_the_library_is_a_warning_and_the_codes_of_errors_decide(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with peer() as served:
+            limits = replace(LIMITS, call_timeout=0.3)
+            async with connections({"peer": served.endpoint}, limits=limits) as servers:
+                served.answers["tools/call"] = never
+                assert "did not answer within" in str(await failure_of(servers.call_tool("alice", PEER, "echo", {})))
+            async with connections() as servers:
+                assert "There is no MCP server" in str(await failure_of(servers.list_tools("alice", PEER)))
+
+    monkeypatch.setattr(failures, "version", lambda _name: "2.4.0")
+    monkeypatch.setattr(connection, "mark_answered", lambda *_: None)
+    failures.warn_if_untested.cache_clear()
+    run(test())
+    (warning,) = [record.getMessage() for record in caplog.records if "tested with" in record.getMessage()]
+    assert warning.startswith("mcp 2.4.0 differs from 2.3, ")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import importlib.util
 from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from proxy.server.setup.hosted_search import open_web
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetcher
 from proxy.hosted.search import pages as module
-from proxy.hosted.search.html_process import read
-from proxy.hosted.search.pages import Page, Pages
+from proxy.hosted.search.page_process import read
+from proxy.hosted.search.pages import Page, Pages, html_packages
+from proxy.settings import Settings
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE, until
@@ -63,14 +65,6 @@ def test_the_text_of_an_html_page_and_its_links() -> None:
     with_pages(test)
 
 
-def test_without_the_extra_a_page_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
-    found = read(ARTICLE.encode(), "http://a.example/tower", None, 10_000, 10)
-    assert "The tower of Example is 321 metres high" in str(found["text"])
-    assert "Home" not in str(found["text"])
-    assert "never shown" not in str(found["text"])
-
-
 MANUAL = (
     """<html><head><title>Manual</title><style>p {}</style></head><body>
 <nav><ul><li><a href="/a">Chapter A</a></li><li>Chapter B</li></ul></nav>
@@ -86,48 +80,62 @@ a tall   building.</p><div><ul><li>high</li><li>slim</li></ul></div>
 )
 
 
-@pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
+def read_html(html: str) -> dict[str, object]:
+    return read(html.encode(), "http://a.example/", None, html_packages(), 10_000, 10)
 
 
-def text_of(html: str) -> str:
-    return str(read(html.encode(), "http://a.example/", None, 10_000, 10)["text"])
-
-
-@pytest.mark.usefixtures("without_extra")
-def test_without_the_extra_the_main_part_is_read_with_its_form() -> None:
-    assert text_of(MANUAL).splitlines()[:8] == [
+def test_the_main_part_of_a_page_is_read_with_its_form() -> None:
+    lines = [line for line in str(read_html(MANUAL)["text"]).splitlines() if line]
+    assert lines[:6] == [
         "# Towers",
         "A tower is a tall building.",
         "- high",
         "- slim",
-        "Name | Height",
-        "Eiffel |  | 330",
-        "def height():",
-        "    return  330",
+        "| Name | Height |  | ",
+        "|---|---|---|",
     ]
-    assert not any(word in text_of(MANUAL) for word in ("Chapter", "Related", "Imprint"))
-    assert read(MANUAL.encode(), "http://a.example/", None, 10_000, 10)["links"] == [["Chapter A", "http://a.example/a"]]
+    assert lines[6:9] == ["| Eiffel |  | 330 | ", "def height():", "    **return**  330"]
+    assert not any(word in "".join(lines) for word in ("Chapter", "Related", "Imprint"))
+    assert read_html(MANUAL)["links"] == [["Chapter A", "http://a.example/a"]]
 
 
-@pytest.mark.usefixtures("without_extra")
 @pytest.mark.parametrize(
     ("html", "found", "left_out"),
     [
         ("<nav>Home</nav><p>" + "text " * 100, "text", "Home"),
-        ("<p>" + "text " * 100 + "<main>aside</main>", "text", None),  # too small to be the main part
+        ("<p>" + "text " * 100 + "<main>aside</main>", "text", None),
         ("<nav>" + "text " * 100, "text", None),  # never closed
-        ("<main>" + "text " * 100 + "<main>more</main></main><p>Related", "more", "Related"),
-        ("<div role=main><div>" + "text " * 100 + "</div></div><div>Related</div>", "text", "Related"),
-        ("<nav>Home</nav>short", "Home", None),
+        ("<main>" + "text " * 100 + "<main>more</main></main>", "more", None),
+        ("<div role=main><div>" + "text " * 100 + "</div></div>", "text", None),
+        ("<nav>Home</nav>short", "Home\nshort", None),
+        ("<p>in <b>one</b>\n line<script>hidden</script><p>and another", "and another", "hidden"),
+        ("<table><tr><td>a<td>b<tr><td>c</table>short", "a | b\nc", None),
         ("</main></nav></pre>" + "text " * 100, "text", None),
-        ("\0\1a<td>b", "a | b", None),
+        ("\0\1a<td>b", "a", "\0"),
     ],
 )
-def test_without_the_extra_wrong_html_loses_nothing(html: str, found: str, left_out: str | None) -> None:
-    assert found in text_of(html)
-    assert left_out is None or left_out not in text_of(html)
+def test_wrong_html_loses_nothing(html: str, found: str, left_out: str | None) -> None:
+    text = str(read_html(html)["text"])
+    assert found in text
+    assert left_out is None or left_out not in text
+
+
+def test_links_are_those_to_other_pages() -> None:
+    html = """<base href="/docs/"><a href="one">One</a> <a href="one">again</a> <a href="#top">Top</a> <a>none</a>
+        <a href="mailto:x@a.example">Mail</a> <a href="http://[">odd</a> <a href="//b.example/"><img></a>
+        <a href="//b.example/#part"> <b>B</b>
+        example </a>"""
+    assert read_html(html)["links"] == [["One", "http://a.example/docs/one"], ["B example", "http://b.example/"]]
+
+
+def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        with pytest.raises(ValueError, match=r"pip install 'responses-gateway\[web\]'"):
+            open_web(Settings(web_search_url="http://b.example"))
+
+    html_packages.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -138,6 +146,13 @@ def test_without_the_extra_wrong_html_loses_nothing(html: str, found: str, left_
         ("<feed>news</feed>", "application/atom+xml", "<feed>news</feed>"),
         ("Grüße".encode("latin-1"), "text/plain; charset=iso-8859-1", "Grüße"),
         (b"x", "text/plain; charset=no-such", "x"),
+        ("Grüße".encode(), "text/plain", "Grüße"),
+        ("Grüße".encode("cp1252"), "text/plain", "Grüße"),
+        ("“Grüße”".encode("cp1252"), "text/plain; charset=us-ascii", "“Grüße”"),
+        ("Grüße".encode("utf-16"), "text/plain; charset=utf-16", "Grüße"),
+        ("ไทย".encode("cp874"), "text/plain; charset=windows-874", "ไทย"),
+        ("こんにちは".encode("shift_jis"), "text/html; charset=x-sjis", "こんにちは"),
+        ("안녕".encode("euc_kr"), "text/plain; charset=ks_c_5601-1987", "안녕"),
         ("<p>a page without a type, which is all of its text</p>", "application/octet-stream", "a page without a type"),
         ('<meta charset="iso-8859-1"><p>Grüße</p>'.encode("latin-1"), "text/html", "Grüße"),
         ("<title>never closed <p>text", "text/html", ""),
@@ -150,6 +165,24 @@ def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
         assert line in "\n".join(page.lines)
 
     with_pages(test)
+
+
+@pytest.mark.parametrize("charset", ["idna", "undefined", "punycode", "utf-7", "unicode_escape", "rot13", "zlib", "x" * 5000])
+@pytest.mark.parametrize("kind", ["text/plain", "text/html"])
+def test_encodings_that_are_none_of_the_web_are_not_used(kind: str, charset: str) -> None:
+    body = b"<p>before" + b"a" * 100_000 + b"-" + b"a" * 100_000
+
+    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+        site.page("/", body, f"{kind}; charset={charset}")
+        assert "before" in (await pages.open(f"{site.url}/", "")).lines[0]
+
+    with_pages(test)
+
+
+@pytest.mark.parametrize("data", ["Grüße".encode() * 10_000 + b"\xc3", b"\xc3"])
+def test_a_page_that_ends_within_a_character_keeps_the_others(data: bytes) -> None:
+    text = str(read(data, "http://a.example/", None, None, 200_000, 10)["text"])
+    assert "Ã" not in text
 
 
 @pytest.mark.parametrize(
@@ -240,7 +273,7 @@ def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.M
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "forever.py"  # type: ignore[operator]
     script.write_text("while True: pass")
-    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
     async def test(site: Website, pages: Pages, clock: Clock) -> None:
         site.page("/", ARTICLE)
@@ -252,7 +285,7 @@ def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tm
 def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "broken.py"  # type: ignore[operator]
     script.write_text("raise SystemExit(3)")
-    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
     async def test(site: Website, pages: Pages, clock: Clock) -> None:
         site.page("/", ARTICLE)

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.faults import Faults, parse_faults
 from proxy.simulator.playback import Player
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
@@ -224,7 +224,7 @@ def test_a_paced_stream_keeps_its_pace(ask: Ask) -> None:
 
 
 def test_errors_in_the_shape_of_other_makes(ask: Ask) -> None:
-    sglang = ask("fault: status=400", options=SimulatorOptions(personality=PERSONALITIES["sglang"])).json
+    sglang = ask("fault: status=400", options=SimulatorOptions(dialect=DIALECTS["sglang"])).json
     assert (sglang["object"], "error" in sglang) == ("error", False)
-    openai = ask("fault: status=429", options=SimulatorOptions(personality=PERSONALITIES["openai"])).json
+    openai = ask("fault: status=429", options=SimulatorOptions(dialect=DIALECTS["openai"])).json
     assert openai["error"]["code"] == "rate_limit_exceeded"

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
-from proxy.simulator import COUNTERS, PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
@@ -155,7 +155,7 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
 
     async def test() -> None:
         settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "events": redis_server.url, "adapt": False}
-        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        options = SimulatorOptions(dialect=DIALECTS["vllm"])
         async with (
             serving(create_app(options)) as url,
             gateway(url, **settings, continue_answers=1) as one,

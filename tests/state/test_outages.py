@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
 from proxy.state import Sqlite
 from proxy.state.interfaces import Sql
@@ -211,11 +211,11 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gateway has claimed it, and waits for its backend, which comes last."""
-    monkeypatch.setattr("proxy.server.generation.takeover._PATIENCE", PATIENCE)
+    monkeypatch.setattr("proxy.server.generation.background.takeover._PATIENCE", PATIENCE)
 
     async def test() -> None:
         port = free_port()
-        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        options = SimulatorOptions(dialect=DIALECTS["vllm"])
         simulator, later = create_app(options), create_app(options)
         later[FAULT_COUNTS] = simulator[FAULT_COUNTS]
         settings: dict[str, Any] = {"store": own_postgres.fresh_database(), "adapt": False, "continue_answers": 1}

@@ -1,4 +1,4 @@
-"""What the script in Redis answers to a limit request."""
+"""What the script in Redis answers to a `LimitRequest`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_client_that_is_not_known_has_what_is_believed(redis_server: RedisServ
     run(test())
 
 
-def test_what_is_known_counts_unless_it_is_in_doubt(redis_server: RedisServer) -> None:
+def test_what_is_known_counts_unless_it_is_stale(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with counters(redis_server) as shared:
             assert (await shared.take("a:1", REQUEST)).requests_left == 99

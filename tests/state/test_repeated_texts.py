@@ -14,7 +14,7 @@ import pytest
 from proxy.state import Database, EventRow, Record, Running, Sqlite, Store, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.schema import MIGRATIONS, SQLITE
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.state import Database, EventRow, Running, Store, StoreUnavailable
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

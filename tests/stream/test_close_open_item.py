@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.stored_stream import close_open_item
+from proxy.stream.stored.abandoned import close_open_item
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.judges import judge_stream
@@ -66,7 +66,7 @@ def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], summary:
     (failed,) = events_of(playing.terminal())
     closing, items = ending(sent)
     assert closing == events
-    assert [*json.loads(f"[{','.join(playing.output)}]")][len(playing.output) - len(items) :] == items
+    assert [*json.loads(f"[{','.join(playing.response.output)}]")][len(playing.response.output) - len(items) :] == items
     assert failed["response"]["output"] == events_of(whole(sent))[-1]["response"]["output"]
     assert judge_stream(whole(sent)) == []
 

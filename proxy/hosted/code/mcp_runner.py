@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from proxy.hosted.code.printed import plain_text
 from proxy.hosted.code.runner import ContainerKey, Outcome
-
-# Calls the tool with arguments, and returns the text and the structured content of its result. Raises ToolFailure.
-CallTool = Callable[[Mapping[str, Any]], Awaitable[tuple[str, Any]]]
+from proxy.hosted.mcp.interface import ToolCaller
 
 _CODE = ("code", "python_code", "source", "script")
 _SESSION = ("container_id", "session_id", "session")
@@ -20,7 +18,7 @@ class McpRunner:
     """Runs code with a tool of an MCP server, whose input schema tells the name of the argument for the code, and of the one
     for a session, if it has one. Whether variables are kept is the server's business."""
 
-    def __init__(self, call_tool: CallTool, schema: Mapping[str, Any], output_bytes: int) -> None:
+    def __init__(self, call_tool: ToolCaller, schema: Mapping[str, Any], output_bytes: int) -> None:
         self._call_tool = call_tool
         self._code = _argument(schema, _CODE) or _only_required(schema) or "code"
         self._session = _argument(schema, _SESSION)

@@ -25,6 +25,7 @@ from mcp_types import (
     PARSE_ERROR,
     REQUEST_TIMEOUT,
     Implementation,
+    JSONRPCError,
     JSONRPCResponse,
 )
 from pydantic import ValidationError
@@ -33,8 +34,10 @@ from proxy.hosted.calls import ToolFailure
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import (
     ConnectionLost,
+    answer_of,
     connect_failure,
     describe,
+    mark_answered,
     no_message,
     refused_answer,
     server_failure,
@@ -127,8 +130,8 @@ class Connection:
             self._given_up(session, deadline)
             raise
         except MCPError as error:
-            if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
-                if http is not None:  # it would go on until the connection closes
+            if error.code == REQUEST_TIMEOUT and answer_of(error) is None:
+                if http is not None:  # the server works on it until the connection closes
                     self.retire()
                 else:
                     self._given_up(session, deadline)
@@ -137,32 +140,34 @@ class Connection:
 
     def _failed(self, error: MCPError) -> Exception:
         http = self._http
+        answer = answer_of(error)
         if http is not None and http.problem is not None:
             return refused_answer(self._label, http.problem)
         if error.code == PARSE_ERROR:
             return no_message(self._label)
-        if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
+        status = answer.http.status if answer is not None and answer.http is not None else None
+        if status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
-            return ConnectionLost(sent=False, failure=server_failure(self._label, error, http.status))
-        if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
+            return ConnectionLost(sent=False, failure=server_failure(self._label, error))
+        if error.code == CONNECTION_CLOSED and (self._end.is_set() or answer is None):
             self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
-        return server_failure(self._label, error, http.status if http is not None else None)
+        return server_failure(self._label, error)
 
     def _given_up(self, session: ClientSession, deadline: float) -> None:
         """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
         if self._http is not None:
             self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
         elif self._check is None or self._check.done():
-            patience = max(_STOPPING, deadline - self._loop.time())
-            self._check = asyncio.create_task(self._retire_if_silent(session, patience))
+            seconds = max(_STOPPING, deadline - self._loop.time())
+            self._check = asyncio.create_task(self._retire_if_silent(session, seconds))
 
-    async def _retire_if_silent(self, session: ClientSession, patience: float) -> None:
+    async def _retire_if_silent(self, session: ClientSession, seconds: float) -> None:
         """Take no more requests if a program does not answer at all: all later calls would wait in vain, too."""
         try:
-            await session.send_request(PingRequest(), EmptyResult, patience)
+            await session.send_request(PingRequest(), EmptyResult, seconds)
         except MCPError as error:  # any other error is an answer
-            if error.code == REQUEST_TIMEOUT and self.usable:
+            if error.code == REQUEST_TIMEOUT and answer_of(error) is None and self.usable:
                 self._log(self._label, "does not answer any more, and is replaced")
                 self.retire()
         except (ValidationError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -260,8 +265,11 @@ class Connection:
             yield WatchedStream(messages, self._ended_by_server, self._mend), requests
 
     def _mend(self, item: SessionMessage) -> None:
-        """Leave those tools out of a list for which the library would refuse all of it."""
+        """Mark errors that came as an answer (while connecting, the library reads their data). Leave those tools out of a list
+        for which the library would refuse all of it."""
         message = item.message
+        if isinstance(message, JSONRPCError) and self._session is not None:
+            mark_answered(message, self._http.errors.pop(message.id, None) if self._http and message.id is not None else None)
         tools = message.result.get("tools") if isinstance(message, JSONRPCResponse) else None
         if isinstance(message, JSONRPCResponse) and isinstance(tools, list):
             message.result["tools"] = found = readable(tools)

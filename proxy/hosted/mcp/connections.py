@@ -18,7 +18,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.mcp.connection import Connection, Log
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
+from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out, warn_if_untested
 from proxy.hosted.mcp.http import Resolve, resolve
 from proxy.hosted.mcp.interface import ToolCaller, ToolResult
 from proxy.hosted.mcp.listing import Listing, read_listing
@@ -74,6 +74,7 @@ class McpConnections:
         find: Resolve = resolve,
     ) -> None:
         """`servers` are those of the operator, by label; `hosts` those to which requests may connect."""
+        warn_if_untested()
         self._servers = servers
         self._hosts = hosts
         self._limits = limits

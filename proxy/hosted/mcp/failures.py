@@ -1,28 +1,64 @@
 """What can go wrong with an MCP server, in words for the model, and as the error of an `mcp_call`.
 
-Nothing of the operator's network is repeated, only what a server itself says in its answer."""
+Nothing of the operator's network is repeated, only what a server itself says in its answer.
+
+The library has one exception for three kinds of errors: those that a server sent, those that stand for an HTTP answer without a
+message of the protocol, and those that stand for no answer at all. So errors are marked (`mark_answered`) on their way to its
+session."""
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterator
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
 import httpx2
 from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT, ErrorData, JSONRPCError
 from pydantic import ValidationError
 
 from proxy.hosted.calls import ToolFailure
-from proxy.hosted.mcp.http import PrivateAddress
+from proxy.hosted.mcp.http import ErrorAnswer, PrivateAddress
 
+# The minor version of the library that the gateway was tested with, see pyproject.toml.
+_TESTED = "2.3"
 _LONGEST_MESSAGE = 2000
 _LONGEST_PLACE = 200
-# Said by the library in place of an answer that was no message of the protocol.
-_IN_PLACE_OF_AN_ANSWER = frozenset({"Server returned an error response", "Session terminated", "Not Found"})
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
 
 # Their messages tell nothing of what was sent or received.
 _PLAIN = (OSError, httpx2.ConnectError, httpx2.StreamError)
+
+
+class Answered(NamedTuple):
+    """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error."""
+
+    http: ErrorAnswer | None = None
+
+
+def mark_answered(message: JSONRPCError, http: ErrorAnswer | None = None) -> None:
+    """Mark an error that is passed to the library's session. Its `data`, which nothing reads, is dropped."""
+    error = message.error
+    message.error = ErrorData(code=error.code, message=error.message, data=Answered(http))
+
+
+def answer_of(error: MCPError) -> Answered | None:
+    """Return the mark of an error; None if the library made it because no answer came."""
+    return error.data if isinstance(error.data, Answered) else None
+
+
+@functools.cache
+def warn_if_untested() -> None:
+    """Log a warning if this version of the library is not the tested one, or does not keep marks. Then the codes of errors
+    decide alone."""
+    installed = version("mcp")
+    message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=1, message=""))
+    mark_answered(message)
+    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not installed.startswith(f"{_TESTED}."):
+        warning = "mcp %s differs from %s, which the gateway was tested with: errors of MCP servers may be named wrongly"
+        logging.getLogger("responses_gateway").warning(warning, installed, _TESTED)
 
 
 class ConnectionLost(Exception):
@@ -66,11 +102,11 @@ def refused_answer(label: str, problem: str) -> ToolFailure:
     return protocol_failure(f"The answer of the MCP server '{label}' was refused: it is {problem}.", INTERNAL_ERROR)
 
 
-def server_failure(label: str, error: MCPError, status: int | None) -> ToolFailure:
-    """Return the failure of a request that the server answered with an error. `status`: that of the HTTP answer, if it is one
-    of an error."""
-    if status is not None and error.message in _IN_PLACE_OF_AN_ANSWER:
-        return http_failure(label, status)
+def server_failure(label: str, error: MCPError) -> ToolFailure:
+    """Return the failure of a request that the server answered with an error."""
+    answer = answer_of(error)
+    if answer is not None and answer.http is not None and not answer.http.explained:
+        return http_failure(label, answer.http.status)
     said = error.message[:_LONGEST_MESSAGE] or "no message"
     details: dict[str, Any] = {"type": "mcp_protocol_error", "code": error.code, "message": said}
     return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
@@ -89,7 +125,7 @@ def connect_failure(label: str, error: BaseException, status: int | None, proble
         return protocol_failure(f"The MCP server '{label}' cannot be started.")
     for cause in found:
         if isinstance(cause, MCPError) and cause.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
-            return server_failure(label, cause, status)
+            return server_failure(label, cause)
     if any(isinstance(cause, ValidationError) for cause in found):
         return protocol_failure(f"The MCP server '{label}' does not keep to the protocol.", INTERNAL_ERROR)
     return protocol_failure(f"The MCP server '{label}' cannot be reached.")

@@ -13,7 +13,7 @@ from functools import partial
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.search.plain_text import clean, shortened
-from proxy.hosted.search.providers import Domains, Found, is_web_url
+from proxy.hosted.search.providers import Domains, WebResult, is_web_url
 from proxy.hosted.search.views import excerpt, hits, link_list
 from proxy.hosted.search.web import AMOUNTS, ContextSize, SearchOptions, Web, domain_names, search_options
 from proxy.wire.search import ClickLink, FindText, OpenPage, SearchCommands, SearchQuery, SearchRequest, TimeAt
@@ -166,7 +166,7 @@ def _url(reference: str) -> str:
     return reference.strip()
 
 
-def _result(found: Found, longest: int) -> str:
+def _result(found: WebResult, longest: int) -> str:
     title = shortened(clean(found.title), _LONGEST_TITLE)
     lines = [title, f"ref_id: {found.url}", clean(found.published), shortened(clean(found.text), longest)]
     return "\n".join(filter(None, lines))

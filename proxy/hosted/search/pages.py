@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib.util
 import json
 import re
 import time
@@ -23,17 +25,17 @@ _LONGEST_LINE = 400
 _MOST_LINKS = 300
 # Pages that are fetched and read at the same time: each may be in memory twice. Others wait.
 _AT_ONCE = 32
-# Processes that read pages at the same time: they take CPU time from the streams.
+# Processes that read pages at the same time, of HTML and of text: they take CPU time from the streams.
 _PROCESSES = 2
 # Pages that are kept, how many characters they may have together, and for how many seconds.
 _KEPT = 256
 _KEPT_CHARACTERS = 20_000_000
 _KEPT_FOR = 300.0
-_HTML_PROCESS = Path(__file__).with_name("html_process.py")
+_PAGE_PROCESS = Path(__file__).with_name("page_process.py")
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
 _UNKNOWN_TYPE = "application/octet-stream"
-_UNREADABLE = "The page cannot be read: its HTML is too large or too complicated. Try another one."
+_UNREADABLE = "The page cannot be read: it is too large or too complicated. Try another one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Pages:
         self._timeout = timeout
         self._clock = clock
         self._places = asyncio.Semaphore(_AT_ONCE)
-        self._processes = asyncio.Semaphore(_PROCESSES)
+        self._html_processes = asyncio.Semaphore(_PROCESSES)
+        self._text_processes = asyncio.Semaphore(_PROCESSES)  # apart, since text never takes long
         self._kept: OrderedDict[tuple[str, str], tuple[float, Page]] = OrderedDict()
         self._size = 0
 
@@ -94,18 +97,16 @@ class Pages:
     async def _read(self, fetched: Fetched) -> Page:
         kind = fetched.content_type.lower()
         if kind in _HTML or (kind == _UNKNOWN_TYPE and fetched.body.lstrip()[:1] == b"<"):
-            return await self._read_html(fetched)
+            return await self._read_in_process(fetched, self._html_processes, html=True)
         if _TEXT.fullmatch(kind):
-            text = _decoded(fetched.body, fetched.charset)
-            cut = fetched.cut or len(text) > _LONGEST_TEXT
-            return Page(fetched.url, "", _lines(text[:_LONGEST_TEXT]), cut=cut)
+            return await self._read_in_process(fetched, self._text_processes, html=False)
         named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
         raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
 
-    async def _read_html(self, fetched: Fetched) -> Page:
+    async def _read_in_process(self, fetched: Fetched, processes: asyncio.Semaphore, *, html: bool) -> Page:
         try:
-            async with asyncio.timeout(self._timeout), self._processes:
-                answer = await _run_html_process(fetched)
+            async with asyncio.timeout(self._timeout), processes:
+                answer = await _run_page_process(fetched, html)
         except TimeoutError:
             raise ToolFailure(_UNREADABLE) from None
         except OSError:
@@ -130,20 +131,29 @@ class Pages:
         self._size -= page.size
 
 
-async def _run_html_process(fetched: Fetched) -> Any:
-    """Return the answer of the process that reads HTML. Raise `ToolFailure`, `OSError`."""
-    question = {"url": fetched.url, "charset": fetched.charset, "longest": _LONGEST_TEXT, "links": _MOST_LINKS}
+@functools.cache
+def html_packages() -> str:
+    """Return the folder of the packages that read HTML, for a process without this one's environment. Raise `ValueError` if
+    they are not installed."""
+    found = importlib.util.find_spec("trafilatura")
+    if found is None or found.origin is None:
+        raise ValueError("web search needs an extra, to read pages: pip install 'responses-gateway[web]'")
+    return str(Path(found.origin).parents[1])
+
+
+async def _run_page_process(fetched: Fetched, html: bool) -> Any:
+    """Return the answer of the process that reads a page. Raise `ToolFailure`, `OSError`."""
+    question = {
+        "url": fetched.url,
+        "charset": fetched.charset,
+        "packages": html_packages() if html else None,
+        "longest": _LONGEST_TEXT,
+        "links": _MOST_LINKS,
+    }
     try:
-        return await run_program(_HTML_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
+        return await run_program(_PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
     except ValueError:  # it was killed for want of memory or time, or failed
         raise ToolFailure(_UNREADABLE) from None
-
-
-def _decoded(data: bytes, charset: str | None) -> str:
-    try:
-        return data.decode(charset or "utf-8", "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
 
 
 def _lines(text: str) -> tuple[str, ...]:

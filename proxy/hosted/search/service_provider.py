@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import read_bounded
-from proxy.hosted.search.providers import Found, Query, Results, is_web_url
+from proxy.hosted.search.providers import Query, Results, WebResult, is_web_url
 from proxy.hosted.search.services import Service, ServiceRequest
 
 _MOST_BYTES = 2 * 1024 * 1024
@@ -89,7 +89,7 @@ def _refusal(status: int) -> str:
     return f"The search service answered with status {status}. Go on without it, or try later."
 
 
-def _read(data: bytes, service: Service) -> list[Found]:
+def _read(data: bytes, service: Service) -> list[WebResult]:
     """Return the results in an answer, without what is not one. Raise `ToolFailure`."""
     try:
         content = msgspec.json.decode(data)
@@ -105,7 +105,7 @@ def _read(data: bytes, service: Service) -> list[Found]:
     return list(_each(content[:_MOST_RESULTS], service))
 
 
-def _each(entries: list[Any], service: Service) -> Iterator[Found]:
+def _each(entries: list[Any], service: Service) -> Iterator[WebResult]:
     for entry in entries:
         if isinstance(entry, dict):
             url = _text(entry, "url")
@@ -116,7 +116,7 @@ def _each(entries: list[Any], service: Service) -> Iterator[Found]:
                     text = _unescaped(text)
                     title = _unescaped(title)
                 published = next(filter(None, (_text(entry, name) for name in service.published_in)), "")
-                yield Found(title or url, url, text, published[:40])
+                yield WebResult(title or url, url, text, published[:40])
 
 
 def _unescaped(text: str) -> str:

@@ -12,11 +12,11 @@ from proxy.hosted.search.providers import (
     ANY_DOMAIN,
     ANYWHERE,
     Domains,
-    Found,
     Location,
     Provider,
     Query,
     Results,
+    WebResult,
     domain_name,
     is_web_url,
 )
@@ -77,7 +77,7 @@ class Web:
         most = wanted[options.context_size]
         query = Query(text.strip()[:_LONGEST_QUERY], most, chosen, recency, options.location, tenant)
         results = await self._provider.search(query)
-        allowed: dict[str, Found] = {}
+        allowed: dict[str, WebResult] = {}
         for found in results.found:
             if chosen.allow(found.url) and options.domains.allow(found.url):
                 allowed.setdefault(found.url, found)

@@ -32,11 +32,11 @@ class FleetClient(Protocol):
     """The limits of one client, as the fleet needs them."""
 
     running: int
-    # The number of outages before the last exchange with the counters.
+    # How many outages there had been when the fleet last took over what this client had used.
     last_synced: int
 
     def limit_request(self, *, stale: bool) -> LimitRequest:
-        """Return what to report to the fleet. The tokens in it count as reported."""
+        """Return what the fleet has to know; its tokens count as reported. With `stale` its levels replace higher ones."""
 
 
 class Fleet:
@@ -130,9 +130,9 @@ class Fleet:
             for client in clients:
                 del self._changed[client]
             outages = self._outages
-            limit_requests = [client.limit_request(stale=client.last_synced != outages) for client in clients]
+            requests = [client.limit_request(stale=client.last_synced != outages) for client in clients]
             try:
-                await self._counters.report(self._member, limit_requests)
+                await self._counters.report(self._member, requests)
             except CountersUnavailable as error:
                 self._lose(error)
                 raise

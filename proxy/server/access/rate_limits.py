@@ -140,7 +140,7 @@ class ClientLimits:
         self._metrics = metrics
         self._shared = shared
         self._fleet = fleet if allowance != NO_LIMITS else None
-        self._unreported = 0  # tokens that the fleet does not know of
+        self._unreported = 0  # tokens that the fleet does not count yet
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
@@ -188,7 +188,7 @@ class ClientLimits:
         self._take(tokens, ended=1)
 
     def limit_request(self, *, stale: bool) -> LimitRequest:
-        """Return what to report to the fleet, with the tokens that it does not know of: they count as reported then."""
+        """Return what the fleet has to know, with the tokens that were not reported yet: they count as reported then."""
         now = self._clock()
         if self._shared is not None:
             with self._shared as row:

@@ -86,9 +86,9 @@ class AutomaticCompaction:
     translate: Translate
     results: Mapping[str, bytes]  # of hosted calls, as a context has them
 
-    async def run(self, log: RequestLog) -> tuple[str, bytes]:
-        """Return the JSON of the compaction item, and the chat request that goes on from it. `log` is that of the answer, whose
-        client is charged. Raise `ApiError`."""
+    async def run(self, log: RequestLog) -> tuple[str, dict[str, Any]]:
+        """Return the JSON of the compaction item, and the body of the chat request that continues from it. `log` is that of
+        the answer, whose client is charged. Raise `ApiError`."""
         request = self.request
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
@@ -97,11 +97,11 @@ class AutomaticCompaction:
             error.message = f"The context could not be compacted: {error.message}"
             raise
         log.charge(summary)
-        item: Item = msgspec.json.decode(summary.output[0])
+        item: Item = msgspec.json.decode(summary.response.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"])
         answer = request.model_copy(update={"input": []})
         chat_request = self.translate(answer, Context(answer, [*self.said, item], results=self.results))
-        return msgspec.json.encode(item).decode(), msgspec.json.encode(chat_request.body)
+        return msgspec.json.encode(item).decode(), chat_request.body
 
     def _with_question(self, content: str) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""

@@ -163,13 +163,13 @@ def new_record(translator: Translator, request: ResponsesRequest, context: Conte
         conversation=context.conversation,
         background=bool(request.background),
         detached=bool(request.background),
-        repeated=translator.long_texts,
+        repeated=translator.response.long_texts,
     )
 
 
 def started_record(record: Record, translator: Translator) -> Record:
     """Return the record of a response that has only begun, from its first snapshot."""
-    head, tail = translator.first_around()
+    head, tail = translator.response.first_text_around_output()
     return replace(record, status=translator.status, head=head, tail=tail)
 
 
@@ -178,8 +178,8 @@ def final_record(record: Record, translator: Translator, results: Mapping[str, b
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
     status = "cancelled" if cancelled else translator.status
-    head, tail = translator.around(status=status)
-    return replace(record, status=status, head=head, tail=tail, output=translator.output, results=results)
+    head, tail = translator.response.text_around_output(status=status)
+    return replace(record, status=status, head=head, tail=tail, output=translator.response.output, results=results)
 
 
 async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from proxy.backend.members import Way
+from proxy.backend.members import ContinuationEndpoint
 from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
+from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.continuable import (
     CannotContinue,
     Obstacle,
@@ -24,13 +26,13 @@ from proxy.server.generation.continuable import (
     longest_stop,
 )
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.catch_up import CatchUp, Diverged
-from proxy.stream.failover import BrokenOff
-from proxy.stream.ledger import Beginning
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.continuation.catch_up import Diverged
+from proxy.stream.continuation.join import Join, JoinPoint, join_at
+from proxy.stream.continuation.ledger import PartialAnswer
+from proxy.stream.needs import BrokenOff
+from proxy.stream.reading.markup import Markup
+from proxy.stream.tape import MarkupOf
 from proxy.stream.translator import Translator
-from proxy.wire.deltas import Delta, Text
 from proxy.wire.errors import ApiError
 
 # Why an answer broke off; `restart`: its gateway is gone.
@@ -73,9 +75,7 @@ class Continuation:
     parsers: ParserChoice
     on_failure: OnFailure
 
-    async def open(
-        self, translator: Translator, body: bytes, route: Route, failed: str, cause: Cause, headers: HeadersFor
-    ) -> Continued:
+    async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
         """Have another backend go on with the answer of one that failed. Raise `CannotContinue`."""
         if self.obstacle is not None:
             raise CannotContinue(self.obstacle)
@@ -83,21 +83,23 @@ class Continuation:
             raise CannotContinue("no_ids")
         while self.attempts:
             self.attempts -= 1
-            other = self.pool.continuation_route(route, failed, _reason(cause))
+            other = self.pool.continuation_route(call.route, failed, _reason(cause))
             if isinstance(other, str):
                 raise CannotContinue(other)
+            call = call._replace(route=other)
             try:
-                return await self._ask(translator, msgspec.json.decode(body), other, headers)
+                return await self._ask(translator, call, headers)
             except _Unanswered as error:
-                route = other
                 failed = error.backend
                 cause = "broke"
         raise CannotContinue("attempts")
 
-    async def _ask(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
-        beginning = translator.beginning()
-        if translator.failover.said_nothing and not beginning.raw:
-            return await self._ask_again(translator, body, route, headers)
+    async def _ask(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
+        body = call.body
+        route = call.route
+        beginning = translator.answer.partial()
+        if translator.answer.said_nothing and not beginning.raw:
+            return await self._ask_again(translator, call, headers)
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
@@ -106,18 +108,18 @@ class Continuation:
         markup: Markup | None = None
         if beginning.raw:
             cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
-            rejoining = Rejoining(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
+            join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
         else:
             count, text = await cut_of_parsed(beginning, decode, stop)
-            readings = self.parsers.second_readings(body)
-            markup, rejoining = _read_again(translator, beginning, readings, count, text)
-        generated = beginning.ids[: rejoining.generated]
+            points = [JoinPoint(count, text=text, start=start) for start in self.parsers.second_readings(body)]
+            markup, join = _read_again(translator, beginning, points, partial(self.parsers.markup, body))
+        generated = beginning.ids[: join.generated]
         asked = ""
 
-        def body_for(model: str, context: int | None, way: Way | None) -> bytes:
-            if way == "completions":
+        def body_for(model: str, context: int | None, endpoint: ContinuationEndpoint | None) -> bytes:
+            if endpoint == "completions":
                 return completion_request(body, beginning.prompt, generated, context, raw=beginning.raw, model=model)
-            if way is None or not beginning.raw:
+            if endpoint is None or not beginning.raw:
                 raise CannotContinue("not_honoured")
             return chat_request(body, beginning.prompt, generated, model=model)
 
@@ -131,17 +133,17 @@ class Continuation:
         except ApiError:
             raise _Unanswered(asked) from None
         self._require_stream(chat)
-        return Continued(chat, route, len(generated), translator.resume(rejoining, markup))
+        return Continued(chat, route, len(generated), translator.resume(join, markup))
 
-    async def _ask_again(self, translator: Translator, body: Mapping[str, Any], route: Route, headers: HeadersFor) -> Continued:
+    async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
-        start = await self.parsers.start(body)
+        start = await self.parsers.start(call.body)
         try:
-            chat = await self.pool.open_chat(msgspec.json.encode(body), headers, route, self.on_failure)
+            chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure)
         except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)
-        return Continued(chat, route, 0, translator.restart(self.parsers.markup(body, start)))
+        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start), start))
 
     async def _text_of(self, ids: Sequence[int], route: Route) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
@@ -181,20 +183,20 @@ class _Unanswered(Exception):
 
 
 def _read_again(
-    translator: Translator, beginning: Beginning, readings: Sequence[Markup], count: int, text: str
-) -> tuple[Markup, Rejoining]:
-    """Return the parser that says what the backend's own has said, having read the text of the first ids. `readings` are those
-    that may do so."""
-    behind: tuple[Markup, Rejoining] | None = None
-    ids = beginning.ids[:count]
-    for markup in readings:
-        catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
+    translator: Translator, beginning: PartialAnswer, points: Sequence[JoinPoint], markup_of: MarkupOf
+) -> tuple[Markup, Join]:
+    """Return the parser that says what the backend's own has said, having read the text of the first ids. `points` are the
+    ways in which they may be read."""
+    behind: tuple[Markup, Join] | None = None
+    for point in points:
+        markup = markup_of(point.start)
+        assert isinstance(markup, Markup)
         try:
-            news: list[Delta] = catch_up.take(markup.read([Text(text)], ids) if text or ids else [])
+            join = join_at(point, beginning, translator.lifecycle, markup)
         except Diverged:
             continue
-        found = (markup, Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news))
-        if catch_up.caught_up:
+        found = (markup, join)
+        if join.caught_up:
             return found
         behind = behind or found
     if behind is None:
@@ -202,7 +204,7 @@ def _read_again(
     return behind
 
 
-async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) -> Cut:
+async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> Cut:
     """Find the last id whose text came whole. Text that came behind it comes again."""
     ids = beginning.ids
     whole = beginning.whole
@@ -223,7 +225,7 @@ async def cut_of_raw(beginning: Beginning, decode: Decode, *, holds_text: bool) 
     return Cut(whole, tail)
 
 
-async def cut_of_parsed(beginning: Beginning, decode: Decode, stop: int) -> tuple[int, str]:
+async def cut_of_parsed(beginning: PartialAnswer, decode: Decode, stop: int) -> tuple[int, str]:
     """Return how many ids have a whole text that the server's parser has seen, and that text. `stop`: the length of the longest
     stop string."""
     ids = beginning.ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -16,14 +16,14 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, recent_results, save
 from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
 from proxy.server.generation.continuation import Continuation
 from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.generation import Generation, Question, Sink, Unread, shutting_down
-from proxy.server.generation.history import History, Summary
+from proxy.server.generation.generation import Generation, NullSink, Sink, shutting_down
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
@@ -37,10 +37,12 @@ from proxy.server.generation.prepare import (
     stream_options,
     translated,
 )
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
+from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
@@ -94,7 +96,7 @@ class Responses:
     repair: InputRepair
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
-    history: History | None = None
+    history: RecentRequests | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
@@ -127,7 +129,7 @@ class Responses:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
             await creation.prepare(request, context=context)
-            generation = creation.start(Unread())
+            generation = creation.start(NullSink())
             await generation.open()
             await generation.run()
         translator = creation.translator
@@ -170,12 +172,13 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_attempts", "_caller", "_chat_request", "_clock", "_compaction", "_context", "_detached", "_drop_client",
-        "_generation", "_hosted", "_is_summary", "_obstacle", "_options", "_question", "_responses", "_start", "_stopping",
-        "answered", "ended", "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "translator",
+        "_attempts", "_call", "_caller", "_clock", "_compaction", "_context", "_detached", "_drop_client", "_generation",
+        "_hosted", "_is_summary", "_obstacle", "_options", "_responses", "_start", "_stopping", "answered", "ended",
+        "hand_over", "in_force", "journal", "log", "losses", "record", "recording", "tape", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
+    tape: Tape
     translator: Translator
     record: Record | None
     losses: Sequence[Loss]
@@ -262,6 +265,7 @@ class Creation:
         begun = resumption.beginning if resumption is not None else None
         self._start = begun.start if begun is not None else await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
+        self.tape = Tape(time.time, begun.created if begun is not None else None)
         self._options = stream_options(
             in_force,
             request,
@@ -274,14 +278,12 @@ class Creation:
             stream_id=request.stream_id if caller.over_websocket else None,
             continuable=self._attempts > 0 and self._obstacle is None,
             holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
-            **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
+            **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.tape),
         )
-        sealing = resumption or self.journal
-        if sealing is not None and self._options.seal is not None:
-            self._options = msgspec.structs.replace(self._options, seal=sealing.sealing(self._options.seal))
-        self.recording.translated(self._options, chat, self._start)
-        clock = resumption.clock if resumption is not None else self.recording.clock
-        self.translator = Translator(self._options, clock, self.recording.note)
+        self.translator = Translator(self._options, self.tape.clock)
+        if self.recording.note is not None:
+            self.tape.attach(self.translator, self.recording.note)
+        self.recording.translated(self.translator, chat, self._start)
         if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
                 opened.run,
@@ -304,8 +306,7 @@ class Creation:
         if store is not None and request.store is not False:
             self.record = new_record(self.translator, request, context, caller.tenant)
         headers = backend_headers(in_force.settings, caller.headers, caller.request_id)
-        self._question = Question(chat, headers, self._route(request, context))
-        self._chat_request = chat_request
+        self._call = ChatCall(chat_request.body, chat, headers, self._route(request, context))
         self._context = context
         if self._stopping:
             raise shutting_down()
@@ -318,9 +319,7 @@ class Creation:
         if not self._attempts:
             return
         self._obstacle = obstacle(chat_request.body)
-        if self.recording.note is not None:
-            self._obstacle = "recorded"
-        elif self.in_force.settings.token_ids == "off":
+        if self.in_force.settings.token_ids == "off":
             self._obstacle = "no_ids"
         elif self._obstacle is None:
             chat_request.body["return_token_ids"] = True
@@ -346,13 +345,17 @@ class Creation:
             request = self._context.request.model_dump_json(exclude_unset=True).encode()
         except ValueError:  # half a surrogate pair
             return None
-        chat = digest(self._question.body)
+        chat = digest(self._call.data)
         created = self.translator.created
         return msgspec.msgpack.encode(Beginning(request, self._caller.request_id, headers, created, self._start, chat))
 
+    def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
+        """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
+        return self.tape.play(self.translator, calls, self.in_force.parsers.markup_of(self._call.body))
+
     def begins_like(self, beginning: Beginning) -> bool:
         """Tell whether the backend is asked what it was asked before."""
-        return digest(self._question.body) == beginning.chat
+        return digest(self._call.data) == beginning.chat
 
     def _continuation(self) -> Continuation | None:
         if not self._attempts:
@@ -409,7 +412,7 @@ class Creation:
             self.in_force.settings,
             self.translator,
             self._options,
-            self._question,
+            self._call,
             self.log,
             self.recording,
             sink,
@@ -419,7 +422,7 @@ class Creation:
             continuation=self._continuation(),
             drop_client=self._drop_client,
         )
-        self._generation.count_input(self._chat_request.body)
+        self._generation.count_input()
         return self._generation
 
     async def finish(self) -> bool:
@@ -451,7 +454,7 @@ class Creation:
         """Return what the next request on the same connection may build on, unless the store has it."""
         if (stored and self.record is not None) or self.translator.status == "failed":
             return None
-        output = [msgspec.json.decode(item) for item in self.translator.output]
+        output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self._context.history, *self._context.input, *output]
         return Previous(self.translator.response_id, items, self.results)
 
@@ -502,7 +505,7 @@ class Creation:
         if self.answered and self._options.markup is not None:
             completed = self.translator.status == "completed"
             evidence = self._options.markup.evidence
-            self.in_force.parsers.learn(self._chat_request.body, self._start, evidence, completed=completed)
+            self.in_force.parsers.learn(self._call.body, self._start, evidence, completed=completed)
         if self._hosted is not None:
             self.log.ran_tools(self._hosted.calls, self._hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
@@ -519,7 +522,7 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def summary(self) -> Summary:
+    def summary(self) -> RequestSummary:
         """Return how it stands, without any of its content."""
         return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
 

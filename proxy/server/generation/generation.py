@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import msgspec
 from yarl import URL
 
 from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import Pool
-from proxy.backend.served_models import Route
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
 from proxy.server.custom_tools.repair import InputRepair
+from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.compaction import AutomaticCompaction
 from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.continuation import Cause, Continuation
@@ -27,7 +26,7 @@ from proxy.server.generation.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
-from proxy.stream.failover import BrokenOff
+from proxy.stream.needs import AnotherTurn, BrokenOff, Continue, RunCalls, Verdict
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -66,7 +65,7 @@ class Sink(Protocol):
         """Take whole events."""
 
 
-class Unread:
+class NullSink:
     """Takes events that nobody reads: only the final response is wanted."""
 
     live = False
@@ -97,14 +96,6 @@ _LOG_PHASES: dict[Phase, LogPhase] = {
 }
 
 
-class Question(NamedTuple):
-    """What is asked of the backend: the chat request as JSON, the headers that go with it, and where it goes."""
-
-    body: bytes
-    headers: Mapping[str, str]
-    route: Route
-
-
 class Generation:
     """One answer: `open` it, `run` it, `close` it.
 
@@ -112,9 +103,9 @@ class Generation:
     can be stored first."""
 
     __slots__ = (
-        "_chat", "_clock", "_compaction", "_compaction_item", "_continuation", "_counting", "_drop_client", "_failure",
+        "_call", "_chat", "_clock", "_compaction", "_compaction_item", "_continuation", "_counting", "_drop_client", "_failure",
         "_feed", "_hosted", "_last_comment", "_last_read", "_log", "_note_read", "_opening", "_options", "_pool", "_prelude",
-        "_question", "_recording", "_repair", "_settings", "_silence", "_taken_at", "_taken_over", "_tokenizer", "_unsent",
+        "_recording", "_repair", "_settings", "_silence", "_taken_at", "_taken_over", "_tokenizer", "_unsent",
         "_waiting", "_watching", "_write", "last_event", "phase", "sink", "translator",
     )  # fmt: skip
 
@@ -125,7 +116,7 @@ class Generation:
         settings: Settings,
         translator: Translator,
         options: StreamOptions,
-        question: Question,
+        call: ChatCall,
         log: RequestLog,
         recording: Recording,
         sink: Sink,
@@ -146,7 +137,7 @@ class Generation:
         self._repair = repair
         self._settings = settings
         self._options = options
-        self._question = question
+        self._call = call
         self._log = log
         self._recording = recording
         self.sink = sink
@@ -181,12 +172,12 @@ class Generation:
 
     # ---- opening -----------------------------------------------------------------------------------------------------
 
-    def count_input(self, request: Mapping[str, Any]) -> None:
+    def count_input(self) -> None:
         """Count the tokens of the chat request while a backend works on it that may report no usage."""
         if self._tokenizer is None or self._compaction is not None:
             return
-        if not self._pool.members.all_report_usage(self._question.route.model):
-            self._counting = asyncio.create_task(_count_input(self.translator, self._tokenizer, request))
+        if not self._pool.members.all_report_usage(self._call.route.model):
+            self._counting = asyncio.create_task(_count_input(self.translator, self._tokenizer, self._call.body))
 
     async def open(self) -> None:
         """Wait for the backend's answer to begin. Raise `ApiError` if the backend refuses the request or cannot be reached."""
@@ -224,7 +215,7 @@ class Generation:
             await self._compact(self._compaction)
         if self._hosted is not None and self._hosted.approved:
             await self._run_approved(self._hosted)
-        chat = await self._pool.open_chat(self._question.body, self._headers_for, self._question.route)
+        chat = await self._pool.open_chat(self._call.data, self._headers_for, self._call.route)
         self._chat = chat
         if chat.status != 200:
             raise await self._refusal(chat)
@@ -234,7 +225,7 @@ class Generation:
     def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
         now = self._clock()
         self._last_read = now
-        return self._log.calling(backend, url, self._question.headers, now)
+        return self._log.calling(backend, url, self._call.headers, now)
 
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
@@ -247,12 +238,12 @@ class Generation:
     async def _compact(self, compaction: AutomaticCompaction) -> None:
         item, body = await compaction.run(self._log)
         self._compaction_item = item
-        self._question = self._question._replace(body=body)
-        self._recording.compacted(body)
+        self._call = self._call.with_body(body)
+        self._recording.compacted(self._call.data)
         self._compaction = None
         self._last_read = self._clock()
         self._send_compaction_item()
-        self.count_input(msgspec.json.decode(body))
+        self.count_input()
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
@@ -299,13 +290,13 @@ class Generation:
         translator = self.translator
         if translator.ended:
             return
-        if translator.unheard:  # the client has seen nothing that depends on the answer
+        if translator.nothing_received:  # the client has seen nothing that depends on the answer
             await self._begin()
         elif translator.continuable:
             if not await self._continue("restart"):
                 raise server_error(LOST)
             await self._take()
-        elif translator.lifecycle.finish_reason is not None:
+        elif translator.lifecycle.turn.finish_reason is not None:
             self.emit(translator.finish())
             await self._decide()
         else:
@@ -317,9 +308,9 @@ class Generation:
             try:
                 completion = await self._read_to_end()
                 self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
-                if translator.failover.broken_off is None or translator.ended:
+                if not isinstance(translator.needs, Continue):
                     break
-                error = translator.failover.engine_error or server_error(_ENDS[translator.failover.broken_off])
+                error = translator.needs.error or server_error(_ENDS[translator.needs.cause])
             except ApiError as broken:
                 error = self._silence or broken
                 if await self._ask_another_backend():
@@ -327,7 +318,7 @@ class Generation:
                 if self._calls_are_whole:
                     self._end_body()
                     break
-            if not await self._continue(translator.failover.broken_off or ("broke" if self._silence is None else "silent")):
+            if not await self._continue(translator.answer.broken_off or ("broke" if self._silence is None else "silent")):
                 raise error.copy() from None
         await self._decide()
 
@@ -335,7 +326,7 @@ class Generation:
     def _calls_are_whole(self) -> bool:
         """Whether hosted calls can be run though the answer broke off: the model has ended it, so that only usage was lost."""
         translator = self.translator
-        ended = translator.failover.answer_ended and not translator.ended
+        ended = translator.answer.ended_by_model and not translator.ended
         return self._hosted is not None and ended and self._failure is None
 
     def _end_body(self) -> None:
@@ -349,34 +340,33 @@ class Generation:
         """Do what is left when the answer is complete: judge calls, run them, begin another turn of the model."""
         translator = self.translator
         self.phase = Phase.DECIDING
-        while translator.awaiting is not None or translator.calls_to_run():
-            if translator.awaiting is not None:
-                await self._repair.settle(translator, self._options, self._settings, self._question.headers, self.emit)
+        while isinstance(translator.needs, Verdict | RunCalls):
+            if isinstance(translator.needs, Verdict):
+                await self._repair.settle(translator, self._options, self._settings, self._call.headers, self.emit)
             elif self._hosted is not None:
                 await self._run_calls(self._hosted)
-        if translator.wants_turn and self._hosted is not None:
+        if isinstance(translator.needs, AnotherTurn) and self._hosted is not None:
             await self._begin_turn(self._hosted)
 
     async def _run_calls(self, hosted: HostedTurns) -> None:
         self._leave_backend()
         self._chat = None  # nothing is expected of it
         if self.phase is not Phase.RUNNING_TOOLS:
-            self._log.turn_ended(self.translator.usage_by_turn[-1], self._clock())
+            self._log.turn_ended(self.translator.lifecycle.turn.used, self._clock())
         self._enter(Phase.RUNNING_TOOLS)
         await hosted.run_calls(self.translator, self.emit)
 
     async def _begin_turn(self, hosted: HostedTurns) -> None:
         """Ask the backend again, which now has the results of the calls."""
-        body = await hosted.next_turn(msgspec.json.decode(self._question.body), self.translator)
-        chat = msgspec.json.encode(body)
-        every_backend = replace(self._question.route, avoid=frozenset())  # one that failed may be well again
-        self._question = self._question._replace(body=chat, route=every_backend)
-        self._recording.asked_again(chat)
+        every_backend = replace(self._call.route, avoid=frozenset())  # one that failed may be well again
+        following = self._call.with_body(await hosted.next_turn(self._call.body, self.translator))
+        self._call = following._replace(route=every_backend)
+        self._recording.asked_again(self._call.data)
         self._chat = None
         self._opening = None
         self._silence = None
         self._last_read = self._clock()
-        self.count_input(body)
+        self.count_input()
         await self.open()
         self.begin()
 
@@ -386,7 +376,7 @@ class Generation:
         assert chat is not None
         if self.phase is Phase.STREAMING:
             await chat.finish()
-            if self.translator.unheard and not self.translator.ended:
+            if self.translator.nothing_received and not self.translator.ended:
                 # A body without a length ends like this when its server dies.
                 raise server_error("The backend closed the stream before the model finished.")
             return None
@@ -399,14 +389,14 @@ class Generation:
         """Ask another backend if the answer broke off, or was dropped, before the model said anything: what the client has seen
         by then holds for any answer. Return False if there is no other. Raise `ApiError` if that one refuses."""
         chat = self._chat
-        if chat is None or self._failure is not None or not self.translator.unheard:
+        if chat is None or self._failure is not None or not self.translator.nothing_received:
             return False
         chat.close()
         reason: Reason = "silent" if self._silence is not None else "broke"
-        other = self._pool.retry_route(self._question.route, chat.backend, reason)
+        other = self._pool.retry_route(self._call.route, chat.backend, reason)
         if other is None:
             return False
-        self._question = self._question._replace(route=other)
+        self._call = self._call._replace(route=other)
         self._opening = None
         self._chat = None
         self._silence = None
@@ -421,7 +411,7 @@ class Generation:
         translator = self.translator
         if continuation is None or self._failure is not None:
             return False
-        if translator.ended or translator.failover.answer_ended:  # nothing is missing
+        if translator.ended or translator.answer.ended_by_model:  # nothing is missing
             return False
         failed = ""  # another gateway knew it
         if chat is not None:
@@ -431,8 +421,7 @@ class Generation:
         self._opening = None
         try:
             async with asyncio.timeout(None) as self._waiting:
-                body, _, route = self._question
-                opened = await continuation.open(translator, body, route, failed, cause, self._headers_for)
+                opened = await continuation.open(translator, self._call, failed, cause, self._headers_for)
         except CannotContinue as reason:
             self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
             self._chat = chat
@@ -444,7 +433,7 @@ class Generation:
         self._chat = opened.chat
         if self._failure is not None:
             return False
-        self._question = self._question._replace(route=opened.route)
+        self._call = self._call._replace(route=opened.route)
         self._silence = None
         self._last_read = self._clock()
         self._log.continued(cause, failed, opened.chat.backend, opened.kept, self._last_read)
@@ -460,7 +449,7 @@ class Generation:
         self._last_read = now
         translator = self.translator
         events = self._feed(data)
-        if translator.awaiting is not None or translator.ended or translator.failover.broken_off is not None:
+        if translator.needs is not None:
             self._leave_backend()
         if not events:
             return
@@ -473,7 +462,7 @@ class Generation:
     def _watch(self, events: bytes, now: float) -> None:
         """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
         log = self._log
-        if log.visible_at is None and self.translator.visible:
+        if log.visible_at is None and self.translator.lifecycle.turn.visible:
             log.visible_at = now
         log.sent(events)
         self._watching = log.visible_at is None or log.sampling
@@ -488,8 +477,8 @@ class Generation:
             self._write(events)
 
     async def _run_approved(self, hosted: HostedTurns) -> None:
-        calls, body = await hosted.run_approved(msgspec.json.decode(self._question.body), self._options.tools)
-        self._question = self._question._replace(body=msgspec.json.encode(body))
+        calls, body = await hosted.run_approved(self._call.body, self._options.tools)
+        self._call = self._call.with_body(body)
         self._prelude += [partial(self.translator.approved_call, call) for call in calls]
         hosted.approved = ()
         self._last_read = self._clock()
@@ -540,9 +529,9 @@ class Generation:
             self._hosted.close()
         if self._chat is not None:
             self._chat.close()
-        if self.translator.failover.diverged == "other_prompt" and self._chat is not None:
+        if self.translator.answer.diverged == "other_prompt" and self._chat is not None:
             self._pool.ids_ignored(self._chat.backend)
-        if self.translator.lifecycle.usage is not None:
+        if self.translator.lifecycle.turn.usage is not None:
             self._pool.members.usage_reported(self._chat.backend if self._chat is not None else "")
         if self._options.grammars:
             self._repair.count_later(self.translator, self._options)
@@ -582,7 +571,7 @@ class Generation:
     def _drop_silent_backend(self, chat: ChatStream) -> None:
         chat.drop()
         error = server_error(f"The backend sent nothing for {self._settings.idle_timeout:g} seconds.", 504)
-        goes_on = self.translator.unheard or (self.translator.continuable and self._continuation is not None)
+        goes_on = self.translator.nothing_received or (self.translator.continuable and self._continuation is not None)
         goes_on = goes_on or self._calls_are_whole
         if self._waiting is None and goes_on and self._silence is None:
             self._silence = error  # the read ends with that, and another backend may be asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from proxy.request.tools.hosted_tools import HostedTools
 from proxy.request.turns import RunCall, with_approved, with_turn
 from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
-from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome
-from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
+from proxy.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
+from proxy.stream.needs import CallToRun, RunCalls
+from proxy.stream.translator import Translator
 from proxy.wire.hosted import CitedSource, KeptResult
 from proxy.wire.tools import ToolTable, ToolTarget
 
@@ -94,7 +95,7 @@ class HostedTurns:
         for task in self._running:
             task.cancel()
 
-    async def run_approved(self, body: Item, tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
+    async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
         """Run the calls that the client has approved. Return them with their outcomes, and the chat request with their
         results."""
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
@@ -111,7 +112,8 @@ class HostedTurns:
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
-        while calls := translator.calls_to_run():
+        while isinstance(needs := translator.needs, RunCalls):
+            calls = needs.calls
             for call in calls[len(self._started) :]:
                 self._started.append(self._start(call.target, call.arguments))
             task = self._started.popleft()
@@ -132,10 +134,10 @@ class HostedTurns:
             sources = tuple(self._cited(source) for source in result.sources)
             self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()
 
-    async def next_turn(self, body: Item, translator: Translator) -> Item:
+    async def next_turn(self, body: Mapping[str, Any], translator: Translator) -> Item:
         """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
         said: list[Item | RunCall] = []
-        for text in translator.writer.done[translator.turn_began :]:
+        for text in translator.writer.done[translator.lifecycle.turn.first_item :]:
             item: Item = msgspec.json.decode(text)
             if item["type"] in HOSTED_ITEMS:
                 call, result = self._made[item["id"]]
@@ -144,11 +146,11 @@ class HostedTurns:
                 said.append(item)
         self._finished_calls += len(self._made)
         self._made = {}
-        may_call = not self._out_of_calls and translator.turns + 1 < self._run.limits.turns
+        may_call = not self._out_of_calls and len(translator.lifecycle.turns) + 1 < self._run.limits.turns
         following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
-        translator.next_turn(markup, may_call=may_call, start=msgspec.json.encode(start))
+        translator.next_turn(markup, may_call=may_call, start=start)
         return following
 
     def _chat_name(self, call: CallToRun, translator: Translator) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from proxy.server.generation.history import Summary
+from proxy.server.generation.recent_requests import RequestSummary
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
@@ -32,7 +32,7 @@ class Activity(Protocol):
     @property
     def chunks(self) -> int: ...
 
-    def summary(self) -> Summary: ...
+    def summary(self) -> RequestSummary: ...
 
     def tick(self, now: float) -> None: ...
 
@@ -55,10 +55,10 @@ class InFlight:
         if self.state is not State.SERVING:
             self.ending.set()
 
-    async def drain(self, hurry: asyncio.Event, seconds: float) -> None:
-        """Let the activities under way end within so many seconds, or until `hurry` is set; fail what is left then."""
+    async def drain(self, stop_now: asyncio.Event, seconds: float) -> None:
+        """Let the activities under way end within so many seconds, or until `stop_now` is set; fail what is left then."""
         self.enter(State.DRAINING)
-        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(hurry.wait())]
+        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(stop_now.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -20,9 +20,11 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
+from proxy.request.parameters.table import has_grammar
 from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
-from proxy.stream.markup import Evidence, Markup
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
+from proxy.stream.reading.markup import Evidence, Markup
+from proxy.stream.tape import MarkupOf
 from proxy.wire.errors import ApiError
 
 _OFF = frozenset({"none", ""})
@@ -31,9 +33,6 @@ _THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
 
 _NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
-
-# Fields of a chat request that force its answer into a grammar.
-_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 
 VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
 
@@ -44,7 +43,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
     its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
     family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
-    prompt."""
+    prompt. `reopens`: a thought may begin behind text."""
 
     reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
     reasoning: str = "none"
@@ -52,6 +51,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     opened: bool | None = None
     decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
     prompt_end: PromptEnd | None = None
+    reopens: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class ParserChoice:
             return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
         if not found.watches or (known.field and not known.marked):
             return AnswerStart()
-        opened = not _has_grammar(body) and _opened(body, known, None)
+        opened = not has_grammar(body) and _opened(body, known, None)
         return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
 
     def _raw_start(self, body: Mapping[str, Any], found: _ParserSettings, known: KnownModel) -> AnswerStart:
@@ -193,7 +193,7 @@ class ParserChoice:
         if found.watches and known.field and not known.marked:
             reasoning = "none"
         start = AnswerStart("raw", reasoning, tools)
-        if _has_grammar(body):  # which a server that does not parse applies from the first token on
+        if has_grammar(body):  # which a server that does not parse applies from the first token on
             return msgspec.structs.replace(start, opened=False, decided_by="grammar")
         if found.thinking_open is not None:
             opened = found.thinking_open and not _thinking_is_off(body)
@@ -202,9 +202,8 @@ class ParserChoice:
         prompt_end = self._own_prompt_end or known.prompt_end
         return msgspec.structs.replace(start, opened=_opened(body, known, default), prompt_end=prompt_end)
 
-    def markup(self, body: Mapping[str, Any], start: AnswerStart, *, reopens: bool = True) -> Markup | ThoughtWatch | None:
-        """Return what reads the answer to a chat request; None where the backend parses it. `reopens`: a thought may begin
-        behind text.
+    def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
+        """Return what reads the answer to a chat request; None where the backend parses it.
 
         Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
         parsers."""
@@ -230,10 +229,12 @@ class ParserChoice:
                 tools if schemas else "none",
                 schemas=schemas,
                 marker_ids=self._tokenizer.marker_ids(parsers.markers(reasoning, tools)) if self._tokenizer else None,
-                reopens=reopens,
+                reopens=start.reopens,
             )
         if start.reading == "watched":
-            return ThoughtWatch(parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False))
+            return LeadingThoughtDetector(
+                parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
+            )
         prompt_opens = None
         if start.prompt_end is not None and start.decided_by == "model" and reasoning not in _OFF:
             openings = parsers.reasoning_markers(_family(reasoning))[0]
@@ -246,18 +247,19 @@ class ParserChoice:
             rescue=start.reading == "rescued",
         )
 
-    def second_readings(self, body: Mapping[str, Any]) -> list[Markup]:
-        """Return parsers that may read the raw text of a backend that parses by itself as that does, the likely ones first:
-        which one does, and whether the prompt opens a thought, shows by what the backend has said."""
+    def markup_of(self, body: Mapping[str, Any]) -> MarkupOf:
+        """Return what makes the same of an `AnswerStart` as plain data."""
+        return lambda start: self.markup(body, msgspec.convert(start, AnswerStart))
+
+    def second_readings(self, body: Mapping[str, Any]) -> list[AnswerStart]:
+        """Return how the raw text of a backend that parses by itself may be read as that does, the likely ways first: which
+        one is right, and whether the prompt opens a thought, shows by what the backend has said."""
         reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
         families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
-        found: list[Markup] = []
+        found: list[AnswerStart] = []
         for names in families:
             for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
-                start = AnswerStart("raw", *names, opened=opened, decided_by="setting")
-                markup = self.markup(body, start, reopens=reopens)
-                assert isinstance(markup, Markup)
-                found.append(markup)
+                found.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
         return found
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
@@ -268,7 +270,7 @@ class ParserChoice:
         known = self._known.get(name, UNKNOWN)
         wish = _thinking_wish(body)
         news = KnownModel(field=seen.field, marked=seen.first_marker == "open" and wish is not False)
-        if start.decided_by == "model" and not (seen.prompt_known or _has_grammar(body)):
+        if start.decided_by == "model" and not (seen.prompt_known or has_grammar(body)):
             opened = None
             if seen.first_marker == "open" or (seen.first_marker == "none" and seen.thought and completed):
                 opened = False
@@ -429,13 +431,6 @@ def _thinking_wish(body: Mapping[str, Any]) -> bool | None:
 
 def _thinking_is_off(body: Mapping[str, Any]) -> bool:
     return _thinking_wish(body) is False
-
-
-def _has_grammar(body: Mapping[str, Any]) -> bool:
-    """Tell whether the answer is forced into a grammar."""
-    layout = body.get("response_format")
-    kind = layout.get("type") if isinstance(layout, dict) else None
-    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.options import Client, StreamOptions, recognise
+from proxy.stream.tape import Tape
 from proxy.telemetry.tracing import trace_headers
 from proxy.wire.hosted import decode_result
 from proxy.wire.requests import ResponsesRequest
@@ -104,14 +105,14 @@ def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> Host
 
 
 def encryption_options(
-    chat_request: ChatRequest, encryption: Encryption, tenant: str, model: str, recording: Recording
+    chat_request: ChatRequest, encryption: Encryption, tenant: str, model: str, tape: Tape
 ) -> dict[str, Any]:
     """Return the options by which the translator encrypts what the request asks to be encrypted."""
     options: dict[str, Any] = {}
     if chat_request.encrypted_reasoning:
-        options["seal"] = recording.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
+        options["seal"] = tape.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
     if chat_request.compacting:
-        options["compaction"] = recording.sealing(partial(encryption.encrypt, "compaction", tenant, model))
+        options["compaction"] = tape.sealing(partial(encryption.encrypt, "compaction", tenant, model))
     return options
 
 

@@ -18,7 +18,7 @@ from yarl import URL
 from proxy.conformance.checker import check_stream
 from proxy.hosted.calls import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History, Summary
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.settings import Settings
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -73,7 +73,7 @@ class RequestLog:
         reservation: Reservation | None,
         trace: Trace | None,
         sampled: bool = True,
-        history: History | None = None,
+        history: RecentRequests | None = None,
         client: str = "",
     ) -> None:
         """`now` is the loop's time in seconds. `reservation` and `trace` end with the log. Unless `sampled`, the stream is
@@ -275,7 +275,7 @@ class RequestLog:
                 summary.ended = time.time()
                 self._history.add(summary)
 
-    def running(self, translator: Translator | None, now: float, record: str | None) -> Summary:
+    def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
         line = logs.present(self._line(translator, None, now))
@@ -283,9 +283,9 @@ class RequestLog:
         summary.phase = self.phase
         return summary
 
-    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> Summary:
+    def _summary(self, translator: Translator | None, line: dict[str, Any], record: str | None) -> RequestSummary:
         client = self._client
-        summary = Summary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
+        summary = RequestSummary(self.id, line, self._started, client, self._losses, self._gaps, self._gap_sum, record)
         if translator is not None:
             summary.chunks = translator.chunks
             summary.produced = line.get("output_tokens", translator.chunks)
@@ -331,9 +331,9 @@ class RequestLog:
         metrics.count_all(metrics.items, translator.writer.items)
         metrics.count_all(metrics.events, translator.writer.deltas)
         metrics.count_all(metrics.repairs, translator.repairs)
-        if translator.failover.diverged:
-            self._not_continued = translator.failover.diverged
-            metrics.count(metrics.continuations, "failed", translator.failover.diverged)
+        if translator.answer.diverged:
+            self._not_continued = translator.answer.diverged
+            metrics.count(metrics.continuations, "failed", translator.answer.diverged)
         if translator.malformed:
             metrics.count(metrics.malformed, amount=translator.malformed)
         if translator.defect is not None:
@@ -389,7 +389,7 @@ class RequestLog:
             "tokens_from": translator.tokens.reasoning_from if translator is not None else None,
             "unseen_tokens": self._unseen_tokens or None,
             **(self._hosted_fields(translator) if self._calls and translator is not None else {}),
-            "finish_reason": lifecycle.finish_reason if lifecycle is not None else None,
+            "finish_reason": lifecycle.turn.finish_reason if lifecycle is not None else None,
             "continued": self._continued or None,
             "not_continued": self._not_continued,
             "items": sum(translator.writer.items.values()) if translator is not None else None,
@@ -403,8 +403,8 @@ class RequestLog:
     def _hosted_fields(self, translator: Translator) -> dict[str, Any]:
         """Return what only responses with hosted calls have in their lines."""
         return {
-            "turns": translator.turns,
-            "usage_by_turn": [logs.present(_usage_fields(usage)) for usage in translator.usage_by_turn],
+            "turns": len(translator.lifecycle.turns),
+            "usage_by_turn": [logs.present(_usage_fields(turn.used)) for turn in translator.lifecycle.turns],
             "hosted_calls": Counter(call.target.kind for call in self._calls),
             "hosted_failures": sum(call.outcome != "completed" for call in self._calls) or None,
         }
@@ -442,7 +442,7 @@ def _tokens_of(translator: Translator | None) -> int:
     usage = translator.usage
     if usage is None or usage.output is None:
         return _seen_tokens(translator)
-    unreported = _seen_tokens(translator) if None in translator.usage_by_turn else 0
+    unreported = _seen_tokens(translator) if any(turn.used is None for turn in translator.lifecycle.turns) else 0
     return max(usage.output, unreported) + (usage.input or 0)
 
 

@@ -35,8 +35,8 @@ class StopSignals:
         return True
 
     def handle(self, *, worker: bool) -> None:
-        """Stop at SIGINT or SIGTERM, and at once at the next one. A worker retires instead, unless its parent got the signal as
-        well and sends an order (a service manager may signal all processes)."""
+        """Stop at the first SIGINT or SIGTERM, and at once at the next one. A worker retires instead, unless its parent got the
+        signal as well and sends an order (a service manager may signal all processes)."""
         loop = asyncio.get_running_loop()
 
         def received() -> None:

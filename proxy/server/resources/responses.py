@@ -10,10 +10,10 @@ from aiohttp import web
 from proxy.request import header_value
 from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
-from proxy.server.generation.background import Background, new_run
+from proxy.server.generation.background.runner import Background, new_run
 from proxy.server.generation.compaction import with_trigger
 from proxy.server.generation.create import Caller, Creation, Responses
-from proxy.server.generation.generation import Generation, Unread, shutting_down
+from proxy.server.generation.generation import Generation, NullSink, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
 from proxy.server.http.aiohttp_internals import LEFT_AT
@@ -86,7 +86,7 @@ class ResponsesResource:
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
         translator = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(translator.response())
+        response = msgspec.json.decode(translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
         compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
         return web.Response(body=compacted, content_type="application/json")
@@ -141,12 +141,12 @@ class ResponsesResource:
 
     async def _collect(self, creation: Creation, headers: dict[str, str]) -> web.Response:
         """Answer with the final response; the events are made in the same way, and not sent."""
-        creation.start(Unread())
+        creation.start(NullSink())
         stored = await creation.finish()
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        text = translator.response(stored=None if stored else False)
+        text = translator.response.json(stored=None if stored else False)
         return web.Response(text=text, content_type="application/json", headers=headers)
 
     async def _detach(

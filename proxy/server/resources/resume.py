@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from proxy.server.generation.background import Run
+from proxy.server.generation.background.runner import Run
 from proxy.server.generation.prepare import reasoning_event
 from proxy.settings import Settings
 from proxy.state import EventRow, Store, StoreUnavailable
 from proxy.stream import writer
-from proxy.stream.stored_stream import replay
+from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError
 
 # How often the log of a response that runs in another process is looked at, in seconds.
-_LOOK = 0.25
+_POLL_INTERVAL = 0.25
 # How long one look lasts where a log notifies of more by itself.
 _WAIT = 1.0
 
@@ -53,7 +53,7 @@ async def follow(
                 raise
             rows = []
             active = True
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         if run is not None and run.handed_over and run.finished and not rows:
             if request.transport is not None:
                 request.transport.abort()  # so that the client asks another gateway for the rest
@@ -83,7 +83,7 @@ async def _end(store: Store, tenant: str, response_id: str, after: int, settings
         try:
             stored = await store.response(tenant, response_id)
         except StoreUnavailable:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
             continue
         if stored is None or stored.has_events:
             return writer.DONE.encode()
@@ -94,14 +94,14 @@ async def _news(
     store: Store, run: Run | None, tenant: str, response_id: str, after: int, active: bool | None
 ) -> tuple[list[EventRow], bool | None]:
     """Wait a little for the next events; return them, and whether the response still runs (`active`: it did so far)."""
-    elsewhere = _WAIT if store.signals else _LOOK
+    elsewhere = _WAIT if store.signals else _POLL_INTERVAL
     rows = await store.events(response_id, after, elsewhere if run is None and active else 0.0)
     if rows and active and _is_terminal(rows[-1]):
         active = await store.is_active(tenant, response_id)
     if rows or not active:
         return rows, active
     if run is not None:
-        await run.wait(after + 1, _LOOK)
+        await run.wait(after + 1, _POLL_INTERVAL)
     active = await store.is_active(tenant, response_id)
     return [] if active else await store.events(response_id, after), active  # once it has ended, they are all there
 

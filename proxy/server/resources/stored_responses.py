@@ -10,20 +10,20 @@ import msgspec
 from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.background import SILENCE, Background
+from proxy.server.generation.background.runner import SILENCE, Background
 from proxy.server.generation.encrypted_content import Encryption
 from proxy.server.generation.live_settings import LiveSettings
 from proxy.server.generation.prepare import reasoning_event
 from proxy.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from proxy.server.resources.resume import follow
 from proxy.state import Span, Store, Stored
-from proxy.stream.stored_stream import replay
+from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
 # in seconds.
 _CANCEL_WAIT = SILENCE + 5.0
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 # No event has a greater number, and neither the database nor the interpreter has to deal with a longer one.
 _LAST_NUMBER = 2**53
 _DIGITS = 17
@@ -77,10 +77,10 @@ class StoredResponses:
             run = self._background.runs.get(stored.id)
             if run is not None:
                 run.cancel()
-                await run.wait(sys.maxsize, _LOOK)
+                await run.wait(sys.maxsize, _POLL_INTERVAL)
             else:
                 await self._background.fail_lost()
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_INTERVAL)
             stored = await self._find(request)
         return web.Response(text=stored.json, content_type="application/json")
 

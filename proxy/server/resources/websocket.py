@@ -32,13 +32,13 @@ _PING = 30.0
 # How long a connection may last, in seconds (as OpenAI's).
 _LIFETIME = 3600.0
 # How long the other side may take to close the connection, in seconds.
-_GOODBYE = 2.0
+_CLOSE_TIMEOUT = 2.0
 # Messages, and their bytes, that may wait for their turn before no more are read.
 _WAITING = 16
 _WAITING_BYTES = 256 * 1024
 # Seconds after which a little is read even so, and for how long: a client that answered a ping is not gone.
 _LONGEST_PAUSE = 10.0
-_GLIMPSE = 0.01
+_READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
 # A cancellation is no longer than this, in bytes.
@@ -63,7 +63,7 @@ class WebSockets:
         # Not compressed: zlib would cost more for a frame than the whole translation.
         socket = web.WebSocketResponse(
             heartbeat=_PING,
-            timeout=_GOODBYE,
+            timeout=_CLOSE_TIMEOUT,
             max_msg_size=settings.max_body_bytes,
             compress=False,
             decode_text=False,
@@ -129,7 +129,7 @@ class _Session:
             if not any(task.done() for task in tasks):
                 message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open a new one."
                 with suppress(TimeoutError):  # the client may not read any more
-                    async with asyncio.timeout(_GOODBYE):
+                    async with asyncio.timeout(_CLOSE_TIMEOUT):
                         await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
@@ -183,7 +183,7 @@ class _Session:
         finally:
             if not transport.is_closing():
                 transport.resume_reading()
-        await asyncio.sleep(_GLIMPSE)
+        await asyncio.sleep(_READ_ANYWAY)
 
     def _forget_messages(self) -> None:
         """Count the messages no longer that will not be answered."""

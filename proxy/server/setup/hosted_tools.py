@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.hosted.fetch import Fetcher
 from proxy.hosted.run import Limits
 from proxy.hosted.search.mcp_provider import CallerFor, McpProvider
-from proxy.hosted.search.pages import Pages
+from proxy.hosted.search.pages import Pages, html_packages
 from proxy.hosted.search.providers import Provider
 from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES
@@ -34,6 +34,7 @@ def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | N
     name = settings.searches_with
     if name is None:
         return None
+    html_packages()
     provider = _provider(name, settings, caller_for)
     fetcher = Fetcher(
         timeout=settings.web_fetch_timeout,

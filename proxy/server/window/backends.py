@@ -25,11 +25,12 @@ def backends(pool: Pool, found: Autoconfiguration) -> list[dict[str, Any]]:
 
 
 def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return one list of what several processes see: the load of all of them, and the worst state."""
+    """Return one list for several workers: each backend with the load of all of them, and the worst state."""
     found: dict[str, dict[str, Any]] = {}
     for backend in (backend for view in views for backend in view):
-        known = found.setdefault(backend["name"], backend)
-        if known is backend:
+        known = found.get(backend["name"])
+        if known is None:
+            found[backend["name"]] = dict(backend)
             continue
         known["in_flight"] += backend["in_flight"]
         known["healthy"] = known["healthy"] and backend["healthy"]

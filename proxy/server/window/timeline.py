@@ -6,11 +6,10 @@ code of this version, and its translator is asked after each of them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from proxy.conformance.checker import frames
-from proxy.server.generation.replay import UnusableRecord, as_json, bytes_of, parse_record, replay_record
+from proxy.server.generation.replay import RecordedCall, UnusableRecord, as_json, parse_record, replay_record
 from proxy.stream.translator import Translator
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
@@ -41,11 +40,8 @@ def timeline(text: str, after: int, limit: int) -> dict[str, Any]:
         replay_record(record, "", observed.see)
     except UnusableRecord:
         observed.steps.clear()  # of a version that this one does not know: the reasons are not known
-    began = (record.chat or {}).get("created", 0.0)
     decoder = SSEDecoder()
-    steps = [
-        _step(number, call, began, decoder, observed.steps.get(number, {})) for number, call in enumerate(record.calls, start=1)
-    ]
+    steps = [_step(number, made, decoder, observed.steps.get(number, {})) for number, made in enumerate(record.calls, start=1)]
     return {"total": len(steps), "steps": steps[after : after + limit]}
 
 
@@ -61,27 +57,25 @@ class _Observed:
         self.steps: dict[int, dict[str, Any]] = {}
         self._repairs: dict[str, int] = {}
 
-    def see(self, call: Mapping[str, Any], translator: Translator, sent: bytes) -> None:
+    def see(self, made: RecordedCall, translator: Translator, sent: bytes) -> None:
         """Note how the translator stands behind a call."""
         repairs = translator.repairs
         new = {kind: count - self._repairs.get(kind, 0) for kind, count in repairs.items()}
         self._repairs = dict(repairs)
         step: dict[str, Any] = {"held": translator.held, "repairs": {kind: count for kind, count in new.items() if count}}
-        step["differs"] = bytes_of(call["sent"]) != sent
+        step["differs"] = made.sent != sent
         self.steps[len(self.steps) + 1] = step
 
 
-def _step(number: int, call: Mapping[str, Any], began: float, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
-    data = call.get("data")
-    received = bytes_of(data) if isinstance(data, str) or (isinstance(data, dict) and set(data) == {"base64"}) else b""
-    step: dict[str, Any] = {"number": number, "call": call["call"], "time": began + call["at"], "bytes": len(received)}
-    if call["call"] == "feed":
+def _step(number: int, made: RecordedCall, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
+    call = made.call
+    received = call.argument or b""
+    step: dict[str, Any] = {"number": number, "call": call.method, "time": call.at, "bytes": len(received)}
+    if call.method == "feed":
         step["chunks"] = _chunks(decoder, received)
-    elif data is not None:
-        step["chunks"] = [_readable(received)] if received else [data]
     else:
-        step["chunks"] = []
-    events = [frame for frame in frames(bytes_of(call["sent"])) if frame.data != "[DONE]"]
+        step["chunks"] = [_readable(received)] if received else []
+    events = [frame for frame in frames(made.sent) if frame.data != "[DONE]"]
     step["events"] = [{"type": frame.name, "data": _value(frame.data)} for frame in events]
     return {**step, "held": [], "repairs": {}, "differs": False, **seen}
 

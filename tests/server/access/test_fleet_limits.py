@@ -261,8 +261,8 @@ def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
         async with replicas(redis_server, 1, concurrent_requests=2) as (one,):
             dead = RedisCounters(redis_server.url)
             assert await dead.join("dead:1", 1.0) == 2
-            limit_request = LimitRequest("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
-            assert (await dead.take("dead:1", limit_request)).refused == ""
+            request = LimitRequest("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
+            assert (await dead.take("dead:1", request)).refused == ""
             await dead.close()  # without a word
             assert (await asking(one)).status == 429
 

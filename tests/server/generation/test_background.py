@@ -177,7 +177,7 @@ def test_what_was_finished_cannot_be_cancelled() -> None:
             name = (await start(served))["id"]
             assert served.parts.background is not None
             run_ = served.parts.background.runs[name]
-            await until(lambda: run_._creation.translator.lifecycle.finish_reason, "it has stopped")
+            await until(lambda: run_._creation.translator.lifecycle.turn.finish_reason, "it has stopped")
             answer = (await cancel(served, name)).json
             assert answer["status"] == "completed"
             assert served.parts.store is not None

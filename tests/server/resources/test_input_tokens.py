@@ -11,7 +11,7 @@ import pytest
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
 from proxy.request import translate
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from proxy.wire.requests import parse_request
 from tests.server.running_gateway import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated
 from tests.server.scripted_backend import Backend, Connection, Play, answering, backend, refusing
@@ -209,7 +209,7 @@ def test_a_tokenizer_that_is_not_there_stops_the_start() -> None:
 def test_llamacpp_renders_the_prompt_first() -> None:
     # Its /tokenize ignores messages, and answers 200 all the same.
     async def test() -> None:
-        llamacpp = SimulatorOptions(personality=PERSONALITIES["llamacpp"])
+        llamacpp = SimulatorOptions(dialect=DIALECTS["llamacpp"])
         async with simulated(llamacpp) as served:
             counted = await count(served)
             assert counted.status == 200, counted.body

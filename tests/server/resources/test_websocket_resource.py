@@ -259,7 +259,7 @@ def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.server.resources.websocket._LIFETIME", 0.5)
-    monkeypatch.setattr("proxy.server.resources.websocket._GOODBYE", 0.1)
+    monkeypatch.setattr("proxy.server.resources.websocket._CLOSE_TIMEOUT", 0.1)
 
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:

@@ -26,11 +26,22 @@ function route() {
     if (name === shown) views[name]?.show();
     else views[name]?.hide();
   }
-  const opened = shown === "requests" && id ? decodeURIComponent(id) : null;
+  const opened = shown === "requests" && id ? decoded(id) : null;
+  const closed = opened === null ? detail.id : null;
   byId("requests").classList.toggle("opened", opened !== null);
   byId("requests").classList.toggle("narrowed", opened !== null);
-  requests.select(opened);
+  requests.select(opened ?? closed);
   detail.show(opened);
+  if (closed !== null && shown === "requests") requests.focus(closed); // what had the focus is hidden now
+}
+
+// Returns null for an address that is not encoded correctly: it opens no request.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
 }
 
 async function connect() {
