@@ -23,12 +23,12 @@ from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background.runner import Background
 from proxy.server.generation.create import Responses
 from proxy.server.generation.encrypted_content import Encryption
+from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
 from proxy.server.generation.recent_requests import RecentRequests
 from proxy.server.generation.store_upkeep import StoreUpkeep
-from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.recording.timed import TimedRecorder

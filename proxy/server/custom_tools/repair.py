@@ -64,11 +64,10 @@ class InputRepair:
         self._checker = GrammarChecker()
         self._counting: set[asyncio.Task[None]] = set()
 
-    async def settle(
-        self, translator: Translator, options: StreamOptions, settings: Settings, headers: Mapping[str, str], send: Send
-    ) -> None:
+    async def settle(self, translator: Translator, settings: Settings, headers: Mapping[str, str], send: Send) -> None:
         """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
         when the backend's answer is complete."""
+        options = translator.options
         while isinstance(waiting := translator.needs, Verdict):
             if waiting.unclosed:
                 accepted = await self._accepts(options, waiting)

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
@@ -17,17 +18,20 @@ from proxy.request import ChatRequest, Loss, Policy
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.chat_call import ChatCall
+from proxy.server.generation.client_timer import ClientTimer, NullSink, Sink
 from proxy.server.generation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.compaction import AutomaticCompaction, is_due
 from proxy.server.generation.context import Context, find_context, new_record, recent_results, save
-from proxy.server.generation.continuable import Obstacle, longest_stop, obstacle
-from proxy.server.generation.continuation import Continuation
+from proxy.server.generation.continuation.continuation import Continuation
+from proxy.server.generation.continuation.request import Obstacle, longest_stop, obstacle
 from proxy.server.generation.encrypted_content import Encryption
-from proxy.server.generation.generation import Generation, NullSink, Sink, shutting_down
-from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
+from proxy.server.generation.generation import Generation, shutting_down
+from proxy.server.generation.hosted_tools.toolbox import Toolbox
+from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
 from proxy.server.generation.live_settings import InForce, LiveSettings
+from proxy.server.generation.prelude import Prelude
 from proxy.server.generation.prepare import (
     affinity_key,
     backend_headers,
@@ -39,7 +43,7 @@ from proxy.server.generation.prepare import (
 )
 from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log import RequestLog, Reservation
-from proxy.server.generation.toolbox import Toolbox
+from proxy.server.generation.upstream import InputCounter, Upstream
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
 from proxy.state import Record, Store
 from proxy.stream.tape import Call, Tape
@@ -292,6 +296,7 @@ class Creation:
                 opened.new_listings(context),
                 chat_request.approved,
                 chat_request.max_calls,
+                self.log,
             )
         self.losses = chat_request.losses if opened is None else [*chat_request.losses, *_losses_of(opened, policy)]
         if not self._is_summary:
@@ -405,24 +410,21 @@ class Creation:
     def start(self, sink: Sink) -> Generation:
         """Return the generation of the answer, whose events the sink gets."""
         responses = self._responses
+        settings = self.in_force.settings
+        translator = self.translator
         self.answered = True
-        self._generation = Generation(
-            responses.pool,
-            responses.repair,
-            self.in_force.settings,
-            self.translator,
-            self._options,
-            self._call,
-            self.log,
-            self.recording,
-            sink,
-            tokenizer=responses.tokenizer,
-            compaction=self._compaction,
-            hosted=self._hosted,
-            continuation=self._continuation(),
-            drop_client=self._drop_client,
+        counter = None
+        if responses.tokenizer is not None:
+            counter = InputCounter(responses.pool, responses.tokenizer, translator)
+        upstream = Upstream(
+            responses.pool, self._call, self.log, self.recording, settings.idle_timeout, self._continuation(), counter
         )
-        self._generation.count_input()
+        client = ClientTimer(sink, self.log, settings, translator.lifecycle, self._drop_client, self._clock())
+        prelude = Prelude(translator, self._compaction, self._hosted, self.log, self.recording)
+        judge = partial(responses.repair.settle, translator, settings, self._call.headers)
+        self._generation = Generation(translator, upstream, client, prelude, self._hosted, judge)
+        if not prelude.pending:
+            upstream.count_input()
         return self._generation
 
     async def finish(self) -> bool:
@@ -461,7 +463,7 @@ class Creation:
     @property
     def slow(self) -> bool:
         """The client has more to read than is to be kept for it."""
-        return self._generation is not None and self._generation.sink.slow
+        return self._generation is not None and self._generation.slow
 
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""
@@ -502,6 +504,8 @@ class Creation:
             self.log.client_left()
         if self._generation is not None:
             self._generation.close()
+            if self._options.grammars:
+                self._responses.repair.count_later(self.translator, self._options)
         if self.answered and self._options.markup is not None:
             completed = self.translator.status == "completed"
             evidence = self._options.markup.evidence
@@ -536,13 +540,13 @@ class Creation:
     def cancel(self) -> None:
         """End the response because its client asked for that."""
         if self._generation is not None:
-            self._generation.cancel()
+            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     def shut_down(self) -> None:
         """End the response truthfully, because the gateway is stopping."""
         self._stopping = True
         if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
-            self._generation.shut_down()
+            self._generation.fail(shutting_down())
 
     def abandon(self) -> None:
         """Drop a client that does not take what is there for it."""

@@ -11,9 +11,10 @@ from proxy.request import header_value
 from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.generation.background.runner import Background, new_run
+from proxy.server.generation.client_timer import NullSink
 from proxy.server.generation.compaction import with_trigger
 from proxy.server.generation.create import Caller, Creation, Responses
-from proxy.server.generation.generation import Generation, NullSink, shutting_down
+from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.prepare import client_of
 from proxy.server.http.aiohttp_internals import LEFT_AT

@@ -64,7 +64,7 @@ def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: py
             assert served.metric("continuations_total", outcome="failed", reason="other_prompt") == 1
             assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
 
-    monkeypatch.setattr(Join, "see", differs)
+    monkeypatch.setattr(Join, "observe", differs)
     run(test())
 
 

@@ -156,15 +156,15 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize("place", ["1", "12", "60"])
 def test_after_another_backend_had_gone_on_with_it(
-    personality: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dialect: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first gateway did by then is repeated: it began the answer anew, or joined it to what it had."""
 
     async def test() -> None:
-        async with two(tmp_path, personality=personality, size=2, speed=200) as (one, other):
+        async with two(tmp_path, dialect=dialect, size=2, speed=200) as (one, other):
             asked: dict[str, Any] = {"tools": [WEATHER], "background": True, "stream": False}
             asked["input"] = "scenario: demo fault: drop=000,times=0"
             whole = await ended(other, str((await post(other, **asked)).json["id"]))

@@ -16,7 +16,7 @@ from functools import partial
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.background.takeover import begin_again
 from proxy.server.generation.context import final_record, started_record
-from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.continuation.request import CannotContinue
 from proxy.server.generation.create import Creation, Responses
 from proxy.server.generation.generation import LOST, Generation
 from proxy.server.generation.in_flight import State

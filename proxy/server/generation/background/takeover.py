@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.continuable import CannotContinue
+from proxy.server.generation.continuation.request import CannotContinue
 from proxy.server.generation.create import Caller, Creation, Responses
 from proxy.server.generation.journal import Resumption, UnreadableJournal
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable

@@ -18,7 +18,7 @@ from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
 from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.continuable import (
+from proxy.server.generation.continuation.request import (
     CannotContinue,
     Obstacle,
     chat_request,

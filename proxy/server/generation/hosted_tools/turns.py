@@ -19,6 +19,7 @@ from proxy.request.tools.hosted_tools import HostedTools
 from proxy.request.turns import RunCall, with_approved, with_turn
 from proxy.server.generation.context import Context
 from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.request_log import RequestLog
 from proxy.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
 from proxy.stream.needs import CallToRun, RunCalls
 from proxy.stream.translator import Translator
@@ -62,6 +63,7 @@ class HostedTurns:
         listings: Sequence[ToolListing],
         approved: Sequence[Approval],
         most_calls: int | None,
+        log: RequestLog,
     ) -> None:
         """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
         self.listings = listings
@@ -70,6 +72,7 @@ class HostedTurns:
         self._parsers = parsers
         self._policy = policy
         self._most_calls = most_calls
+        self._log = log
         self._finished_calls = 0
         self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
         self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
@@ -112,6 +115,9 @@ class HostedTurns:
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
+        if self._log.phase != "tools":
+            self._log.turn_ended(translator.lifecycle.turn.used, asyncio.get_running_loop().time())
+        self._log.phase = "tools"
         while isinstance(needs := translator.needs, RunCalls):
             calls = needs.calls
             for call in calls[len(self._started) :]:

@@ -27,7 +27,7 @@ from proxy.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, Hos
 from proxy.request.tools.mcp import McpAccess, read_mcp_tools
 from proxy.request.tools.web_search import check_web_search
 from proxy.server.generation.context import Context
-from proxy.server.generation.hosted_turns import OpenedTools
+from proxy.server.generation.hosted_tools.turns import OpenedTools
 from proxy.stream.items.hosted import ToolListing
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
