@@ -208,6 +208,13 @@ def test_the_translation_changes_no_globals() -> None:
     assert [name_of(path) for path in TRANSLATION for node in nodes_of(path) if isinstance(node, ast.Global)] == []
 
 
+def test_one_room_judges_hosts() -> None:
+    """Keep what is public, loopback or allowed in `wire/hosts/`; rate limits group addresses by their networks."""
+    rules = PACKAGE / "wire" / "hosts"
+    others = [path for path in MODULES if not path.is_relative_to(rules) and path.name != "rate_limits.py"]
+    assert [name_of(path) for path in others if "ipaddress" in imports_of(path)] == []
+
+
 def test_a_file_has_at_most_800_lines() -> None:
     lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
     assert {name: length for name, length in lengths.items() if length > 800} == {}

@@ -81,7 +81,7 @@ class Fetcher:
         await self._session.close()
 
     async def fetch(self, url: str) -> Fetched:
-        """Return a page. Raise `ToolFailure`, whose message does not tell what is behind a private address."""
+        """Return a page. Raise `ToolFailure`, whose message reveals nothing of a private address."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url)

@@ -68,7 +68,7 @@ decode_result = msgspec.json.Decoder(KeptResult).decode
 
 
 def citable(sources: Iterable[CitedSource]) -> dict[int, CitedSource]:
-    """Return the sources by number, without the numbers that several of them have: nobody can tell which one is meant."""
+    """Return the sources by number, without the numbers that several of them have, which are ambiguous."""
     found: dict[int, CitedSource] = {}
     ambiguous: set[int] = set()
     for source in sources:

@@ -12,7 +12,7 @@ HttpTransport = Literal["auto", "http", "sse"]
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint:
     """A server that is reached over HTTP. `transport`: streamable HTTP, the older one with server-sent events, or whichever the
-    server has. `public_only`: only public addresses are connected to, whatever the DNS says."""
+    server has. `public_only`: only public addresses are connected to, whatever the DNS answers."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)

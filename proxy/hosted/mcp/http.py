@@ -50,9 +50,9 @@ async def resolve(host: str, port: int) -> list[str]:
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of one connection.
 
-    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: what the DNS
-    says later changes nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
-    Bodies are taken as they are: what is compressed is refused, since nobody knows how large it would become.
+    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: later answers
+    of the DNS change nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
+    Bodies are read as they are: compressed ones are refused, since their size is not known.
 
     Redirects to other servers are refused.
 
@@ -86,7 +86,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
     def begin(self) -> None:
-        """Begin a request of ours. What a server asks of us does not count: it could go on for ever."""
+        """Begin a request of ours, which renews the bounds of the open stream. Requests of the server do not renew them."""
         self._requests += 1
         self._streams = 0
         self.status = None

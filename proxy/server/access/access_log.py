@@ -1,4 +1,4 @@
-"""One log line and one count for each HTTP request, whatever became of it."""
+"""One log line and one count for each HTTP request, whatever its outcome."""
 
 from __future__ import annotations
 

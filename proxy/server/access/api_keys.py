@@ -1,7 +1,7 @@
 """Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
 
-With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
-alone: no backend ever gets to see one."""
+With keys in the settings every path needs one, except those for health checks. The keys are for the gateway
+alone, and never sent to a backend."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def needs_of(handler: object) -> Needs:
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
+    The duration of a look-up reveals nothing about any key: it uses a digest under a secret that is made at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)
@@ -97,7 +97,7 @@ def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
 
 
 def tenant_of(request: web.Request) -> str:
-    """Return a name for whoever asks: what one tenant stored, another cannot see.
+    """Return the tenant of a request: what one tenant stored, another cannot see.
 
     With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
     Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""

@@ -1,9 +1,9 @@
 """What the workers of one gateway count together: a table in a file that all of them map into memory.
 
 A row is a client. It has the levels of the client's buckets, which all workers share, and for each worker the requests that run
-there: what a worker had running is gone with its column when it dies. An update takes microseconds, under a lock of the file,
-which the kernel releases when its holder dies. A holder that hangs is not waited for: a count that is off by one is better than
-a gateway that answers nobody."""
+there: they are forgotten with its column when it dies. An update takes microseconds, under a lock of the file, which the kernel
+releases when its holder dies. A hung lock holder is ignored after 5 ms: a count that is off by one is better than a gateway
+that answers no request."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ROWS = _SETS * _WAYS
 _ROW = struct.Struct("=16s4d")
 _LEVELS = struct.Struct("=4d")
 _WHO = 16
-# Seconds after which the work goes on without the lock.
-_PATIENCE = 0.005
+# Seconds after which an update proceeds without the lock.
+_LOCK_TIMEOUT = 0.005
 
 # (level, time) of the bucket of requests, and of that of tokens.
 Levels = tuple[float, float, float, float]
@@ -54,7 +54,7 @@ class Table:
         self._columns = len(self._running) // _ROWS
 
     def clear(self, column: int) -> None:
-        """Forget what runs in a worker that is gone, or new."""
+        """Forget the running requests of a worker that has ended, or is new."""
         if column < self._columns:
             self._running[column * _ROWS : (column + 1) * _ROWS] = memoryview(bytes(4 * _ROWS)).cast("i")
 
@@ -65,7 +65,7 @@ class Table:
         os.close(self._file)
 
     def lock(self) -> bool:
-        """Lock out the others for a moment; return False if that failed."""
+        """Lock the table; return False if the holder of the lock hangs."""
         until = 0.0
         while True:
             try:
@@ -73,12 +73,12 @@ class Table:
                 return True
             except BlockingIOError:
                 now = time.monotonic()
-                until = until or now + _PATIENCE
+                until = until or now + _LOCK_TIMEOUT
                 if now > until:
                     return False
 
     def unlock(self) -> None:
-        """Let the others in."""
+        """Release the lock."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def find(self, who: bytes, row: int) -> int:
@@ -110,7 +110,7 @@ class Table:
         return _LEVELS.unpack_from(self._map, row * _ROW.size + _WHO)
 
     def keep(self, row: int, levels: Levels) -> None:
-        """Write them."""
+        """Write the levels of a row."""
         _LEVELS.pack_into(self._map, row * _ROW.size + _WHO, *levels)
 
     def running(self, row: int) -> int:

@@ -1,8 +1,8 @@
 """Limits that hold for all gateways of a fleet together, as long as Redis can be reached; without it, a share of them.
 
 A request waits for one round trip at most (`take`). What ended is reported ten times a second, for all clients together. Every
-answer tells what the fleet has left of a client's limits. Where there is none, the gateway goes on with that: its share is what
-was left, divided by the gateways that took part, and it refills at that share of the rate. So an outage of Redis leaves neither
+answer has what the fleet has left of a client's limits. During an outage each gateway continues with a share of that: what was
+left, divided by the gateways that took part. It refills at that share of the rate. So an outage of Redis leaves neither
 clients without limits, nor requests without an answer."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fleet:
         self._metrics = metrics
         self._member = f"{gateway}:{secrets.token_hex(8)}"
         self._outages = 0
-        self._told: bool | None = None  # what the log said last
+        self._logged_shared: bool | None = None  # what was logged last
         self._changed: dict[FleetClient, None] = {}
         self._running: set[FleetClient] = set()
         self._wake = asyncio.Event()
@@ -114,7 +114,7 @@ class Fleet:
             await asyncio.sleep(_PAUSE if self.shared else _RETRY)
 
     async def _join(self) -> None:
-        """Take part for another while; what runs is reported again, since the server may have lost it."""
+        """Renew the membership. Running requests are reported again, since the server may have lost them."""
         try:
             gateways = await self._counters.join(self._member, LEASE)
         except CountersUnavailable as error:
@@ -154,10 +154,10 @@ class Fleet:
         self._metrics.child(self._metrics.store_up, "redis").set(int(shared))
         if not shared:
             self._metrics.limits_gateways.set(0)
-        if shared != self._told:
+        if shared != self._logged_shared:
             log = logs.logger()
             if not shared:
                 log.warning("limits not shared", extra=logs.fields(problem=problem, gateways=self.gateways))
-            elif self._told is not None:
+            elif self._logged_shared is not None:
                 log.info("limits are shared again", extra=logs.fields(gateways=self.gateways))
-            self._told = shared
+            self._logged_shared = shared

@@ -1,9 +1,9 @@
-"""How much one client may have: requests and tokens per minute, and requests at the same time.
+"""The rate limits of clients: requests and tokens per minute, and requests at the same time.
 
 A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
 counted: the resources of the store and the lists of models are free. The workers of one gateway count together
 (`counter_table.py`); a single process counts in plain numbers. With Redis all gateways count together (`fleet.py`): the numbers
-here follow what it says, and take its place while it cannot be reached."""
+here follow its answers, and take its place while it cannot be reached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADDRESSES = 10_000
 _TRY_AGAIN = 1.0
 # In seconds: limits are per minute.
 MINUTE = 60.0
-# A client that was told to come back in a second may find the bucket short of a unit by a rounding error.
+# A client that was asked to retry after a second may find the bucket short of a unit by a rounding error.
 _ROUNDING = 1e-6
 Clock = Callable[[], float]
 
@@ -44,7 +44,7 @@ class Bucket:
     __slots__ = ("_at", "_level", "limit")
 
     def __init__(self, limit: int, now: float) -> None:
-        """Full. `limit`: most that may be had in a minute, at least 1."""
+        """Begin full. `limit` is the size, which is also what flows in per minute: at least 1."""
         self.limit = limit
         self._level = float(limit)
         self._at = now
@@ -61,22 +61,22 @@ class Bucket:
         self._at = at
 
     def take(self, amount: float, now: float) -> None:
-        """Take so much out, even if it is not there."""
+        """Take an amount out. The level may become negative."""
         self._fill(now)
         self._level -= amount
 
     def level(self, now: float) -> float:
-        """Return what is there, below 0 for what is owed."""
+        """Return the level, which is negative after more was taken than there was."""
         self._fill(now)
         return self._level
 
     def remaining(self, now: float) -> int:
-        """Return the whole units that are there, at least 0."""
+        """Return the whole units that can be taken, at least 0."""
         self._fill(now)
         return max(0, int(self._level + _ROUNDING))
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Return the seconds until so much is there, 0 if it is; `amount` is at most the limit."""
+        """Return the seconds until an amount can be taken, 0 if it can be now; `amount` is at most the limit."""
         self._fill(now)
         return max(0.0, (amount - self._level) * MINUTE / self.limit)
 
@@ -145,7 +145,7 @@ class ClientLimits:
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
     def reserve(self, verdict: Verdict | None = None) -> Reservation:
-        """Let one more request begin, if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError`
+        """Let one more request begin, if the fleet allows it or, without a verdict, if there is room here. Raise `ApiError`
         429; what is refused is not counted."""
         if self._shared is None:
             self._admit(verdict, self.running)
@@ -156,7 +156,7 @@ class ClientLimits:
                     self._admit(verdict, row.running)
                     row.add(1)
                 finally:
-                    self._write(row)  # a refusal tells what is left, too
+                    self._write(row)  # a refusal reports what is left, too
         self.running += 1
         if self._fleet is not None:
             self._fleet.changed(self)
@@ -214,7 +214,7 @@ class ClientLimits:
         return 1 if self._fleet is None or self._fleet.shared else self._fleet.gateways
 
     def _admit(self, verdict: Verdict | None, running: int) -> None:
-        """Let a request begin if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError` 429."""
+        """Let a request begin if the fleet allows it or, without a verdict, if there is room here. Raise `ApiError` 429."""
         now = self._clock()
         if verdict is None:
             refused = self._refusal(running, now)
@@ -350,7 +350,7 @@ class RateLimits:
         self._by_address: OrderedDict[str, ClientLimits] = OrderedDict()
 
     def of(self, request: web.Request) -> ClientLimits:
-        """Return the limits of whoever asks."""
+        """Return the limits of the client of a request."""
         name = request.get(KEY_NAME)
         return self._by_key[name] if name is not None else self._of_address(_network(request.remote))
 

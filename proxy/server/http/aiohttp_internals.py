@@ -104,5 +104,5 @@ def requests_under_way(server: web.Server) -> list[web.BaseRequest]:
 
 
 async def drain(request: web.Request) -> None:
-    """Wait until the client has caught up. Raises `ConnectionError` if it is gone."""
+    """Wait until the client has caught up. Raises `ConnectionError` if it has disconnected."""
     await request.protocol._drain_helper()

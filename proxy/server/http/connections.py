@@ -14,9 +14,9 @@ from proxy.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.
 _LINE_LIMIT = 32 * 1024
-# Seconds between two looks at the bodies under way, of which there are at least so many within their time limit.
+# Seconds between two checks of the bodies under way, and the least number of checks within their time limit.
 _INTERVAL = 1.0
-_LOOKS = 4
+_CHECKS = 4
 
 
 class Runner(aiohttp_internals.ErrorHandlingRunner):
@@ -107,7 +107,7 @@ async def _watch(runner: Runner, limit: float) -> None:
     loop = asyncio.get_running_loop()
     first_seen: dict[StreamReader, float] = {}
     while True:
-        await asyncio.sleep(min(_INTERVAL, limit / _LOOKS))
+        await asyncio.sleep(min(_INTERVAL, limit / _CHECKS))
         now = loop.time()
         first_seen = {body: first_seen.get(body, now) for body in _unfinished_bodies(runner)}
         for body, first in first_seen.items():

@@ -105,8 +105,8 @@ def new_request_id() -> str:
 
 
 def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
-    new connection, with another process."""
+    """Return the signal handler that completes the head of every answer. A process that is about to end closes each
+    connection after its answer, so that the client opens the next one to another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))

@@ -12,10 +12,10 @@ if sys.platform != "win32":
 
 
 def unsent_bytes(transport: asyncio.Transport | None) -> int:
-    """Return how many bytes wait for a client: in this process, and in the kernel until the client has acknowledged them.
+    """Return how many bytes are not sent yet: in this process, and in the kernel until the client has acknowledged them.
 
-    The kernel takes megabytes at once and tells that it has room again when a third of that has left, which can take minutes
-    over a slow line. So it is asked itself, where it tells."""
+    The kernel takes megabytes at once, and reports the socket as writable again when a third of that has left, which can take
+    minutes over a slow line. So its queue is measured, where the system allows that."""
     if transport is None or transport.is_closing():
         return 0
     return transport.get_write_buffer_size() + _in_kernel(transport)

@@ -37,8 +37,8 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
 
 
 def show_next_steps(settings: Settings, url: str, operations: str | None, stream: TextIO | None = None) -> None:
-    """Print the next steps on standard error, if it is a terminal, as soon as the gateway itself has told which models it
-    serves. A Unix socket has no URL that could be copied."""
+    """Print the next steps on standard error, if it is a terminal, as soon as the gateway itself has listed the models that
+    it serves. A Unix socket has no URL that could be copied."""
     stream = stream or sys.stderr
     if not url.startswith("http") or not stream.isatty():
         return
@@ -46,7 +46,7 @@ def show_next_steps(settings: Settings, url: str, operations: str | None, stream
 
 
 def next_steps(url: str, model: str | None, *, keys: bool = False, page: str | None = None, command: str = _COMMAND) -> str:
-    """Return the text. `model` is None if none is known, `keys` tells whether clients need one, `page` is the URL of the live
+    """Return the text. `model` is None if none is known, `keys`: clients need one, `page` is the URL of the live
     page, and `command` is how the user can run this program."""
     header = f" -H 'authorization: Bearer '\"${_KEY}\"" if keys else ""
     body = json.dumps({"model": model or "MODEL", "input": "Why is the sky blue?", "stream": True})

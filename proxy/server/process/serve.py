@@ -140,7 +140,7 @@ class _Server:
         if listeners.operators:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.workers.set(1)
-        # What lives now lives for ever: the collector need not look at it again.
+        # What lives now lives as long as the process: the collector need not examine it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -170,7 +170,7 @@ class _Server:
 
     async def _retire(self) -> None:
         """Leave new connections to the successors. Answer requests on those that are there, each of which is closed after its
-        next answer, until there are none, or as long as `drain_timeout` says."""
+        next answer, until there are none, or until `drain_timeout` has passed."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
@@ -183,7 +183,7 @@ class _Server:
             self._parts.settings.drain_timeout,
         )
         if not stop_signals.stop.is_set():
-            stop_signals.stop_now.set()  # they have had their time
+            stop_signals.stop_now.set()  # the time limit has passed
 
     async def _stop(self) -> None:
         """Answer `/ready` with 503, then stop listening, then let requests under way end."""

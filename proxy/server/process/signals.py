@@ -13,12 +13,12 @@ from proxy.telemetry import logs
 # Reads the settings anew. Raises `SettingsError`.
 Reload = Callable[[], Settings]
 
-# Seconds in which the parent may tell a worker what a signal means.
+# Seconds in which the parent may send an order to a worker that got the signal as well.
 _PARENT_FIRST = 0.5
 
 
 class StopSignals:
-    """How a process is told to end; each event is set at most once. Create it inside the running event loop."""
+    """Orders to end a process; each event is set at most once. Create it inside the running event loop."""
 
     def __init__(self) -> None:
         self.retire = asyncio.Event()  # take no new connections, and end when those that are there have

@@ -155,7 +155,7 @@ class _Parent:
         except BaseException:
             self._places.discard(place)
             raise
-        # Nothing may come between: what is not in its configuration it hears as one of all.
+        # No `await` in between: later changes are sent to all workers, and this one has to be among them.
         state = self._shared.for_worker(worker).line().decode()
         config = WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state)
         worker.send(msgspec.json.encode(config) + b"\n")
@@ -282,7 +282,7 @@ class _Parent:
             self._stop_signals.give("stop")
 
     async def _end(self) -> None:
-        """Wait for the workers, which were told to stop. The last one that stops listening closes the sockets."""
+        """Wait for the workers, which were sent an order to stop. The last one that stops listening closes the sockets."""
         self._listeners.close()
         while self._all:
             await asyncio.wait([asyncio.ensure_future(worker.process.wait()) for worker in self._all])

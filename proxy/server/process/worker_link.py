@@ -1,8 +1,8 @@
 """The link between a worker and its parent, and both ends of it.
 
-The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
-`retire`, `stop` or `stop_now`. The worker says `ready` once, and `alive` every second. Both also send the lines of
-`backend_sync.py`. A worker whose parent is gone stops.
+The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
+`backend_sync.py`. A worker whose parent has ended stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
 does not know, it ignores."""
@@ -29,7 +29,7 @@ from proxy.server.process.sockets import Listeners
 from proxy.settings import SUPERVISED_VARIABLE, Settings
 from proxy.telemetry import logs, multiprocess
 
-# Seconds between two lines that say `alive`.
+# Seconds between two lines `alive`.
 _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
@@ -38,7 +38,7 @@ _LONGEST_LINE = 64 * 1024 * 1024
 
 
 class WorkerConfig(msgspec.Struct):
-    """What a worker is told before anything else. File descriptors are those that it inherits."""
+    """What a worker receives first. File descriptors are those that it inherits."""
 
     place: str  # its own among the workers; the successor of a dead one takes the same
     clients: list[int]
@@ -134,9 +134,9 @@ class Worker:
     _reader: asyncio.StreamReader
     _link: asyncio.StreamWriter
     ready: asyncio.Future[bool]  # False if it ended before
-    heard_at: float  # on the loop's clock, like the other times
+    received_at: float  # on the loop's clock, like the other times
     ready_at: float | None = None
-    leaving_since: float | None = None  # it was told to end
+    leaving_since: float | None = None  # it was sent an order to end
     reports: int = 0  # that the parent has read, of changes of the backends
 
     @classmethod
@@ -164,20 +164,20 @@ class Worker:
     @property
     def silence(self) -> float:
         """Seconds since it last sent a line."""
-        return self._clock() - self.heard_at
+        return self._clock() - self.received_at
 
     @property
     def serves(self) -> bool:
-        """Whether it is ready, and was not told to end."""
+        """Whether it is ready, and was not sent an order to end."""
         return self.ready_at is not None and self.leaving_since is None
 
     async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
         """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
-                self.heard_at = self._clock()
+                self.received_at = self._clock()
                 if line == READY and not self.ready.done():
-                    self.ready_at = self.heard_at
+                    self.ready_at = self.received_at
                     self.ready.set_result(True)
                 if line != ALIVE:
                     receive(self, line)
@@ -190,7 +190,7 @@ class Worker:
         return code
 
     def send_order(self, order: str) -> None:
-        """Tell it to `retire`, `stop` or `stop_now`."""
+        """Send it the order `retire`, `stop` or `stop_now`."""
         if self.leaving_since is None:
             self.leaving_since = self._clock()
             if self.ready_at is None:

@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_ENTRY = re.compile(r"(?P<host>\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
+from proxy.wire.hosts.names import looked_up
+
+# A name of any language, an address, or `*`; `*.` may stand before a name.
+_ENTRY = re.compile(r"(?P<below>\*\.)?(?P<host>(?<!\.)\*|[\w-]+(\.[\w-]+)*|(?<!\.)\[[0-9a-fA-F:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _LAST_PORT = 65535
 
 
 class _Entry(NamedTuple):
-    """A host in lower case, an IPv6 address in brackets."""
+    """A host as it is looked up, with `*.` before it or not; an IPv6 address in brackets."""
 
     host: str
     port: int | None
@@ -43,7 +46,17 @@ class AllowedHosts:
 
 def _entry(text: str) -> _Entry:
     found = _ENTRY.fullmatch(text.strip())
+    host = looked_up(found["host"]) if found is not None else None
     port = int(found["port"]) if found is not None and found["port"] else None
-    if found is None or port == 0 or (port or 0) > _LAST_PORT:
+    if found is None or host is None or port == 0 or (port or 0) > _LAST_PORT:
         raise ValueError("a host is a name, optionally with a port: mcp.example.com, *.example.com, tools.internal:9000")
-    return _Entry(found["host"].lower(), port)
+    return _Entry(f"{found['below'] or ''}{host}", port)
+
+
+def is_entry(text: str, *, ports: bool, patterns: bool) -> bool:
+    """Tell whether a text is an entry of a list of hosts, for a setting that allows `ports` and `patterns` or not."""
+    try:
+        entry = _entry(text)
+    except ValueError:
+        return False
+    return (ports or entry.port is None) and (patterns or "*" not in entry.host)

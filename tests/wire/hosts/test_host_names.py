@@ -117,5 +117,7 @@ def test_a_list_of_hosts() -> None:
     assert hosts.covers("wiki.lan")
     assert hosts.covers("a.b.EXAMPLE.com")
     assert hosts.covers("anything", 7000)
+    ascii_names = AllowedHosts.read(["xn--fa-hia.lan:80", "*.xn--bcher-kva.example"])
+    assert AllowedHosts.read(["faß.lan:80", "*.bücher.example"]) == ascii_names
     assert not hosts.covers("example.com")
     assert not hosts.covers("a.example.com", 80)
