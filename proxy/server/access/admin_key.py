@@ -1,4 +1,4 @@
-"""The admin key, which operators send for what changes the gateway or shows what passes through it."""
+"""The admin key, required of operators for changes to the gateway and for the contents of requests."""
 
 from __future__ import annotations
 

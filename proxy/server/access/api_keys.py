@@ -1,7 +1,7 @@
-"""Who is asking, and for what: the API keys of the settings, the tenant of a request, and what handlers need of both.
+"""API keys, the tenant of a request, and the requirements of handlers.
 
-With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
-alone: no backend ever gets to see one."""
+With keys in the settings every path requires one, except health checks and the window, which has an access control of its own.
+The keys are those of the gateway alone: they are never sent to a backend."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def needs_of(handler: object) -> Needs:
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
+    The duration of a look-up reveals nothing about any key: digests are keyed with a secret that is new at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)
@@ -68,7 +68,7 @@ class Keys:
         }
 
     def name_of(self, key: str) -> str | None:
-        """Return the name of a key; None for an unknown one, which takes as long to find out."""
+        """Return the name of a key; None for an unknown one, in the same time."""
         return self._names.get(self._digest(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()))
 
     def _digest(self, digest: bytes) -> bytes:
@@ -85,10 +85,10 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
 
 
 def tenant_of(request: web.Request) -> str:
-    """Return a name for whoever asks: what one tenant stored, another cannot see.
+    """Return the tenant of a request: stored resources are visible to their tenant alone.
 
-    With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
-    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""
+    With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
+    resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
     name = request.get(KEY_NAME)
     if name is not None:
         return f"key:{name}"  # the colon keeps it apart from the digests below

@@ -78,7 +78,7 @@ class EventStream:
         await self.response.write(b"".join(held))
 
     def write(self, data: bytes) -> None:
-        """Send events. Nothing happens when the client is gone: the handler is being cancelled then."""
+        """Send events. If the client has disconnected, nothing happens: the handler is being cancelled."""
         self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
@@ -215,7 +215,7 @@ class WebSocketSender:
         await self._empty.wait()
 
     async def run(self) -> None:
-        """Send until cancelled, or until the connection is gone."""
+        """Send until cancelled, or until the connection is closed."""
         while True:
             await self._filled.wait()
             self._filled.clear()

@@ -1,7 +1,7 @@
 """The names under which clients may address the gateway.
 
 A web page may let its own name resolve to this machine (DNS rebinding): the browser then takes a gateway on localhost, which
-asks nobody for a key, for a part of that page. Such a request names the page's host."""
+requires no key, for a part of that page. Such a request has the page's host in its `Host` header."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.wire.errors import ApiError
 
 # Names below these cannot be registered in the public DNS. `.internal` is how containers reach their host.
 _PRIVATE = (".localhost", ".internal")
-# Hosts that are remembered as allowed.
+# Most hosts that are remembered as allowed.
 _MOST_KNOWN = 100
 
 

@@ -1,4 +1,4 @@
-"""How much a client has not taken yet."""
+"""The number of bytes that a client has not taken yet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if sys.platform != "win32":
 def unsent(transport: asyncio.Transport | None) -> int:
     """Return how many bytes wait for a client: in this process, and in the kernel until the client has acknowledged them.
 
-    The kernel takes megabytes at once and tells that it has room again when a third of that has left, which can take minutes
-    over a slow line. So it is asked itself, where it tells."""
+    The kernel accepts megabytes at once, and reports room again when a third of that was sent, which can take minutes over a
+    slow line. So its own count is read, where the platform has one."""
     if transport is None or transport.is_closing():
         return 0
     return transport.get_write_buffer_size() + _in_kernel(transport)

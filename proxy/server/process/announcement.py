@@ -1,4 +1,4 @@
-"""The log line by which a gateway says that it listens, and what to do next."""
+"""The log line of a gateway that has begun to listen, and the next steps in a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.version import version_line
 
 
 def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
-    """Log that requests are answered, and where. In a terminal, show what to do next."""
+    """Log the URLs at which requests are answered. In a terminal, show the next steps."""
     tls = settings.tls_cert is not None
     urls = [url_of(listener, tls) for listener in listeners.clients]
     operations = url_of(listeners.operators[0], tls) if listeners.operators else None

@@ -1,4 +1,4 @@
-"""What to try with a gateway that was just started in a terminal: commands that can be copied as they stand."""
+"""The next steps with a gateway that was just started in a terminal: commands that can be copied as they are."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CONNECTABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
 def show(settings: Settings, url: str, operations: str | None, stream: TextIO | None = None) -> None:
-    """Print the next steps on standard error, if it is a terminal, as soon as the gateway itself has told which models it
-    serves. A Unix socket has no URL that could be copied."""
+    """Print the next steps on standard error, if it is a terminal, as soon as the gateway has listed its models. A Unix socket
+    has no URL that could be copied."""
     stream = stream or sys.stderr
     if not url.startswith("http") or not stream.isatty():
         return

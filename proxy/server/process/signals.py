@@ -13,15 +13,15 @@ from proxy.telemetry import logs
 # Reads the settings anew. Raises `SettingsError`.
 Reload = Callable[[], Settings]
 
-# Seconds in which the parent may tell a worker what a signal means.
+# Seconds for which a worker that got a signal waits for an order of its parent.
 _PARENT_FIRST = 0.5
 
 
 class StopSignals:
-    """How a process is told to end; each event is set at most once. Create it inside the running event loop."""
+    """The orders to end a process, as events, each set at most once. Create it inside the running event loop."""
 
     def __init__(self) -> None:
-        self.retire = asyncio.Event()  # take no new connections, and end when those that are there have
+        self.retire = asyncio.Event()  # take no new connections, and end with the last existing one
         self.stop = asyncio.Event()  # end within the limits of the settings
         self.stop_now = asyncio.Event()  # end now
         self.any = asyncio.Event()  # set with the first of them
@@ -50,7 +50,7 @@ class StopSignals:
 
 
 def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
-    """Read the settings at each SIGHUP. `use` takes them, and returns how many backends there are now. Wrong settings change
+    """Read the settings at each SIGHUP. `use` applies them and returns the number of backends. Wrong settings change
     nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
