@@ -70,7 +70,7 @@ class Keys:
         }
 
     def name_of(self, key: str) -> str | None:
-        """Return the name of a key; None for an unknown one, which takes as long to find out."""
+        """Return the name of a key; None for an unknown one, in the same time."""
         return self._names.get(self._digest(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()))
 
     def _digest(self, digest: bytes) -> bytes:
@@ -99,8 +99,8 @@ def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
 def tenant_of(request: web.Request) -> str:
     """Return the tenant of a request: what one tenant stored, another cannot see.
 
-    With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
-    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""
+    With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
+    resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
     name = request.get(KEY_NAME)
     if name is not None:
         return f"key:{name}"  # the colon keeps it apart from the digests below

@@ -1,4 +1,4 @@
-"""Web pages as clients: which may use the gateway from a browser (CORS), and which may open its WebSocket.
+"""Web pages as clients: which origins may use the gateway from a browser (CORS), and which may open its WebSocket.
 
 A browser asks for permission before it lets a page read an answer, but not before it opens a WebSocket: any page open on this
 machine could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off."""
@@ -23,17 +23,17 @@ _EXPOSED = ", ".join(
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )
-# Seconds for which a browser need not ask again.
+# Seconds for which a browser may keep the answer to a preflight request.
 _MAX_AGE = "600"
 
 
 def is_preflight(request: web.Request) -> bool:
-    """Tell whether a browser asks if a page may send a request. That comes without a key."""
+    """Tell whether this is a preflight request of CORS, which has no key."""
     return request.method == "OPTIONS" and "Origin" in request.headers and "Access-Control-Request-Method" in request.headers
 
 
 def preflight(request: web.Request, origins: frozenset[str]) -> web.Response:
-    """Return the answer to that question. `origins` are those of the settings, in lower case."""
+    """Return the answer to a preflight request. `origins` are those of the settings, in lower case."""
     response = web.Response(status=204)
     response.headers["Vary"] = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"
     if is_allowed(request.headers, origins):

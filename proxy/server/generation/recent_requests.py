@@ -1,6 +1,6 @@
-"""The last requests that ended in this process, and what all of them came to, in intervals of the last hour.
+"""The requests that ended last in this process, and the counts of the last hour in intervals of ten seconds.
 
-Nothing here is content: no text of a request or of an answer, and no name that a client has made up but the model's."""
+Neither has content: no text of a request or an answer, and no name that a client has chosen except the model's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.request import Loss
 from proxy.stream.writer import Span
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
-# Requests that are remembered once they have ended.
+# The number of requests that are kept after their end.
 REMEMBERED = 500
 # Seconds of one interval, and how many there are.
 INTERVAL = 10
@@ -27,7 +27,7 @@ _INTERVALS = 3600 // INTERVAL
 
 
 class Interval(msgspec.Struct):
-    """What happened in ten seconds. Latencies are counted by the buckets of the metrics; the last of all longer ones."""
+    """The counts of ten seconds. Latencies are counted in the buckets of the metrics, longer ones in one more bucket."""
 
     began: int  # a Unix time in seconds, a multiple of `INTERVAL`
     outcomes: dict[str, int]  # requests that ended
@@ -40,7 +40,8 @@ class Interval(msgspec.Struct):
 
 @dataclass(slots=True, eq=False)
 class RequestSummary:
-    """One request. It refers to what its log and its translator have counted, and becomes plain data when somebody looks.
+    """One line of the window. It refers to the counts of the request's log and translator, which are converted to plain data on
+    demand (`shown`, `details`).
 
     `line` has the fields of its log line. `state` is the kind of the open item. `gaps` counts the times between reads by the
     buckets of the metrics, `gap_sum` is their sum in seconds. `record` names the file with the recorded exchange."""
@@ -65,11 +66,11 @@ class RequestSummary:
 
     @property
     def outcome(self) -> str:
-        """What became of it; `running` before its end."""
+        """How the request ended; `running` before its end."""
         return "running" if self.ended is None else self.line["outcome"]
 
     def shown(self) -> dict[str, Any]:
-        """Return what the list of requests shows."""
+        """Return the fields of the list of requests."""
         return {
             **self.line,
             "id": self.id,
@@ -84,7 +85,7 @@ class RequestSummary:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return all fields."""
         return {
             **self.shown(),
             "phase": self.phase or self.line.get("phase"),
@@ -100,11 +101,11 @@ class RequestSummary:
 
 
 class RecentRequests:
-    """Is told of each request that ends; `sample` is called every second or so."""
+    """Keeps the requests that end (`add`), and counts; `sample` has to be called about once a second."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the Unix time in seconds."""
-        # Names this process among others: the ids of its requests begin with it.
+        # Identifies this process: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
         self.ended: deque[RequestSummary] = deque(maxlen=REMEMBERED)
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
@@ -143,7 +144,7 @@ class RecentRequests:
                 interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
 
     def sample(self, in_flight: int, producing: int) -> None:
-        """Note how many requests run, and how many tokens they have produced so far."""
+        """Count the running requests (`in_flight`) and the tokens that they have produced so far (`producing`)."""
         interval = self._interval()
         interval.in_flight = max(interval.in_flight, in_flight)
         produced = self._produced + producing

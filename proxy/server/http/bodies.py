@@ -16,7 +16,7 @@ from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 _FIRST_STEP = 128 * 1024
 # Bytes that are unpacked in one step in a thread.
 _STEP = 1024 * 1024
-# Seconds after which a client may try again that found no room.
+# `Retry-After` in seconds where there is no room for a body.
 _RETRY_AFTER = 1
 _ENCODING = "The request body has an unsupported encoding: send it uncompressed, or with gzip or deflate."
 _NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."
@@ -47,7 +47,7 @@ class Bodies:
         self._turn = asyncio.Semaphore(1)
 
     def open(self, content: StreamReader | None = None) -> Body:
-        """Begin to count a body. `content` is where it comes from, unless it is there as a whole."""
+        """Begin to count a body. `content` is the stream that it is read from, unless it has arrived already."""
         body = Body(self, content)
         if content is not None:
             self._arriving.add(body)

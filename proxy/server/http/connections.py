@@ -76,7 +76,7 @@ def _malformed(status: int, error: BaseException | None, message: str) -> ApiErr
 
 
 class BodyTooSlow(ApiError, TimeoutError):
-    """408 for the handler that reads the body. For aiohttp it is a time-out, after which it closes the connection."""
+    """408 for the handler that reads the body. A `TimeoutError`, after which aiohttp closes the connection."""
 
     def __init__(self, limit: float) -> None:
         message = f"The request body did not arrive within {limit:g} seconds."
@@ -85,9 +85,9 @@ class BodyTooSlow(ApiError, TimeoutError):
 
 @asynccontextmanager
 async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
-    """Let no body take longer than `limit` seconds, from its head to its end, while this is open; 0 is no limit.
+    """Bound the time of each body, from its head to its end, to `limit` seconds while this is open; 0 is no limit.
 
-    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Looking at all connections about
+    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Checking all connections about
     once a second costs nothing per request, unlike a timer around each read. (For heads there is aiohttp's own limit: it
     closes a connection without a request after the keep-alive time.)
     """

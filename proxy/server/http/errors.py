@@ -1,4 +1,4 @@
-"""Every error leaves as an OpenAI-shaped JSON body with a request id; stack traces stay in the log."""
+"""Errors as answers: a JSON body in OpenAI's format with a request id. Stack traces are only logged."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> M
 
 
 def _answer(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
-    """Return the answer for what a handler raised."""
+    """Return the answer for an exception of a handler."""
     match error:
         case ApiError():
             response = error_response(error)
-            if request.content.exception() is not None:  # the rest of the body may still come: nothing else can be asked here
+            if request.content.exception() is not None:  # the rest of the body may still come: the connection is not reused
                 response.force_close()
             return response
         case StoreUnavailable():
@@ -74,7 +74,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case web.HTTPException():
             return error_response(ApiError(error.status, error.reason))
         case ConnectionError():
-            return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
+            return error_response(ApiError(499, "The client closed the connection."))  # the client does not read this
         case web.RequestPayloadError() | UnicodeDecodeError():
             return error_response(unreadable())
     count_defect()
@@ -83,7 +83,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
 
 
 def _base_url_hint(path: str) -> str:
-    """Tell clients whose base URL lacks `/v1`, or has it twice, what it should be."""
+    """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
     if re.match(r"/v1/v1(/|$)", path):
         return " The base URL has /v1 twice: it should end in /v1 once."
     if path.strip("/").partition("/")[0] in _UNVERSIONED:

@@ -1,7 +1,7 @@
 """Requests that come back to this gateway, because the URL of a backend leads to it, by another name or through other gateways.
 
-What is passed on as it came names the gateways on its way in `Via` (RFC 9110, 7.6.3). That finds every loop: what a response
-needs is sent as a chat request, which the next gateway passes on as it came. So responses themselves need no header."""
+Relayed requests name the gateways on their way in `Via` (RFC 9110, 7.6.3). That finds every loop: a response is made with chat
+requests, which the next gateway relays. So responses themselves need no header."""
 
 from __future__ import annotations
 

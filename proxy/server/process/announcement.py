@@ -26,7 +26,7 @@ _CONNECTABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
 
 def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
-    """Log that requests are answered, and where. In a terminal, show what to do next."""
+    """Log the URLs at which requests are answered. In a terminal, show the next steps."""
     tls = settings.tls_cert is not None
     urls = [url_of(listener, tls) for listener in listeners.clients]
     operations = url_of(listeners.operators[0], tls) if listeners.operators else None

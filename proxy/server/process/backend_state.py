@@ -1,7 +1,7 @@
 """The state of the backends that all workers share: which there are, which are drained, and the settings that fit them.
 
-The parent holds the state of all. It sends the whole of it to each worker after every report, and to a new one before that
-serves. Reports of several workers count in the order in which the parent reads them."""
+The parent holds the state. It sends all of it to each worker after every report, and to a new worker before that one serves.
+Reports of several workers apply in the order in which the parent reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.backend.served_models import BackendSpec
 from proxy.probing.known_models import KnownModel, KnownModels
 from proxy.server.process.worker_link import Worker
 
-AUTOCONFIGURE = b"autoconfigure\n"  # to the worker that is to do it for all
+AUTOCONFIGURE = b"autoconfigure\n"  # the order to the one worker that does it for all
 _STATE = b"state "
 
 
@@ -53,7 +53,7 @@ class BackendState(msgspec.Struct, frozen=True):
     specs: list[BackendSpec] | None = None  # of the settings, if they were read again
     found: Autoconfigured = NOTHING_FOUND
     received: int = 0  # reports of this worker that are part of the state
-    known: dict[str, KnownModel] = {}  # what was learned of the models
+    known: dict[str, KnownModel] = {}  # what was learned about the models
 
     def line(self) -> bytes:
         """Return the state as a line of the link."""
@@ -69,10 +69,10 @@ def read_state(line: bytes) -> BackendState | None:
 
 
 class SharedState:
-    """The parent's part: holds the state, and names the worker that autoconfigures."""
+    """The parent's side: holds the state, and chooses the worker that autoconfigures."""
 
     def __init__(self, workers: Set[Worker]) -> None:
-        """Watch over `workers`: all that there are, a set that changes."""
+        """`workers` is the set of all workers, which its owner changes."""
         self.generation = 0  # workers of the same one have the same settings
         self._workers = workers
         self._changes: Changes = {}
@@ -82,12 +82,12 @@ class SharedState:
         self._autoconfiguring: dict[int, Worker] = {}
 
     def begin_generation(self) -> None:
-        """Prepare for workers with the settings as they are now: what was found out for the old ones may not fit."""
+        """Begin a generation of workers with new settings, for which the results of autoconfiguration may differ."""
         self.generation += 1
         self._specs = None
 
     def reload(self, specs: Sequence[BackendSpec]) -> None:
-        """Take the backends from settings that were read again. Only what is drained stays so."""
+        """Replace the backends by those of reloaded settings. Of the changes only the drained backends are kept."""
         self._specs = list(specs)
         self._changes = {name: Change(draining=True) for name, change in self._changes.items() if change.draining}
         self._broadcast()

@@ -1,8 +1,8 @@
 """Keeps the backends of a worker the same as those of the others.
 
-A worker reports each change that it made, and what it found out about the backends, to the parent. It takes over the states
-that the parent sends (`backend_state.py`), changing only what differs. Until the parent has read all reports of a worker, that
-one ignores states, so that none takes back what was just done."""
+A worker reports its changes, and what it has found out about the backends, to the parent. It applies the states that the parent
+sends (`backend_state.py`), changing only what differs. Until the parent has read all reports of a worker, that worker ignores
+states: an older one would revert its latest change."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from proxy.telemetry import logs
 
 
 class WorkerSync:
-    """A worker's part: takes over states, and reports."""
+    """The worker's side: applies states, and sends reports."""
 
     def __init__(self, parts: Parts, send: Callable[[bytes], None]) -> None:
-        """Take part with this process. `send` writes a line to the parent."""
+        """`parts` are those of this process; `send` writes a line to the parent."""
         self._parts = parts
         self._send = send
         self._reports = 0

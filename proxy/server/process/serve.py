@@ -1,4 +1,4 @@
-"""Serves in this process: event loop, sockets, signals, and a stop that breaks off no request."""
+"""Serves in this process: event loop, sockets, signals, graceful stop."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _LAST_REQUESTS = 0.25
 _LAST_ACCEPTED = 1.0
 # Seconds between two checks whether anything is left to do.
 _POLL_INTERVAL = 0.02
-# Called after a change by an admin: what was done, to which backend, with which fields.
+# Called after a change by an admin with the action, the name of the backend, and its fields.
 _OnChange = Callable[[str, str, dict[str, Any]], None]
-# What is raised for a setting that only its use could try.
+# Errors of settings that can be checked only by using them.
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
 
@@ -72,7 +72,7 @@ def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | N
 
 async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None) -> None:
     stop_signals = StopSignals()
-    stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop us
+    stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
     if link is None:
         warn = partial(logs.logger().warning, "a rolling restart needs several workers")
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
@@ -110,7 +110,7 @@ async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, list
         sync.receive(link.config.state.encode())
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
-    else:  # the parent is of an older version: each worker is alone
+    else:  # the parent is of an older version: the workers share no state
         await link.open(server.stop_signals, lambda line: None)
         await server.listen(listeners, link.table(), folder=link.folder)
         parts.autoconfiguration.begin()
@@ -222,14 +222,14 @@ def _use_backends(parts: Parts, settings: Settings) -> int:
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until the condition holds, at most so long."""
+    """Wait until the condition holds, at most `seconds`."""
     until = asyncio.get_running_loop().time() + seconds
     while not condition() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (no event for ended connections)
         await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most so long."""
+    """Wait for the event, at most `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

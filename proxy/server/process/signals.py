@@ -21,7 +21,7 @@ class StopSignals:
     """Orders to end a process; each event is set at most once. Create it inside the running event loop."""
 
     def __init__(self) -> None:
-        self.retire = asyncio.Event()  # take no new connections, and end when those that are there have
+        self.retire = asyncio.Event()  # take no new connections, and end with the last existing one
         self.stop = asyncio.Event()  # end within the limits of the settings
         self.stop_now = asyncio.Event()  # end now
         self.any = asyncio.Event()  # set with the first of them
@@ -50,7 +50,7 @@ class StopSignals:
 
 
 def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
-    """Read the settings at each SIGHUP. `use` takes them, and returns how many backends there are now. Wrong settings change
+    """Read the settings at each SIGHUP. `use` applies them and returns the number of backends. Wrong settings change
     nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()

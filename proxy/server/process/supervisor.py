@@ -27,10 +27,10 @@ from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
 
-# A worker that ends within so many seconds of being ready has crashed; after so many crashes in a row the parent gives up.
+# A worker that ends within so many seconds after it was ready has crashed; most crashes in a row before the parent gives up.
 _SETTLED = 10.0
 _CRASHES = 5
-# Seconds until a dead worker is replaced: at once for the first, then doubling.
+# Seconds before a crashed worker is replaced: none after the first crash, then this, doubled after each further one.
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
 # Seconds after which a worker that sends nothing is killed: its event loop is blocked.
@@ -39,7 +39,7 @@ _SILENCE = 60.0
 _START = 300.0
 # Seconds beyond the time limits of the settings after which a worker that should end is killed.
 _STOP_TIMEOUT = 15.0
-# Workers that there may be at a time, for each that is to serve: those that retire may take long.
+# Most processes for each configured worker: workers that retire may take long to end.
 _COLUMNS = 4
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
@@ -54,7 +54,7 @@ def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None
     worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
     try:
-        tls_context(settings)  # each worker reads the certificate itself: this tells about a wrong one once
+        tls_context(settings)  # each worker reads the certificate itself: this reports a wrong one once
         return asyncio.run(_supervise(settings, prepare, reload))
     except SettingsError as error:
         logs.logger().error(str(error))
@@ -181,7 +181,7 @@ class _Parent:
             self._give_up(code if code > 0 else 1, "a worker could not start")
             return
         if worker not in self._current:
-            return  # a new one of a rolling restart, which sees it
+            return  # a new one of a rolling restart, which notices its end itself
         self._current.discard(worker)
         self._crashes = 1 if worker.served_for >= _SETTLED else self._crashes + 1
         if self._crashes >= _CRASHES and not any(other.served_for >= _SETTLED for other in self._current):
@@ -190,14 +190,14 @@ class _Parent:
         await self._replace()
 
     async def _replace(self) -> None:
-        """Start what is missing, after a delay that grows with the number of workers that died in a row."""
+        """Start the missing workers, after a delay that grows with the number of workers that died in a row."""
         if self._crashes > 1:
             await asyncio.sleep(min(_BACKOFF * 2 ** (self._crashes - 2), _LONGEST_BACKOFF))
         async with self._replacing:
             while len(self._current) < self._settings.workers and not self._stopping:
                 try:
                     self._current.add(await self._start())
-                except OSError as error:  # no memory, no file descriptors: the others go on
+                except OSError as error:  # no memory, no file descriptors: the other workers continue
                     logs.logger().error("cannot start a worker", extra=logs.fields(error=error.strerror))
                     await asyncio.sleep(_LONGEST_BACKOFF)
 

@@ -4,8 +4,8 @@ The link is a pair of sockets, with lines of text. The parent begins with the wo
 `retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
 `backend_sync.py`. A worker whose parent has ended stops.
 
-Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
-does not know, it ignores."""
+Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
+unknown lines."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from proxy.telemetry import logs, multiprocess
 _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
-# Bytes that a line may have: the state of the backends is one.
+# Longest line in bytes: the state of the backends is one line.
 _LONGEST_LINE = 64 * 1024 * 1024
 
 
 class WorkerConfig(msgspec.Struct):
     """What a worker receives first. File descriptors are those that it inherits."""
 
-    place: str  # its own among the workers; the successor of a dead one takes the same
+    place: str  # its number among the workers; the successor of a dead one gets the same
     clients: list[int]
     operators: list[int]
-    metrics: str  # the folder in which the metrics of all come together
+    metrics: str  # the folder with the metrics of all workers
     settings: dict[str, Any]  # from the parent: they override flags, environment and file
-    state: str = ""  # the first line of `backend_sync.py`; empty from a parent of an older version
+    state: str = ""  # the first `State` (`backend_state.py`); empty from a parent of an older version
 
 
 class WorkerLink:
@@ -64,7 +64,7 @@ class WorkerLink:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> WorkerLink:
-        """Return the link that the environment names, and remove it there: what this process starts is no worker."""
+        """Return the link that the environment names, and remove it there, so that child processes do not inherit it."""
         return cls(socket.socket(fileno=int(environ.pop(SUPERVISED_VARIABLE))))
 
     @property
@@ -78,7 +78,7 @@ class WorkerLink:
         return Path(self.config.metrics)
 
     def table(self) -> Table | None:
-        """Return where workers count together; None under a parent of an older version, where each counts for itself."""
+        """Return the counters that all workers share; None under a parent of an older version, where each counts alone."""
         folder = self.folder
         return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
 
@@ -89,12 +89,12 @@ class WorkerLink:
         return Listeners(clients, operators)
 
     async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
-        """Listen to the parent from now on; `receive` gets each line but those to stop."""
+        """Read the lines of the parent; `receive` gets all of them but the orders to end."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
         self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
 
     def send(self, line: bytes) -> None:
-        """Write a line to the parent, if it is still there."""
+        """Write a line to the parent, unless it has closed the link."""
         assert self._writer is not None
         if not self._writer.is_closing():
             self._writer.write(line)
@@ -104,7 +104,7 @@ class WorkerLink:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._orphaned:  # nobody else will do it
+        if self._orphaned:  # the parent would have done it
             await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
     async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
@@ -115,7 +115,7 @@ class WorkerLink:
         except ConnectionError as error:
             logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
         self._orphaned = True
-        logs.logger().warning("the parent is gone", extra=logs.fields(pid=os.getpid()))
+        logs.logger().warning("the parent has ended", extra=logs.fields(pid=os.getpid()))
         stop_signals.give("stop")
 
     async def _stay_alive(self) -> None:
@@ -126,7 +126,7 @@ class WorkerLink:
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A process that serves. `start` gives one, which waits for its `WorkerConfig`; `watch` follows it to its end."""
+    """A worker as its parent sees it. `start` returns one that waits for its `WorkerConfig`; `watch` reads until it ends."""
 
     place: str
     generation: int  # workers of the same one have the same settings
@@ -198,12 +198,12 @@ class Worker:
         self.send(f"{order}\n".encode())
 
     def send(self, line: bytes) -> None:
-        """Write a line to it, if it still reads."""
+        """Write a line to it, unless it has closed the link."""
         if not self._link.is_closing():
             self._link.write(line)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send it a signal, unless it has ended."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
@@ -212,5 +212,5 @@ class Worker:
 
 
 def own_command() -> list[str]:
-    """Return the command line of this process, to be run again: what is installed by then runs, be it another version."""
+    """Return the command line of this process. Run again, it starts the version that is installed by then."""
     return [sys.executable, *sys.orig_argv[1:]]

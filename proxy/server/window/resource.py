@@ -24,12 +24,12 @@ from proxy.wire.requests import read_object
 
 # Visitors with a live connection at the same time.
 _MOST_VISITORS = 20
-# Minutes for which recording can be asked for.
+# Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
 
 
 class Window:
-    """Serves the paths."""
+    """Handles the requests below `/ui/`."""
 
     def __init__(self, workers: Workers, access: WindowAccess, in_flight: InFlight) -> None:
         self._workers = workers
@@ -104,7 +104,7 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def request(self, request: web.Request) -> web.Response:
-        """Answer with all that is known of a request, without content."""
+        """Answer with the details of a request, without content."""
         self._access.require(request, Permission.METADATA)
         return _json(await self._ask_owner(request, "request"))
 
@@ -116,19 +116,19 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def contents(self, request: web.Request) -> web.Response:
-        """Answer with a recorded request, as it came and as it was sent."""
+        """Answer with a recorded request, as received and as sent to the backend."""
         self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "contents"))
 
     @needs(Needs.NOTHING)
     async def steps(self, request: web.Request) -> web.Response:
-        """Answer with the time line of a recorded request."""
+        """Answer with the timeline of a recorded request."""
         self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "steps", _after(request)))
 
     @needs(Needs.NOTHING)
     async def download(self, request: web.Request) -> web.Response:
-        """Answer with a record, for `responses-gateway replay`."""
+        """Answer with the file of a recording, for `responses-gateway replay`."""
         self._access.require(request, Permission.CONTENT)
         record = await self._ask_owner(request, "record")
         headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
@@ -137,7 +137,7 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def replay(self, request: web.Request) -> web.Response:
-        """Run a recorded request again, with this version; answer with what differs."""
+        """Repeat the translation of a recorded request with this version; answer with the differences."""
         self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "replay"))
 
@@ -154,13 +154,13 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def examine(self, request: web.Request) -> web.Response:
-        """Examine a backend as `doctor` does; answer with what it advises."""
+        """Examine a backend as `doctor` does; answer with the results and the advice."""
         self._access.require(request, Permission.CONTENT)
         return _json(await self._workers.ask_here("examine", request.match_info["name"]))
 
     @needs(Needs.NOTHING)
     async def record(self, request: web.Request) -> web.Response:
-        """Record the requests of the next minutes; 0 ends that."""
+        """Record the requests of the next `minutes`; 0 ends the recording."""
         self._access.require_admin(request)
         minutes = read_object(await read_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
@@ -178,7 +178,7 @@ def _after(request: web.Request) -> int:
 
 
 def _add(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add the counts of an interval to those of the same one of another worker."""
+    """Add one worker's counts of an interval to the `total` of all workers."""
     for name, value in more.items():
         if name == "began":
             continue

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import aiohttp
 import pytest
 
 from proxy.server.window import live_requests, workers
@@ -19,6 +20,7 @@ from proxy.server.window.worker_view import WorkerView
 from proxy.server.window.workers import SharedAnswers, Workers
 from tests.server.running_gateway import run, simulated, until
 from tests.server.window.looking import pictures
+from tests.waiting import PATIENCE
 
 
 class FakeView:
@@ -263,5 +265,26 @@ def test_a_gateway_asks_itself_once_for_all_its_visitors(monkeypatch: pytest.Mon
                 visitor = await stack.enter_async_context(aclosing(pictures(served)))
                 assert (await anext(visitor))["recording"] == {"always": False, "until": 0.0}
             assert asked == 1
+
+    run(test())
+
+
+def test_no_more_visitors_than_allowed_get_in_even_if_they_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.server.window.resource._MOST_VISITORS", 2)
+
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            url = f"{served.url}/ui/api/live"
+            answers = await asyncio.gather(*(session.get(url) for _ in range(6)))
+            assert sorted(answer.status for answer in answers) == [200, 200, 503, 503, 503, 503]
+            for answer in answers:
+                answer.close()
+            status = 503
+            async with asyncio.timeout(PATIENCE):
+                while status == 503:  # until the gateway has seen that the others have left
+                    await asyncio.sleep(0.01)
+                    async with session.get(url) as answer:
+                        status = answer.status
+            assert status == 200
 
     run(test())

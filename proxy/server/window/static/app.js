@@ -1,4 +1,4 @@
-// The page as a whole: which view is shown, the live connection, the keyboard, the dialogs.
+// The page as a whole: views, the live connection, keyboard, dialogs.
 
 import { ask, onKeyNeeded, watch } from "./api.js";
 import { Backends } from "./backends.js";
@@ -51,10 +51,10 @@ async function connect() {
       setText(byId("version"), found.version);
       state.contents = found.contents;
       showRecording(found.recording);
-      await watch((picture) => {
-        requests.take(picture.views);
+      await watch((update) => {
+        requests.take(update.views);
         detail.take(requests.all);
-        showRecording(picture.recording);
+        showRecording(update.recording);
       }, () => showConnection("live", "good"));
     } catch (error) {
       notice(error.status ? error.message : "");

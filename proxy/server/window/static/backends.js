@@ -1,4 +1,4 @@
-// The backends: how each is, what was found out about it, and what `doctor` advises.
+// The backends: health and load, results of probing, and the advice of `doctor`.
 
 import { ask } from "./api.js";
 import { byId, h, number, seconds } from "./dom.js";

@@ -31,7 +31,7 @@ export class Detail {
     this.load();
   }
 
-  // Takes what the live picture says: the pace of a running request.
+  // Takes an update of the live list: the pace of a running request.
   take(all) {
     this.live = all.get(this.id) ?? null;
   }

@@ -1,4 +1,4 @@
-// The list of requests: what runs, and what ended lately.
+// The list of requests: running and recently ended ones.
 
 import { byId, clock, h, number, seconds, setText } from "./dom.js";
 
@@ -41,7 +41,7 @@ export class Requests {
     }
     for (const [id, summary] of this.all) {
       if (summary.outcome === "running" && !running.has(id)) {
-        this.all.set(id, { ...summary, outcome: "lost" }); // its process is gone
+        this.all.set(id, { ...summary, outcome: "lost" }); // its worker has ended
         this.paces.delete(id);
       }
     }
