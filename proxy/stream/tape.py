@@ -13,7 +13,6 @@ Without a listener nothing is noted: `translator.tape` is None then, which is al
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -61,7 +60,7 @@ class Tape:
         self._clock = clock
         self._now = created  # the time that the present call has read
         self._sealed: list[str] = []  # during the present call
-        self._given: deque[str] = deque()  # the sealed texts of the call that is played
+        self._given: list[str] = []  # the sealed texts of the call that is played, the last one first
         self._listeners: list[Listener] = []
 
     # ---- noting ----------------------------------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ class Tape:
         two seals of a text are alike."""
 
         def sealed(text: str) -> str:
-            found = self._given.popleft() if self._given else seal(text)
+            found = self._given.pop() if self._given else seal(text)
             if self._listeners:
                 self._sealed.append(found)
             return found
@@ -115,7 +114,7 @@ class Tape:
             if method is None:
                 raise Unplayable(f"a call that this version does not know: {call.method}")
             self._now = call.at
-            self._given = deque(call.sealed)
+            self._given = list(reversed(call.sealed))
             try:
                 events = method(translator, call.argument, markup_of)
             finally:

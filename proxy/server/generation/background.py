@@ -116,7 +116,7 @@ class Run:
         translator = creation.translator
         self.record = replace(self.record, worker=worker)
         beginning = creation.beginning()
-        if beginning is not None and creation.journal is not None:
+        if beginning is not None and creation.journal is not None and creation.tape is not None:
             creation.tape.attach(translator, creation.journal.note)
             creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()

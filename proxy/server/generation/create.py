@@ -177,7 +177,7 @@ class Creation:
     )  # fmt: skip
 
     # There once it is prepared.
-    tape: Tape
+    tape: Tape | None  # of a response that is recorded, or that another gateway may go on with
     translator: Translator
     record: Record | None
     losses: Sequence[Loss]
@@ -264,7 +264,8 @@ class Creation:
         begun = resumption.beginning if resumption is not None else None
         self._start = begun.start if begun is not None else await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
-        self.tape = Tape(time.time, begun.created if begun is not None else None)
+        taped = self.recording.note is not None or self.journal is not None or begun is not None
+        self.tape = Tape(time.time, begun.created if begun is not None else None) if taped else None
         self._options = stream_options(
             in_force,
             request,
@@ -279,8 +280,8 @@ class Creation:
             holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.tape),
         )
-        self.translator = Translator(self._options, self.tape.clock)
-        if self.recording.note is not None:
+        self.translator = Translator(self._options, time.time if self.tape is None else self.tape.clock)
+        if self.tape is not None and self.recording.note is not None:
             self.tape.attach(self.translator, self.recording.note)
         self.recording.translated(self.translator, chat, self._start)
         if opened is not None and not chat_request.compacting:
@@ -351,6 +352,7 @@ class Creation:
 
     def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
         """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
+        assert self.tape is not None
         return self.tape.play(self.translator, calls, self.in_force.parsers.markup_of(self._chat_request.body))
 
     def begins_like(self, beginning: Beginning) -> bool:

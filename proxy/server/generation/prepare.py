@@ -105,15 +105,15 @@ def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> Host
 
 
 def encryption_options(
-    chat_request: ChatRequest, encryption: Encryption, tenant: str, model: str, tape: Tape
+    chat_request: ChatRequest, encryption: Encryption, tenant: str, model: str, tape: Tape | None
 ) -> dict[str, Any]:
-    """Return the options by which the translator encrypts what the request asks to be encrypted."""
+    """Return the options by which the translator encrypts what the request asks to be encrypted; its tape has the results."""
     options: dict[str, Any] = {}
     if chat_request.encrypted_reasoning:
-        options["seal"] = tape.sealing(partial(encryption.encrypt, "reasoning", tenant, model))
+        options["seal"] = partial(encryption.encrypt, "reasoning", tenant, model)
     if chat_request.compacting:
-        options["compaction"] = tape.sealing(partial(encryption.encrypt, "compaction", tenant, model))
-    return options
+        options["compaction"] = partial(encryption.encrypt, "compaction", tenant, model)
+    return options if tape is None else {name: tape.sealing(seal) for name, seal in options.items()}
 
 
 def reasoning_event(settings: Settings) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from proxy.server.recording.timed import TimedRecorder
 from proxy.server.window import timeline
 from proxy.server.window.backends import backends, examine
 from proxy.server.window.shapes import Shape
+from proxy.stream.tape import Tape
 from proxy.wire.errors import ApiError
 
 # Seconds after the last look at a request until its shape is noted no longer.
@@ -124,7 +126,7 @@ class ProcessView:
         loop = asyncio.get_running_loop()
         known = self._shapes.get(request_id)
         if known is None:
-            shape = Shape(creation.tape, creation.translator)
+            shape = Shape(creation.tape or Tape(time.time), creation.translator)
             shape.attach()
         else:
             shape = known[0]
