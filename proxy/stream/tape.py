@@ -4,9 +4,11 @@ A translator does no I/O, so the same calls at the same times, with the same sea
 
     tape = Tape(time.time)
     translator = Translator(options, tape.clock)  # options.seal: tape.sealing(seal)
-    tape.attach(translator, calls.append)  # any number of listeners, which may come and go
-    ...
-    events = b"".join(Tape(time.time, created).play(other, calls, markup_of))
+    tape.attach(translator, listener)  # any number of them, which may come and go: each takes a call and its events
+
+    tape = Tape(time.time, translator.created)
+    other = Translator(options, tape.clock)
+    events = b"".join(tape.play(other, calls, markup_of))
 
 Without a listener nothing is noted: `translator.tape` is None then, which is all that a chunk meets."""
 
@@ -41,7 +43,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Unplayable(Exception):
-    """A call cannot be made: this version has no such method, or its translator stands otherwise than the first one did."""
+    """A call cannot be made: this version has no such method, or its translator is not in the state of the first one."""
 
 
 # Takes a call, and the events that it returned. The terminal event is among those of the call that ended the response.
@@ -56,7 +58,7 @@ class Tape:
     __slots__ = ("_clock", "_given", "_listeners", "_now", "_sealed")
 
     def __init__(self, clock: Clock, created: float | None = None) -> None:
-        """`created`: the time that a translator reads which is to repeat the calls of another one, until `play`."""
+        """`created`: for a translator that will make the calls of another one again, the time at which that one was created."""
         self._clock = clock
         self._now = created  # the time that the present call has read
         self._sealed: list[str] = []  # during the present call
@@ -155,15 +157,15 @@ def _restart(translator: Translator, argument: bytes | None, markup_of: MarkupOf
 def _resume(translator: Translator, argument: bytes | None, markup_of: MarkupOf) -> bytes:
     point = msgspec.json.decode(argument or b"{}", type=JoinPoint)
     if not translator.continuable:
-        raise Unplayable("nothing is known of the answer that another backend went on with")
+        raise Unplayable("another backend continued an answer of which nothing is known here")
     beginning = translator.beginning()
     markup = None if beginning.raw else markup_of(point.start)
     if beginning.raw != (point.text is None) or isinstance(markup, ThoughtWatch):
-        raise Unplayable("the answer that another backend went on with is read in another way")
+        raise Unplayable("the answer that another backend continued is read in another way here")
     try:
         joined = rejoin(point, beginning, translator.lifecycle, translator.failover.answer_began, markup)
     except Diverged:
-        raise Unplayable("the second reading of the answer differs from the first one") from None
+        raise Unplayable("the second reading of the answer finds something else here") from None
     return translator.resume(joined, markup)
 
 
