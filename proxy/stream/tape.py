@@ -4,16 +4,17 @@ A translator does no I/O, so the same calls at the same times, with the same sea
 
     tape = Tape(time.time)
     translator = Translator(options, tape.clock)  # options.seal: tape.sealing(seal)
-    tape.attach(translator, calls.append)  # any number of listeners, which may come and go
-    ...
-    events = b"".join(Tape(time.time, created).play(other, calls, markup_of))
+    tape.attach(translator, listener)  # any number of them, which may come and go: each takes a call and its events
+
+    tape = Tape(time.time, translator.created)
+    other = Translator(options, tape.clock)
+    events = b"".join(tape.play(other, calls, markup_of))
 
 Without a listener nothing is noted: `translator.tape` is None then, which is all that a chunk meets."""
 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
@@ -41,7 +42,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Unplayable(Exception):
-    """A call cannot be made: this version has no such method, or its translator stands otherwise than the first one did."""
+    """A call cannot be made: this version has no such method, or its translator is not in the state of the first one."""
 
 
 # Takes a call, and the events that it returned. The terminal event is among those of the call that ended the response.
@@ -54,11 +55,11 @@ class Tape:
     __slots__ = ("_clock", "_given", "_listeners", "_now", "_sealed")
 
     def __init__(self, clock: Clock, created: float | None = None) -> None:
-        """`created`: the time that a translator reads which is to repeat the calls of another one, until `play`."""
+        """`created`: for a translator that will make the calls of another one again, the time at which that one was created."""
         self._clock = clock
         self._now = created  # the time that the present call has read
         self._sealed: list[str] = []  # during the present call
-        self._given: deque[str] = deque()  # the sealed texts of the call that is played
+        self._given: list[str] = []  # the sealed texts of the call that is played, the last one first
         self._listeners: list[Listener] = []
 
     # ---- noting ----------------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ class Tape:
         two seals of a text are alike."""
 
         def sealed(text: str) -> str:
-            found = self._given.popleft() if self._given else seal(text)
+            found = self._given.pop() if self._given else seal(text)
             if self._listeners:
                 self._sealed.append(found)
             return found
@@ -112,7 +113,7 @@ class Tape:
             if method is None:
                 raise Unplayable(f"a call that this version does not know: {call.method}")
             self._now = call.at
-            self._given = deque(call.sealed)
+            self._given = list(reversed(call.sealed))
             try:
                 events = method(translator, call.argument, markup_of)
             finally:
@@ -153,15 +154,15 @@ def _restart(translator: Translator, argument: bytes | None, markup_of: MarkupOf
 def _resume(translator: Translator, argument: bytes | None, markup_of: MarkupOf) -> bytes:
     point = msgspec.json.decode(argument or b"{}", type=JoinPoint)
     if not translator.continuable:
-        raise Unplayable("nothing is known of the answer that another backend went on with")
+        raise Unplayable("another backend continued an answer of which nothing is known here")
     partial = translator.answer.partial()
     markup = None if partial.raw else markup_of(point.start)
     if partial.raw != (point.text is None) or isinstance(markup, LeadingThoughtDetector):
-        raise Unplayable("the answer that another backend went on with is read in another way")
+        raise Unplayable("the answer that another backend continued is read in another way here")
     try:
         join = join_at(point, partial, translator.lifecycle, markup)
     except Diverged:
-        raise Unplayable("the second reading of the answer differs from the first one") from None
+        raise Unplayable("the second reading of the answer finds something else here") from None
     return translator.resume(join, markup)
 
 

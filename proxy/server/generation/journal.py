@@ -1,4 +1,4 @@
-"""What a running response is made of, so that another gateway can go on with it when this one is gone.
+"""What a running response is made of, so that another gateway can continue it when this one has stopped.
 
 The translator does no I/O: given the same calls it gives the same events. So a journal is the request, and the calls of the
 translator (`stream/tape.py`). Whoever takes the response over makes them again, and compares the events with those that were

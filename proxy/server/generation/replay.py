@@ -257,7 +257,7 @@ def _replay_calls(
     for made in record.calls:
         try:
             sent = next(played)
-        except Exception as defect:  # as where this version fails before: the recorded translator could do it
+        except Exception as defect:  # this version cannot make a call that the recorded one made: a difference, too
             _compare(done, "calls", [made.call.method], [f"{made.call.method} failed: {type(defect).__name__}: {defect}"])
             break
         if translator.ended and not ended:

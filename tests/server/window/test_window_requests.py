@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from proxy.server.generation.recent_requests import RequestSummary
+from proxy.server.generation.responses import Creation
 from proxy.server.window import worker_view
 from proxy.settings.keys import hash_of
-from proxy.simulator import SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
+from tests.server.generation.test_background import ended as ended_in_the_background
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, streaming
 from tests.server.window.looking import KEY, bearer, ended, last_ended, look, picture_in_which, pictures, running
@@ -157,6 +159,27 @@ def test_without_a_record_there_are_shapes_and_no_contents() -> None:
             assert not any(word in everything for word in answer.split() if len(word) > 12)
             for method, what in (("GET", "contents"), ("GET", "steps"), ("GET", "record"), ("POST", "replay")):
                 assert_error(await look(served, f"requests/{summary['id']}/{what}", method), 404, "not_found")
+
+    run(test())
+
+
+def test_so_does_a_response_that_outlives_its_gateway(tmp_path: Path) -> None:
+    """Its calls go into its journal as well."""
+
+    async def test() -> None:
+        options = SimulatorOptions(models=("m",), dialect=DIALECTS["vllm"])
+        settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "continue_answers": 1, "adapt": False}
+        async with simulated(options, **settings) as served:
+            begun = (await post(served, model="m", input="tokens: 60 tps: 60", background=True, stream=False)).json
+            (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
+            (creation,) = served.parts.in_flight.activities
+            assert isinstance(creation, Creation)
+            assert creation.journal is not None
+            seen: dict[str, Any] = {"steps": []}
+            while not seen["steps"]:
+                seen = await details(served, summary, "/shape")
+            assert seen["steps"][0]["call"] == "feed"
+            assert (await ended_in_the_background(served, begun["id"]))["status"] == "completed"
 
     run(test())
 
