@@ -1,4 +1,4 @@
-"""The size of the house: its classes, rooms, floors and files, measured from the source alone: a part of `docs/ARCHITECTURE.md`.
+"""The size of the house: classes, rooms, floors and files, measured from the source alone: a part of `docs/ARCHITECTURE.md`.
 
 Without arguments: exit code 1 if the document differs from what is measured. With `--write`: bring it up to date (`make docs`).
 `tests/test_architecture.py` measures with the same functions."""
@@ -26,8 +26,8 @@ HOUSES = (".", "stream", "server", "server/generation")
 
 
 class ClassSize(NamedTuple):
-    """A class: its file below `proxy/`, its members (methods and attributes that it defines itself, public and private, each name
-    once), and its parts (the parameters of its constructor; for a class of fields, the fields without a default)."""
+    """A class: its file below `proxy/`, its members (methods and attributes that it defines itself, public and private, each
+    name once), and its parts (the parameters of its constructor; for a class of fields, the fields without a default)."""
 
     file: str
     name: str
@@ -132,7 +132,7 @@ def members_of(definition: ast.ClassDef) -> set[str]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             members.add(node.target.id)
         elif isinstance(node, ast.Assign) and any(ast.unparse(target) == "__slots__" for target in node.targets):
-            members |= {leaf.value for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
+            members |= {str(leaf.value) for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
     return members
 
 
@@ -143,7 +143,7 @@ def _assigned_to_self(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterato
 
 
 def parts_of(definition: ast.ClassDef) -> int:
-    """Return the number of parts that a class is made of: the parameters of its constructor, or its fields without a default."""
+    """Return the number of parts of a class: the parameters of its constructor, or its fields without a default."""
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             arguments = node.args

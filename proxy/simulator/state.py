@@ -29,8 +29,8 @@ class SimulatorOptions:
     api_key: str | None = None
 
 
-class Player(Protocol):
-    """Sends a stream."""
+class RunningAnswer(Protocol):
+    """An answer that is being sent."""
 
     def abort(self) -> None:
         """End the answer now, as a server does that is told to stop."""
@@ -99,4 +99,4 @@ COUNTERS = web.AppKey("counters", Counters)
 RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
 FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
 # the streams that are being sent
-PLAYERS: web.AppKey[set[Player]] = web.AppKey("players", set)
+PLAYERS: web.AppKey[set[RunningAnswer]] = web.AppKey("players", set)
