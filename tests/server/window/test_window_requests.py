@@ -138,7 +138,7 @@ def test_losses_repairs_usage_and_times_are_in_the_details() -> None:
 # ---- without a record -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_record_there_are_shapes_and_no_contents() -> None:
+def test_without_a_record_there_are_steps_and_no_contents() -> None:
     async def test() -> None:
         options = SimulatorOptions(models=("m",))
         async with simulated(options) as served:
@@ -174,10 +174,10 @@ def test_so_does_a_response_that_outlives_its_gateway(tmp_path: Path) -> None:
             (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
             (creation,) = served.parts.in_flight.activities
             assert isinstance(creation, Creation)
-            assert creation.journal is not None
+            assert creation.prepared.continuable.journal is not None
             seen: dict[str, Any] = {"steps": []}
             while not seen["steps"]:
-                seen = await details(served, summary, "/shape")
+                seen = await details(served, summary, "/live-steps")
             assert seen["steps"][0]["call"] == "feed"
             assert (await ended_in_the_background(served, begun["id"]))["status"] == "completed"
 
