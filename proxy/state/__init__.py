@@ -7,6 +7,7 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    NewEvents,
     NewItem,
     Orphan,
     Page,
@@ -22,6 +23,6 @@ from proxy.state.store import Store
 
 __all__ = [
     "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
-    "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
+    "FleetCounters", "LiveLog", "NewEvents", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span",
+    "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, StoreUnavailable
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.server.fleet_of_simulators import WEATHER
@@ -94,9 +94,9 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert response["status"] == "completed"
             background = slow.parts.background
             assert background is not None
-            assert name in background.runs
-            await background._renew_claims()  # it wakes up
-            await until(lambda: not background.runs)
+            assert name in background.running
+            await background.renew_claims()  # it wakes up
+            await until(lambda: not background.running)
             assert await ended(slow, name) == response
             body = await streamed(slow, name)
             assert judge_stream(body) == []
@@ -105,6 +105,32 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert events[-1]["response"] == response
             assert other.metric("continuations_total", outcome="continued", reason="restart") == 1
             await slow.parts.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())
+
+
+def test_a_client_of_a_gateway_that_was_only_slow_gets_the_rest_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one does not know yet that its response runs elsewhere, and would send events that nobody stored."""
+
+    async def test() -> None:
+        async with two(tmp_path) as (slow, other):
+            name = await stuck(slow)
+            following = [asyncio.create_task(streamed(slow, name)) for _ in range(2)]
+            background = slow.parts.background
+            assert background is not None
+            response = background.running[name]
+            await until(lambda: len(response.followers) == 2, "both follow it")
+            assert (await ended(other, name))["status"] == "completed"
+            response.write(b"event: x\ndata: not stored by anybody\n\n")
+            for body in await asyncio.gather(*following):
+                assert judge_stream(body) == []
+                assert body == await streamed(other, name)
+            assert response.followers == set()
+            await background.renew_claims()
+            await until(lambda: not background.running)
+            await slow.parts.pool.close()
 
     run(test())
 
@@ -137,12 +163,13 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             wakes = asyncio.Event()
             append, save = store.append_events, store.save
 
-            async def append_until(record: Record, row: EventRow) -> None:
+            async def append_until(pieces: Sequence[NewEvents]) -> dict[str, bool]:
                 if reached.is_set():
                     await wakes.wait()
-                await append(record, row)
-                if last and last in row.data:
+                written = await append(pieces)
+                if last and any(last in piece.row.data for piece in pieces):
                     reached.set()
+                return written
 
             async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
                 if running is None:
@@ -157,8 +184,8 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             await _expire(one)
             response = await ended(other, name)
             wakes.set()
-            await slow._renew_claims()
-            await until(lambda: not slow.runs)
+            await slow.renew_claims()
+            await until(lambda: not slow.running)
             assert _spoken(response) == _spoken(whole)
             assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
             events = events_of(await streamed(other, name))
@@ -212,15 +239,15 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
             name = await stuck(one)
             background = one.parts.background
             assert background is not None
-            run_of_it = background.runs[name]
-            await background._take_over()
+            run_of_it = background.running[name]
+            await background.take_over()
             await background.fail_lost()
             assert background._taken == {}
-            await background._renew_claims()
-            assert background.runs == {name: run_of_it}
+            await background.renew_claims()
+            assert background.running == {name: run_of_it}
             assert (await ask(one, "GET", f"/v1/responses/{name}")).json["status"] == "in_progress"
             await ask(one, "DELETE", f"/v1/responses/{name}")
-            await until(lambda: not background.runs)
+            await until(lambda: not background.running)
 
     run(test())
 
@@ -285,8 +312,8 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
             assert await store._database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
             slow = one.parts.background
             assert slow is not None
-            await slow._renew_claims()
-            await until(lambda: not slow.runs)
+            await slow.renew_claims()
+            await until(lambda: not slow.running)
             await one.parts.pool.close()
 
     run(test())

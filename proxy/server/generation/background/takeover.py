@@ -21,7 +21,7 @@ _LOOK = 0.1
 _RETRY = 0.5
 
 
-async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
+async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
     """Repeat what happened in another gateway, however long the store may be gone; return the creation, whose translator has
     come as far as that of the other. Raise `CannotContinue`."""
     clock = asyncio.get_running_loop().time
@@ -38,7 +38,7 @@ async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration
 
 
 async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, orphan: Orphan) -> Creation:
-    """Do as `begin_again` with an orphan that has all of its events. Raise `StoreUnavailable`, too."""
+    """Do as `resume` with an orphan that has all of its events. Raise `StoreUnavailable`, too."""
     if not orphan.rows:
         raise CannotContinue("events_lost")
     try:
