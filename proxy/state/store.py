@@ -178,7 +178,7 @@ class Store:
     async def append_events(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
         """Write the next piece of each of several streams. Return, by the ids of the responses, whether it was written; False:
         the response was deleted, has ended, or is run by another process. (A log beside the database notices no deletion.)
-        What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all failed."""
+        What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
         live = self._live
         if live is None:
             return await self._run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})

@@ -26,7 +26,7 @@ from proxy.server.generation.generation import Generation, Question, Sink, Unrea
 from proxy.server.generation.history import History, Summary
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
+from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.live_settings import InForce, LiveSettings
 from proxy.server.generation.prepare import (
     affinity_key,
@@ -235,9 +235,9 @@ class Creation:
         request: ResponsesRequest,
         previous: Previous | None = None,
         context: Context | None = None,
-        resumption: Resumption | None = None,
+        resumed: ResumedResponse | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. `resumption`: the response has begun in
+        """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
         another gateway. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
@@ -259,7 +259,7 @@ class Creation:
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         chat_request = responses.chat_request(request, context, policy, in_force, caller.tenant, self.recording, hosted)
         self._continuation_for(request, chat_request)
-        begun = resumption.beginning if resumption is not None else None
+        begun = resumed.beginning if resumed is not None else None
         self._start = begun.start if begun is not None else await in_force.parsers.start(chat_request.body)
         chat = msgspec.json.encode(chat_request.body)
         self._options = stream_options(
@@ -267,7 +267,7 @@ class Creation:
             request,
             chat_request,
             client_of(in_force.settings, caller.headers),
-            resumption.response_id if resumption is not None else _new_response_id(),
+            resumed.response_id if resumed is not None else _new_response_id(),
             self._start,
             encode=responses.tokenizer.encode if responses.tokenizer is not None else None,
             decode=responses.tokenizer.decode if responses.tokenizer is not None else None,
@@ -276,11 +276,11 @@ class Creation:
             holds_text=self._attempts > 0 and longest_stop(chat_request.body) > 0,
             **encryption_options(chat_request, responses.encryption, caller.tenant, request.model, self.recording),
         )
-        sealing = resumption or self.journal
+        sealing = resumed or self.journal
         if sealing is not None and self._options.seal is not None:
             self._options = msgspec.structs.replace(self._options, seal=sealing.sealing(self._options.seal))
         self.recording.translated(self._options, chat, self._start)
-        clock = resumption.clock if resumption is not None else self.recording.clock
+        clock = resumed.clock if resumed is not None else self.recording.clock
         self.translator = Translator(self._options, clock, self.recording.note)
         if opened is not None and not chat_request.compacting:
             self._hosted = HostedTurns(
@@ -348,9 +348,9 @@ class Creation:
             return None
         chat = digest(self._question.body)
         created = self.translator.created
-        return msgspec.msgpack.encode(Beginning(request, self._caller.request_id, headers, created, self._start, chat))
+        return msgspec.msgpack.encode(ResponseStart(request, self._caller.request_id, headers, created, self._start, chat))
 
-    def begins_like(self, beginning: Beginning) -> bool:
+    def begins_like(self, beginning: ResponseStart) -> bool:
         """Tell whether the backend is asked what it was asked before."""
         return digest(self._question.body) == beginning.chat
 

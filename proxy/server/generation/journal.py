@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from proxy.wire.errors import ApiError
 
 # Changes when an older gateway could not read a journal any more.
 _FORMAT = 1
+# Bytes of reads that are repeated at once, which takes a few milliseconds.
+_SLICE = 64 * 1024
 # A text that was encrypted: no two encryptions are alike.
 _SEALED = "sealed"
 # Reads of one backend, and what the end of its answer needs. Any other call ends the journal.
@@ -40,7 +42,7 @@ class Entry(NamedTuple):
     data: bytes | None
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class ResponseStart(msgspec.Struct, frozen=True):
     """How a response began: the client's request, and what else its translation depends on. `chat` is a digest of the chat
     request, `created` the Unix time in seconds."""
 
@@ -88,14 +90,14 @@ class UnreadableJournal(Exception):
     """A journal of another version, or a damaged one."""
 
 
-class Resumption:
+class ResumedResponse:
     """Gives the translator of a response that was taken over what the first one got: its id, the time, the encrypted texts."""
 
     def __init__(self, response_id: str, beginning: bytes, pieces: Iterable[bytes]) -> None:
         """Read a journal. Raise `UnreadableJournal`."""
         self.response_id = response_id
         try:
-            self.beginning = msgspec.msgpack.decode(beginning, type=Beginning)
+            self.beginning = msgspec.msgpack.decode(beginning, type=ResponseStart)
             self._entries = _entries(b"".join(pieces))
         except (msgspec.DecodeError, zlib.error, UnicodeDecodeError) as error:
             raise UnreadableJournal(str(error)) from None
@@ -112,12 +114,21 @@ class Resumption:
         """Return what gives the texts that were encrypted already, and encrypts further ones like `seal`."""
         return lambda text: self._sealed.popleft().decode() if self._sealed else seal(text)
 
-    def repeat(self, translator: Translator) -> bytes:
-        """Repeat the calls; return the events."""
-        calls = [entry for entry in self._entries if entry.name in _CALLS]
-        events = b"".join(_CALLS[entry.name](translator, entry.data) for entry in calls)
+    def repeat(self, translator: Translator) -> Iterator[bytes]:
+        """Repeat the calls, a slice at a time; yield the events of each slice. Between two slices others get their turn."""
+        events: list[bytes] = []
+        size = 0
+        for entry in self._entries:
+            if entry.name not in _CALLS:
+                continue
+            if size >= _SLICE:
+                yield b"".join(events)
+                events = []
+                size = 0
+            events.append(_CALLS[entry.name](translator, entry.data))
+            size += len(entry.data or b"")
         self._repeated = True
-        return events
+        yield b"".join(events)
 
 
 def digest(chat: bytes) -> bytes:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.server.generation.journal import ResumedResponse
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
 from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, StoreUnavailable
+from proxy.stream.translator import Translator
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.server.fleet_of_simulators import WEATHER
@@ -210,6 +212,33 @@ def test_a_gateway_that_would_say_something_else_ends_it(reason: str, settings: 
             assert response["output"][-1]["status"] == "incomplete"
             assert judge_stream(await streamed(other, name)) == []
             await until(lambda: other.metric("continuations_total", outcome="failed", reason=reason) == 1)
+            await one.parts.pool.close()
+
+    run(test())
+
+
+def test_a_long_journal_is_repeated_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other streams get their turn after each slice, and no slice has most of the events."""
+    monkeypatch.setattr("proxy.server.generation.journal._SLICE", 1000)
+    slices: list[int] = []
+    turns: list[int] = []  # the slices after which others had their turn
+    repeat = ResumedResponse.repeat
+
+    def watched(resumed: ResumedResponse, translator: Translator) -> Iterator[bytes]:
+        for number, events in enumerate(repeat(resumed, translator)):
+            slices.append(len(events))
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            yield events
+            assert turns == list(range(len(slices)))
+
+    monkeypatch.setattr(ResumedResponse, "repeat", watched)
+
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            name = await stuck(one)
+            assert (await ended(other, name))["status"] == "completed"
+            assert len(slices) > 3
+            assert max(slices[1:]) < sum(slices) / 2  # the first has the request in it
             await one.parts.pool.close()
 
     run(test())

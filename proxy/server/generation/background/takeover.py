@@ -1,4 +1,4 @@
-"""A response whose gateway is gone goes on in this one: the same response, the next sequence number."""
+"""A response whose process died is resumed in this one: the same response, the next sequence number."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Callable
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.continuable import CannotContinue
 from proxy.server.generation.create import Caller, Creation, Responses
-from proxy.server.generation.journal import Resumption, UnreadableJournal
+from proxy.server.generation.journal import ResumedResponse, UnreadableJournal
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 
-# Seconds to wait for what was started together with the gateway: a backend that can go on with an answer, and what is to be
+# Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
-_PATIENCE = 60.0
-_LOOK = 0.1
+_TIMEOUT = 60.0
+_POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
 _RETRY = 0.5
 
 
 async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
-    """Repeat what happened in another gateway, however long the store may be gone; return the creation, whose translator has
-    come as far as that of the other. Raise `CannotContinue`."""
+    """Repeat what happened in another process, however long the store may be unavailable; return the creation, whose translator
+    has the state of the other one. Raise `CannotContinue`."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _PATIENCE
+    deadline = clock() + _TIMEOUT
     while True:
         try:
             return await _repeat(responses, autoconfiguration, await store.adopt(orphan))
@@ -33,7 +33,7 @@ async def resume(responses: Responses, autoconfiguration: Autoconfiguration, sto
             if clock() >= deadline:
                 raise CannotContinue("events_lost") from None
         except StoreUnavailable:
-            pass  # as long as it is gone, the response could not be ended either
+            pass  # as long as it is unavailable, the response could not be ended either
         await asyncio.sleep(_RETRY)
 
 
@@ -42,23 +42,28 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     if not orphan.rows:
         raise CannotContinue("events_lost")
     try:
-        resumption = Resumption(orphan.id, orphan.beginning, (row.journal for row in orphan.rows))
-        beginning = resumption.beginning
+        journal = [row.journal for row in orphan.rows]
+        resumed = await asyncio.to_thread(ResumedResponse, orphan.id, orphan.beginning, journal)
+        beginning = resumed.beginning
         request = parse_request(beginning.request)
     except (UnreadableJournal, ApiError):
         raise CannotContinue("unreadable") from None
-    await _ready(lambda: autoconfiguration.settled)
-    if not await _ready(lambda: responses.pool.continuations(request.model, alone=True) > 0):
+    await _becomes_true(lambda: autoconfiguration.settled)
+    if not await _becomes_true(lambda: responses.pool.continuations(request.model, alone=True) > 0):
         raise CannotContinue("no_backend")
     creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
     try:
         try:
-            await creation.prepare(request, resumption=resumption)
+            await creation.prepare(request, resumed=resumed)
         except ApiError:
             raise CannotContinue("request_differs") from None
         if not creation.begins_like(beginning):
             raise CannotContinue("request_differs")
-        events = resumption.repeat(creation.translator)
+        pieces: list[bytes] = []
+        for events in resumed.repeat(creation.translator):
+            pieces.append(events)
+            await asyncio.sleep(0)
+        events = b"".join(pieces)
         if events != b"".join(row.data for row in orphan.rows):
             raise CannotContinue("events_differ")
         creation.log.sent(events)
@@ -68,13 +73,13 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     return creation
 
 
-async def _ready(condition: Callable[[], bool]) -> bool:
+async def _becomes_true(condition: Callable[[], bool]) -> bool:
     """Wait a while for a condition; tell whether it holds."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _PATIENCE
+    deadline = clock() + _TIMEOUT
     while True:
         if condition():
             return True
         if clock() >= deadline:
             return False
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
