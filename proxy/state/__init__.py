@@ -7,6 +7,7 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    NewEvents,
     NewItem,
     Orphan,
     Page,
@@ -22,6 +23,6 @@ from proxy.state.store import Store
 
 __all__ = [
     "Ages", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable", "FleetCounters",
-    "LimitRequest", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
-    "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
+    "LimitRequest", "LiveLog", "NewEvents", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span",
+    "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -134,6 +134,15 @@ class EventRow(NamedTuple):
     journal: bytes = b""
 
 
+class NewEvents(NamedTuple):
+    """Events of a running response to be stored. `head` is given when the response has left the queue: it is in progress from
+    now on, and this is the JSON before its output."""
+
+    record: Record
+    row: EventRow
+    head: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """A running response that was taken over from a process that is gone: how it began, and those of its events that the

@@ -87,15 +87,17 @@ class RedisLog:
         await self._commands.aclose()
         await self._readers.aclose()
 
-    async def append(self, response_id: str, row: EventRow) -> None:
+    async def append(self, response_id: str, row: EventRow) -> bool:
         own = self._written.setdefault(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
-        if await self._write(response_id, expected, row, _ABANDONED) == 0:
+        result = await self._write(response_id, expected, row, _ABANDONED)
+        if result == 0:
             pieces = [*own, row]
             data = b"".join(piece.data for piece in pieces)
             whole = EventRow(pieces[0].first, row.next, data, b"".join(piece.journal for piece in pieces))
-            await self._write(response_id, "", whole, _ABANDONED)
+            result = await self._write(response_id, "", whole, _ABANDONED)
         own.append(row)
+        return result > 0
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
         await _send(self._commands, "SET", _OWNER + response_id, self._owner, "EX", _ABANDONED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
 _LOG_KEPT = 3600.0
 # A heartbeat this far ahead, in seconds, is from before the clock was set back.
 _AHEAD = 3600.0
+# Ids in one statement.
+_IDS = 1000
 # The statuses that continue a conversation: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
 # Given the events of a stream so far and the next number, returns the events that close the open item, and that item.
@@ -141,41 +143,45 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
     return None if row is None else row[0] in ACTIVE
 
 
-def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> Claims:
-    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Return what
-    became of them."""
-    statement = (
-        "UPDATE responses SET alive_until = ? WHERE id = ? AND worker = ? AND alive_until IS NOT NULL "
-        "RETURNING cancelled, status, head"
-    )
+def still_alive(sql: Sql, ids: Sequence[str], running: Running) -> Claims:
+    """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return what became of them."""
     alive: set[str] = set()
-    elsewhere: set[str] = set()
-    for key in ids:
-        row = sql.execute(statement, (running.until, key, running.worker)).fetchone()
-        if row is None:
-            if sql.execute("SELECT 1 FROM responses WHERE id = ?", (key,)).fetchone() is not None:
-                elsewhere.add(key)
-            continue
-        cancelled, status, head = row
-        if status == "queued":
-            head = head.replace('"status":"queued"', '"status":"in_progress"', 1)
-            sql.execute("UPDATE responses SET status = 'in_progress', head = ? WHERE id = ?", (head, key))
-        if not cancelled:
-            alive.add(key)
+    ended: set[str] = set()
+    for begin in range(0, len(ids), _IDS):
+        some = ids[begin : begin + _IDS]
+        marks = ", ".join("?" * len(some))
+        statement = (
+            "UPDATE responses SET alive_until = ? WHERE worker = ? AND alive_until IS NOT NULL "
+            f"AND id IN ({marks}) RETURNING id, cancelled"
+        )
+        for key, cancelled in sql.execute(statement, (running.until, running.worker, *some)).fetchall():
+            (ended if cancelled else alive).add(key)
+    missing = [key for key in ids if key not in alive | ended]
+    elsewhere = {key for key in missing if sql.execute("SELECT 1 FROM responses WHERE id = ?", (key,)).fetchone() is not None}
     return Claims(alive, elsewhere)
 
 
-def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> None:
-    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted, has ended, or is run by another
-    process than `worker`. `repeated` are those texts of the response."""
+def leave_queue(sql: Sql, record: Record, head: str) -> None:
+    """Have a queued response be in progress; `head` is its JSON before the output from now on."""
     sql.execute(
+        "UPDATE responses SET status = 'in_progress', head = ? "
+        "WHERE id = ? AND status = 'queued' AND worker = coalesce(?, worker)",
+        (head, record.id, record.worker),
+    )
+
+
+def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> bool:
+    """Write a piece of a stream, perhaps again. Return False, and write nothing, if the response was deleted, has ended, or is
+    run by another process than `worker`. `repeated` are those texts of the response."""
+    written = sql.execute(
         "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses "
         "WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker) "
         "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
         (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE, worker),
-    )
-    if row.journal:
+    ).rowcount
+    if written and row.journal:
         journals.append(sql, response_id, row, worker)
+    return written > 0
 
 
 def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    NewEvents,
     NewItem,
     Orphan,
     Page,
@@ -174,12 +175,23 @@ class Store:
 
     # ---- running responses ------------------------------------------------------------------------------------------
 
-    async def append_events(self, record: Record, row: EventRow) -> None:
-        """Write the next piece of a stream. After a failure it may be written again, and be longer."""
-        if self._live is not None:
-            await self._live.append(record.id, row)
-        else:
-            await self._run(lambda sql: responses.append_events(sql, record.id, row, record.repeated, record.worker))
+    async def append_events(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
+        """Write the next piece of each of several streams. Return, by the ids of the responses, whether it was written; False:
+        the response was deleted, has ended, or is run by another process. (A log beside the database notices no deletion.)
+        What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
+        live = self._live
+        if live is None:
+            return await self._run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
+        started = [(piece.record, piece.head) for piece in pieces if piece.head is not None]
+        if started:
+            await self._run(partial(_leave_queue, started=started))
+        appending = (live.append(piece.record.id, piece.row) for piece in pieces)
+        results = await asyncio.gather(*appending, return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if len(failures) == len(results) or not isinstance(failure, StoreUnavailable):
+                raise failure
+        return {piece.record.id: done for piece, done in zip(pieces, results, strict=True) if isinstance(done, bool)}
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
@@ -222,9 +234,9 @@ class Store:
         """Tell whether a response still runs; None if there is none with this id."""
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
-    async def still_alive(self, ids: Iterable[str], running: Running) -> Claims:
+    async def still_alive(self, ids: Collection[str], running: Running) -> Claims:
         """Write the heartbeat of a worker for the responses that it runs. Return what became of them."""
-        return await self._run(lambda sql: responses.still_alive(sql, ids, running))
+        return await self._run(lambda sql: responses.still_alive(sql, list(ids), running))
 
     async def take_over(self, running: Running, most: int, mine: Collection[str] = ()) -> list[Orphan]:
         """Have a worker run responses of dead workers from now on, `most` at a time; no two get the same one. Nobody can take
@@ -415,3 +427,15 @@ def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | No
     if last is not None and running is not None:
         responses.append_events(sql, record.id, last, record.repeated, running.worker)
     return saved
+
+
+def _leave_queue(sql: Sql, started: Sequence[tuple[Record, str]]) -> None:
+    for record, head in started:
+        responses.leave_queue(sql, record, head)
+
+
+def _append(sql: Sql, piece: NewEvents) -> bool:
+    record, row, head = piece
+    if head is not None:
+        responses.leave_queue(sql, record, head)
+    return responses.append_events(sql, record.id, row, record.repeated, record.worker)

@@ -14,7 +14,7 @@ import pytest
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
@@ -135,7 +135,7 @@ def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, 
         await other.open()
         record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow")
         await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
-        await slow.append_events(record, EventRow(2, 3, b"b", b"B"))
+        await slow.append_events([NewEvents(record, EventRow(2, 3, b"b", b"B"))])
         (orphan,) = await other.take_over(Running("other", now + 10), 1)
         assert not await slow.save(replace(record, status="completed"), last=EventRow(3, 4, b"x"))
         assert [row.data for row in (await other.adopt(orphan)).rows] == [b"a", b"b"]
@@ -176,7 +176,7 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
                 await wakes.wait()
 
             monkeypatch.setattr(one.parts.store, "append_events", halts)
-            await until(lambda: halted.is_set() or slow.runs[name]._writer is None)
+            await until(lambda: halted.is_set() or slow.events.idle)
             seen = events_of(b"".join(row.data for row in await store.events(name, -1)))[-1]["sequence_number"]
             following = asyncio.create_task(stream(other, name, seen))
             redis_server.kill()
@@ -192,8 +192,8 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
                     assert (last["type"], last["sequence_number"]) == ("response.failed", seen + 1)
                 assert third.metric("continuations_total", outcome="failed", reason="events_lost") == 1
                 wakes.set()
-                await slow._renew_claims()
-                await until(lambda: not slow.runs)
+                await slow.renew_claims()
+                await until(lambda: not slow.running)
                 await one.parts.pool.close()
 
     run(test())
@@ -251,7 +251,7 @@ def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
         record = Record("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
         for number in range(1, 400):
-            await store.append_events(record, EventRow(number, number + 1, b"."))
+            await store.append_events([NewEvents(record, EventRow(number, number + 1, b"."))])
         assert await store.events("resp_1", -1) == []
         assert (await store.events("resp_1", 397))[0].first == 398
         await store.save(replace(record, status="completed"), last=EventRow(400, 401, b"1"))

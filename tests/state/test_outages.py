@@ -85,9 +85,7 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
         async with serving(create_app()) as backend, gateway(backend, store=url) as served:
             running = await start(served, "tokens: 20 tps: 100")
             await asyncio.to_thread(own_postgres.stop)
-            assert served.parts.background is not None
-            (run_,) = served.parts.background.runs.values()
-            await asyncio.wait_for(run_._ending.wait(), PATIENCE)
+            await until(lambda: not served.parts.in_flight.activities, "the model has finished")
             await asyncio.to_thread(own_postgres.start)
             response = await ended(served, running)
             assert response["status"] == "completed"
@@ -211,7 +209,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gateway has claimed it, and waits for its backend, which comes last."""
-    monkeypatch.setattr("proxy.server.generation.background.takeover._PATIENCE", PATIENCE)
+    monkeypatch.setattr("proxy.server.generation.background.takeover._TIMEOUT", PATIENCE)
 
     async def test() -> None:
         port = free_port()

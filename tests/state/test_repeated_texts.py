@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, Record, Running, Sqlite, Store, repeated_texts
+from proxy.state import Database, EventRow, NewEvents, Record, Running, Sqlite, Store, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.schema import MIGRATIONS, SQLITE
 from proxy.stream.stored.abandoned import close_open_item
@@ -100,8 +100,8 @@ def test_the_log_of_a_running_response_shares_them_too(opening: Opening) -> None
         begun = codex("resp_1", status="queued", background=True, detached=True, input=[USER])
         first = snapshot("created", 0) + snapshot("queued", 1)
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, first))
-        await store.append_events(begun, EventRow(2, 3, snapshot("in_progress", 2)))
-        await store.append_events(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))
+        await store.append_events([NewEvents(begun, EventRow(2, 3, snapshot("in_progress", 2)))])
+        await store.append_events([NewEvents(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))])
         last = snapshot("completed", 4)
         await store.save(replace(begun, status="completed", output=[said(1)]), last=EventRow(4, 5, last))
         log = b"".join(row.data for row in await store.events("resp_1", -1))

@@ -19,7 +19,7 @@ from proxy.stream.tape import METHODS, Call
 _FORMAT = 2
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class ResponseStart(msgspec.Struct, frozen=True):
     """How a response began: the client's request, and what else its translation depends on. `chat` is a digest of the chat
     request, `created` the Unix time in seconds."""
 
@@ -53,14 +53,14 @@ class UnreadableJournal(Exception):
     """A journal of another version, or a damaged one."""
 
 
-class Resumption:
+class ResumedResponse:
     """A response that was taken over, as the first gateway left it: its id, how it began, and the calls of its translator."""
 
     def __init__(self, response_id: str, beginning: bytes, pieces: Iterable[bytes]) -> None:
         """Read a journal. Raise `UnreadableJournal`."""
         self.response_id = response_id
         try:
-            self.beginning = msgspec.msgpack.decode(beginning, type=Beginning)
+            self.beginning = msgspec.msgpack.decode(beginning, type=ResponseStart)
             self.calls = _calls(b"".join(pieces)) if self.beginning.format == _FORMAT else []
         except (msgspec.DecodeError, zlib.error, UnicodeDecodeError) as error:
             raise UnreadableJournal(str(error)) from None

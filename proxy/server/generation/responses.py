@@ -16,7 +16,7 @@ from proxy.server.generation.client_timer import ClientTimer, NullSink, Sink
 from proxy.server.generation.continuation.continuation import Continuation
 from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.journal import Resumption
+from proxy.server.generation.journal import ResumedResponse
 from proxy.server.generation.prelude import Prelude
 from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
@@ -166,9 +166,9 @@ class Creation:
         request: ResponsesRequest,
         previous: Previous | None = None,
         context: Context | None = None,
-        resumption: Resumption | None = None,
+        resumed: ResumedResponse | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. `resumption`: the response has begun in
+        """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
         another gateway. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
@@ -183,7 +183,7 @@ class Creation:
             responses.summarise,
             previous=previous,
             context=context,
-            resumption=resumption,
+            resumed=resumed,
         )
         if not self._for_compaction:
             self.log.losses(prepared.losses)

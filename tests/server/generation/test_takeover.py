@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,10 @@ import pytest
 
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
-from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, StoreUnavailable
+from proxy.stream.reading.leading_thought import MarkupOf
+from proxy.stream.tape import Call, Tape
+from proxy.stream.translator import Translator
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.request.example_grammars import PATCHES
@@ -110,9 +113,9 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert response["status"] == "completed"
             background = slow.parts.background
             assert background is not None
-            assert name in background.runs
-            await background._renew_claims()  # it wakes up
-            await until(lambda: not background.runs)
+            assert name in background.running
+            await background.renew_claims()  # it wakes up
+            await until(lambda: not background.running)
             assert await ended(slow, name) == response
             body = await streamed(slow, name)
             assert judge_stream(body) == []
@@ -121,6 +124,32 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert events[-1]["response"] == response
             assert other.metric("continuations_total", outcome="continued", reason="restart") == 1
             await slow.parts.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())
+
+
+def test_a_client_of_a_gateway_that_was_only_slow_gets_the_rest_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one does not know yet that its response runs elsewhere, and would send events that nobody stored."""
+
+    async def test() -> None:
+        async with two(tmp_path) as (slow, other):
+            name = await stuck(slow)
+            following = [asyncio.create_task(streamed(slow, name)) for _ in range(2)]
+            background = slow.parts.background
+            assert background is not None
+            response = background.running[name]
+            await until(lambda: len(response.followers) == 2, "both follow it")
+            assert (await ended(other, name))["status"] == "completed"
+            response.write(b"event: x\ndata: not stored by anybody\n\n")
+            for body in await asyncio.gather(*following):
+                assert judge_stream(body) == []
+                assert body == await streamed(other, name)
+            assert response.followers == set()
+            await background.renew_claims()
+            await until(lambda: not background.running)
+            await slow.parts.pool.close()
 
     run(test())
 
@@ -211,12 +240,13 @@ async def stopped_at(
     wakes = asyncio.Event()
     append, save = store.append_events, store.save
 
-    async def append_until(record: Record, row: EventRow) -> None:
+    async def append_until(pieces: Sequence[NewEvents]) -> dict[str, bool]:
         if reached.is_set():
             await wakes.wait()
-        await append(record, row)
-        if last and last in row.data:
+        written = await append(pieces)
+        if last and any(last in piece.row.data for piece in pieces):
             reached.set()
+        return written
 
     async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
         if running is None:
@@ -231,8 +261,8 @@ async def stopped_at(
     await _expire(one)
     response = await ended(other, name)
     wakes.set()
-    await slow._renew_claims()
-    await until(lambda: not slow.runs)
+    await slow.renew_claims()
+    await until(lambda: not slow.running)
     return name, response
 
 
@@ -249,6 +279,33 @@ def test_a_gateway_that_would_say_something_else_ends_it(reason: str, settings: 
             assert response["output"][-1]["status"] == "incomplete"
             assert judge_stream(await streamed(other, name)) == []
             await until(lambda: other.metric("continuations_total", outcome="failed", reason=reason) == 1)
+            await one.parts.pool.close()
+
+    run(test())
+
+
+def test_a_long_journal_is_repeated_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other streams get their turn after each slice, and no slice has most of the events."""
+    monkeypatch.setattr("proxy.server.generation.background.takeover._SLICE", 0.0)
+    slices: list[int] = []
+    turns: list[int] = []  # the slices after which others had their turn
+    play = Tape.play
+
+    def watched(tape: Tape, translator: Translator, calls: Iterable[Call], markup_of: MarkupOf) -> Iterator[bytes]:
+        for number, events in enumerate(play(tape, translator, calls, markup_of)):
+            slices.append(len(events))
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            yield events
+            assert turns == list(range(len(slices)))
+
+    monkeypatch.setattr(Tape, "play", watched)
+
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            name = await stuck(one)
+            assert (await ended(other, name))["status"] == "completed"
+            assert len(slices) > 3
+            assert max(slices[1:]) < sum(slices) / 2  # the first has the request in it
             await one.parts.pool.close()
 
     run(test())
@@ -278,15 +335,15 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
             name = await stuck(one)
             background = one.parts.background
             assert background is not None
-            run_of_it = background.runs[name]
-            await background._take_over()
+            run_of_it = background.running[name]
+            await background.take_over()
             await background.fail_lost()
             assert background._taken == {}
-            await background._renew_claims()
-            assert background.runs == {name: run_of_it}
+            await background.renew_claims()
+            assert background.running == {name: run_of_it}
             assert (await ask(one, "GET", f"/v1/responses/{name}")).json["status"] == "in_progress"
             await ask(one, "DELETE", f"/v1/responses/{name}")
-            await until(lambda: not background.runs)
+            await until(lambda: not background.running)
 
     run(test())
 
@@ -351,8 +408,8 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
             assert await store._database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
             slow = one.parts.background
             assert slow is not None
-            await slow._renew_claims()
-            await until(lambda: not slow.runs)
+            await slow.renew_claims()
+            await until(lambda: not slow.running)
             await one.parts.pool.close()
 
     run(test())

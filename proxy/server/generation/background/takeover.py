@@ -1,4 +1,4 @@
-"""A response whose gateway is gone goes on in this one: the same response, the next sequence number."""
+"""A response whose process died is resumed in this one: the same response, the next sequence number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.journal import Resumption, UnreadableJournal
+from proxy.server.generation.journal import ResumedResponse, UnreadableJournal
 from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.responses import Creation, Responses
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
@@ -15,9 +15,9 @@ from proxy.stream.tape import Call, Unplayable
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import parse_request
 
-# Seconds to wait for what was started together with the gateway: a backend that can go on with an answer, and what is to be
+# Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
 _RETRY = 0.5
@@ -25,11 +25,11 @@ _RETRY = 0.5
 _SLICE = 0.01
 
 
-async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
-    """Repeat what happened in another gateway, however long the store may be gone; return the creation, whose translator has
-    come as far as that of the other. Raise `CannotContinue`."""
+async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
+    """Repeat what happened in another process, however long the store may be unavailable; return the creation, whose translator
+    has the state of the other one. Raise `CannotContinue`."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _PATIENCE
+    deadline = clock() + _TIMEOUT
     while True:
         try:
             return await _repeat(responses, autoconfiguration, await store.adopt(orphan))
@@ -37,34 +37,35 @@ async def begin_again(responses: Responses, autoconfiguration: Autoconfiguration
             if clock() >= deadline:
                 raise CannotContinue("events_lost") from None
         except StoreUnavailable:
-            pass  # as long as it is gone, the response could not be ended either
+            pass  # as long as it is unavailable, the response could not be ended either
         await asyncio.sleep(_RETRY)
 
 
 async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, orphan: Orphan) -> Creation:
-    """Do as `begin_again` with an orphan that has all of its events. Raise `StoreUnavailable`, too."""
+    """Do as `resume` with an orphan that has all of its events. Raise `StoreUnavailable`, too."""
     if not orphan.rows:
         raise CannotContinue("events_lost")
     try:
-        resumption = Resumption(orphan.id, orphan.beginning, (row.journal for row in orphan.rows))
-        beginning = resumption.beginning
+        journal = [row.journal for row in orphan.rows]
+        resumed = await asyncio.to_thread(ResumedResponse, orphan.id, orphan.beginning, journal)
+        beginning = resumed.beginning
         request = parse_request(beginning.request)
     except (UnreadableJournal, ApiError):
         raise CannotContinue("unreadable") from None
-    await _ready(lambda: autoconfiguration.settled)
-    if not await _ready(lambda: responses.pool.continuations(request.model, alone=True) > 0):
+    await _becomes_true(lambda: autoconfiguration.settled)
+    if not await _becomes_true(lambda: responses.pool.continuations(request.model, alone=True) > 0):
         raise CannotContinue("no_backend")
     creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
     creation.recording.received(beginning.request)
     creation.recording.parsed()
     try:
         try:
-            await creation.prepare(request, resumption=resumption)
+            await creation.prepare(request, resumed=resumed)
         except ApiError:
             raise CannotContinue("request_differs") from None
         if not creation.prepared.begins_like(beginning):
             raise CannotContinue("request_differs")
-        events = await _repeated(creation, resumption.calls)
+        events = await _repeated(creation, resumed.calls)
         if events != b"".join(row.data for row in orphan.rows):
             raise CannotContinue("events_differ")
         creation.log.sent(events)
@@ -90,10 +91,10 @@ async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
     return bytes(events)
 
 
-async def _ready(condition: Callable[[], bool]) -> bool:
+async def _becomes_true(condition: Callable[[], bool]) -> bool:
     """Wait a while for a condition; tell whether it holds."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _PATIENCE
+    deadline = clock() + _TIMEOUT
     while True:
         if condition():
             return True

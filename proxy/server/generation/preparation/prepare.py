@@ -21,7 +21,7 @@ from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.continuation.request import Obstacle, longest_stop, why_not_continuable
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
-from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
+from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.parser_choice import AnswerStart
 from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
@@ -90,9 +90,9 @@ class PreparedRequest:
         except ValueError:  # half a surrogate pair
             return None
         chat = digest(self.call.data)
-        return msgspec.msgpack.encode(Beginning(request, caller.request_id, headers, created, self.start, chat))
+        return msgspec.msgpack.encode(ResponseStart(request, caller.request_id, headers, created, self.start, chat))
 
-    def begins_like(self, beginning: Beginning) -> bool:
+    def begins_like(self, beginning: ResponseStart) -> bool:
         """Tell whether the backend is asked what it was asked before."""
         return digest(self.call.data) == beginning.chat
 
@@ -162,10 +162,10 @@ class Preparation:
         *,
         previous: Previous | None = None,
         context: Context | None = None,
-        resumption: Resumption | None = None,
+        resumed: ResumedResponse | None = None,
     ) -> PreparedRequest:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
-        same connection. `summarise` has the backend summarise a context that is too long. `resumption`: the response has begun
+        same connection. `summarise` has the backend summarise a context that is too long. `resumed`: the response has begun
         in another gateway. Raise `ApiError`, `StoreUnavailable`."""
         settings = in_force.settings
         parsers = in_force.parsers
@@ -183,7 +183,7 @@ class Preparation:
         continuable = self._continuable(request, chat_request, caller, settings)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
-        start = resumption.beginning.start if resumption is not None else await parsers.start(chat_request.body)
+        start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
         stored = self.store is not None and request.store is not False
         # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
         followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
@@ -191,9 +191,9 @@ class Preparation:
         headers = backend_headers(settings, caller.headers, caller.request_id)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
-        if recording.note is not None or continuable.journal is not None or resumption is not None:
-            tape = Tape(time.time, resumption.beginning.created if resumption is not None else None)
-        response_id = resumption.response_id if resumption is not None else _new_response_id()
+        if recording.note is not None or continuable.journal is not None or resumed is not None:
+            tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
+        response_id = resumed.response_id if resumed is not None else _new_response_id()
         options = self._options(in_force, context, chat_request, caller, response_id, start, continuable, tape)
         losses = chat_request.losses
         if opened is not None:
