@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver, complaint
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from aiohttp import web
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.mcp import connection
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.tool import McpTool
+from proxy.hosted.mcp.servers import McpTool
 from proxy.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,

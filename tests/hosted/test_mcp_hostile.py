@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from proxy.hosted.mcp import connection, failures
+from proxy.hosted.mcp import connection, watched_stream
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -468,9 +468,9 @@ def test_another_version_of_the_library_is_a_warning_and_the_codes_of_errors_dec
             async with connections() as servers:
                 assert "There is no MCP server" in str(await failure_of(servers.list_tools("alice", PEER)))
 
-    monkeypatch.setattr(failures, "version", lambda _name: "2.4.0")
+    monkeypatch.setattr(watched_stream, "version", lambda _name: "2.4.0")
     monkeypatch.setattr(connection, "mark_answered", lambda *_: None)
-    failures.warn_if_untested.cache_clear()
+    watched_stream.warn_if_untested.cache_clear()
     run(test())
     (warning,) = [record.getMessage() for record in caplog.records if "tested with" in record.getMessage()]
     assert warning.startswith("mcp 2.4.0 differs from 2.3, ")

@@ -15,14 +15,14 @@ from mcp import ClientSession, MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.mcp.connection import Connection, Log
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.mcp.answers import Listing, read_listing, read_result
+from proxy.hosted.mcp.connection import Log, ServerConnection
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out, warn_if_untested
+from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
 from proxy.hosted.mcp.http import Resolve, resolve
-from proxy.hosted.mcp.interface import ToolCaller, ToolResult
-from proxy.hosted.mcp.listing import Listing, read_listing
-from proxy.hosted.mcp.results import read_result
+from proxy.hosted.mcp.servers import ToolCaller, ToolResult
+from proxy.hosted.mcp.watched_stream import warn_if_untested
 from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import ListedTool, McpServer
 
@@ -44,11 +44,11 @@ class _Key(NamedTuple):
     server: McpServer
 
 
-class _Entry:
+class _KnownServer:
     """What is kept of a server for a tenant."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: ServerConnection | None = None
         self.listing: Listing | None = None
         self.listed_at = 0.0
         self.lock = asyncio.Lock()
@@ -80,8 +80,8 @@ class McpConnections:
         self._log = log
         self._clock = clock
         self._find = find
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._open: set[Connection] = set()
+        self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
+        self._open: set[ServerConnection] = set()
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._crashes: dict[str, _Crashes] = {}
@@ -165,7 +165,7 @@ class McpConnections:
         except ConnectionLost as loss:
             raise (loss.failure or lost(key.server.label)) from loss
 
-    def _connection(self, key: _Key) -> Connection:
+    def _connection(self, key: _Key) -> ServerConnection:
         entry = self._entry(key)
         if entry.connection is None or not entry.connection.usable:
             if self._closed:
@@ -176,10 +176,10 @@ class McpConnections:
             entry.connection = self._opened(key, endpoint)
         return entry.connection
 
-    def _entry(self, key: _Key) -> _Entry:
+    def _entry(self, key: _Key) -> _KnownServer:
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry()
+            entry = self._entries[key] = _KnownServer()
         self._entries.move_to_end(key)
         if len(self._entries) > _MOST_ENTRIES:
             unused = (
@@ -201,7 +201,7 @@ class McpConnections:
             return HttpEndpoint(endpoint.url, headers, endpoint.transport, endpoint.public_only)
         return endpoint
 
-    def _opened(self, key: _Key, endpoint: Endpoint) -> Connection:
+    def _opened(self, key: _Key, endpoint: Endpoint) -> ServerConnection:
         label = key.server.label
         started = self._clock()
 
@@ -212,7 +212,7 @@ class McpConnections:
         def tools_changed() -> None:
             self._entry(key).listing = None
 
-        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
+        connection = ServerConnection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
         self._open.add(connection)
         connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection

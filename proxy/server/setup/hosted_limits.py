@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from proxy.hosted.run import Limits
+from proxy.hosted.tool_runner import HostedLimits
 from proxy.settings import Settings
 
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
 
 
-def hosted_limits(settings: Settings) -> Limits:
+def hosted_limits(settings: Settings) -> HostedLimits:
     """Return the limits of one response."""
-    return Limits(
+    return HostedLimits(
         turns=settings.hosted_turns,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.

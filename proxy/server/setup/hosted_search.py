@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.hosted.fetch import Fetcher
 from proxy.hosted.search.mcp_provider import CallerFor, McpProvider
-from proxy.hosted.search.pages import Pages, html_packages
+from proxy.hosted.search.pages import WebPages, html_packages
 from proxy.hosted.search.providers import Provider
 from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES
@@ -25,7 +25,7 @@ def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | N
         max_bytes=settings.web_fetch_max_bytes,
         private_hosts=settings.web_fetch_private_hosts,
     )
-    pages = Pages(fetcher, timeout=settings.web_fetch_timeout)
+    pages = WebPages(fetcher, timeout=settings.web_fetch_timeout)
     return Web(provider, pages, settings.web_search_results)
 
 

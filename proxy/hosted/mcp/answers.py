@@ -1,4 +1,4 @@
-"""Read the list of a server's tools: page by page, within bounds."""
+"""Read what a server answers: the list of its tools, page by page and within bounds, and the result of a tool as text."""
 
 from __future__ import annotations
 
@@ -7,16 +7,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mcp import ClientSession
-from mcp.types import PaginatedRequestParams, Tool
+from mcp.types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    PaginatedRequestParams,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+)
 from pydantic import ValidationError
 
 from proxy.hosted.mcp.endpoints import McpLimits
+from proxy.hosted.mcp.servers import ToolResult
 from proxy.wire.mcp import ListedTool
 
+# Characters of what a server says of a tool, as it is offered to the model.
 _LONGEST_NAME = 128
 _LONGEST_DESCRIPTION = 16 * 1024
 _LONGEST_SCHEMA = 64 * 1024
 _LONGEST_ANNOTATIONS = 4 * 1024
+# Characters of a name in the words for a content that the model cannot be shown.
+_LONGEST_WORD = 200
 
 
 class Listing(NamedTuple):
@@ -102,3 +116,35 @@ def _is_json(value: Any, longest: int) -> bool:
         return len(json.dumps(value, allow_nan=False)) <= longest
     except (ValueError, RecursionError):
         return False
+
+
+def read_result(result: CallToolResult) -> ToolResult:
+    """Join the contents of a result. Structured content takes their place if there are none."""
+    text = "\n".join(_parts(result.content))
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    return ToolResult(text, result.structured_content, result.is_error)
+
+
+def _parts(content: Sequence[Any]) -> list[str]:
+    return [part for part in map(_words, content) if part]
+
+
+def _words(block: Any) -> str:
+    """Return the text of a content, or a note about what the model cannot be shown."""
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, ImageContent | AudioContent):
+        return f"[{block.type}, {_short(block.mime_type)}, {len(block.data) * 3 // 4} bytes: not shown]"
+    if isinstance(block, ResourceLink):
+        return f"[resource: {_short(block.title or block.name)}, {_short(block.uri)}]"
+    if isinstance(block, EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, TextResourceContents):
+            return resource.text
+        return f"[resource: {_short(resource.uri)}, {len(resource.blob) * 3 // 4} bytes: not shown]"
+    return ""
+
+
+def _short(word: object) -> str:
+    return " ".join(str(word).split())[:_LONGEST_WORD]
