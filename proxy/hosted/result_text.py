@@ -7,6 +7,7 @@ import re
 # Sequences by which a program controls a terminal: colours, titles, links.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CITATION = re.compile(r"【(\d[^【】\n]{0,90})】")
 
 
 def truncate(text: str, most_bytes: int) -> tuple[str, bool]:
@@ -37,3 +38,8 @@ def plain_text(text: str) -> str:
     text = text.encode("utf-8", "replace").decode("utf-8")
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROLS.sub("", text)
+
+
+def untrusted_text(text: str) -> str:
+    """Return the plain text of what a server sent, with other brackets around what looks like a citation (`【1】`)."""
+    return _CITATION.sub(r"[\1]", plain_text(text))

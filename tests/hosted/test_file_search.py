@@ -350,3 +350,10 @@ def test_a_number_of_hundreds_of_digits_is_left_out() -> None:
     entry = {"id": "a", "text": "one", "score": 10**400, "metadata": {"size": 10**400, "year": 2026}}
     (found,) = read_passages("", [entry], "search")
     assert (found.score, found.attributes) == (None, {"year": 2026})
+
+
+def test_passages_have_no_marks_of_citations_and_no_control_characters() -> None:
+    entry = {"id": "a", "title": "a 【2】\x1b[2J", "text": "as 【1】 says\0"}
+    found = search(Files({"results": [entry]}))
+    assert found.text.startswith("【1】 a [2] [2J\nas [1] says\n")
+    assert [passage.text for passage in read_passages("as 【1】 says", None, "search")] == ["as [1] says"]

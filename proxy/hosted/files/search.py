@@ -12,7 +12,7 @@ from proxy.hosted.files.tool_arguments import tool_arguments
 from proxy.hosted.interface import HostedResult, Source, ToolFailure
 from proxy.hosted.mcp.search_results import read_results
 from proxy.hosted.mcp.servers import McpServers
-from proxy.hosted.result_text import truncate
+from proxy.hosted.result_text import clean_line, truncate, untrusted_text
 from proxy.wire.file_search import FileSearchRequest
 from proxy.wire.mcp import McpServer
 
@@ -44,12 +44,14 @@ def read_passages(text: str, structured: Any, source: str) -> list[FilePassage]:
     name: the tool."""
     results = next(read_results(text, structured), None)
     if results is None:
-        return [FilePassage(source, source, text.strip(), None, {})] if text.strip() else []
+        return [FilePassage(source, source, untrusted_text(text.strip()), None, {})] if text.strip() else []
     passages: list[FilePassage] = []
     for number, result in enumerate(results, 1):
         file_id = result.id or result.title or f"{source}#{number}"
-        filename = result.title or result.id or source
-        passages.append(FilePassage(file_id, filename, result.text, result.score, result.attributes, result.url or None))
+        filename = clean_line(result.title or result.id or source)
+        passages.append(
+            FilePassage(file_id, filename, untrusted_text(result.text), result.score, result.attributes, result.url or None)
+        )
     return passages
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from mcp import ClientSession
 from mcp.types import (
     AudioContent,
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 
 from proxy.hosted.mcp.endpoints import McpLimits
 from proxy.hosted.mcp.servers import ToolResult
+from proxy.hosted.result_text import untrusted_text
 from proxy.wire.mcp import ListedTool
 
 # Characters of what a server says of a tool, as it is offered to the model.
@@ -53,9 +55,24 @@ async def read_listing(session: ClientSession, limits: McpLimits) -> Listing:
     return bounded(found, limits)
 
 
-def readable(tools: Sequence[object]) -> list[dict[str, Any]]:
-    """Return the tools of a server's list as the library accepts them, without those for which it would refuse the whole list.
-    A schema may lack its type, and PHP writes an empty object as an empty list. Output schemas are not needed."""
+def mend_result(result: dict[str, Any], limits: McpLimits) -> int:
+    """Change the result of a request to what the library accepts, before it validates each tool or content, which takes long:
+    leave out the tools for which it would refuse the whole list, and what exceeds the limits. Return how many tools are left
+    out."""
+    content = result.get("content")
+    if isinstance(content, list) and len(content) > limits.contents:
+        note = f"[{len(content) - limits.contents} more contents: not shown]"
+        result["content"] = [*content[: limits.contents], {"type": "text", "text": note}]
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return 0
+    result["tools"] = found = _readable(tools[: limits.tools])
+    return len(tools) - len(found)
+
+
+def _readable(tools: Sequence[object]) -> list[dict[str, Any]]:
+    """Return the tools of a list that the library accepts. A schema may lack its type, and PHP writes an empty object as an
+    empty list. Output schemas are not needed."""
     found: list[dict[str, Any]] = []
     for tool in tools:
         schema = (tool.get("inputSchema") or {}) if isinstance(tool, dict) else None
@@ -122,8 +139,15 @@ def read_result(result: CallToolResult) -> ToolResult:
     """Join the contents of a result. Structured content takes their place if there are none."""
     text = "\n".join(_parts(result.content))
     if not text and result.structured_content is not None:
-        text = json.dumps(result.structured_content, ensure_ascii=False)
-    return ToolResult(text, result.structured_content, result.is_error)
+        text = _as_json(result.structured_content)
+    return ToolResult(untrusted_text(text), result.structured_content, result.is_error)
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()  # megabytes in a moment
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(value)
 
 
 def _parts(content: Sequence[Any]) -> list[str]:

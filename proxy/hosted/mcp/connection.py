@@ -31,7 +31,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from proxy.hosted.interface import ToolFailure
-from proxy.hosted.mcp.answers import readable
+from proxy.hosted.mcp.answers import mend_result
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import (
     ConnectionLost,
@@ -263,16 +263,14 @@ class ServerConnection:
             yield WatchedStream(messages, self._ended_by_server, self._mend), requests
 
     def _mend(self, item: SessionMessage) -> None:
-        """Mark errors that came as an answer (while connecting, the library reads their data). Leave those tools out of a list
-        for which the library would refuse all of it."""
+        """Mark errors that came as an answer (while connecting, the library reads their data), and mend results."""
         message = item.message
         if isinstance(message, JSONRPCError) and self._session is not None:
             mark_answered(message, self._http.errors.pop(message.id, None) if self._http and message.id is not None else None)
-        tools = message.result.get("tools") if isinstance(message, JSONRPCResponse) else None
-        if isinstance(message, JSONRPCResponse) and isinstance(tools, list):
-            message.result["tools"] = found = readable(tools)
-            if len(found) < len(tools):
-                self._log(self._label, f"tools that cannot be read in its list: {len(tools) - len(found)}")
+        if isinstance(message, JSONRPCResponse):
+            left_out = mend_result(message.result, self._limits)
+            if left_out:
+                self._log(self._label, f"tools that cannot be read in its list, or too many: {left_out}")
 
     def _ended_by_server(self) -> None:
         self.usable = False

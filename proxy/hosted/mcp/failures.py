@@ -15,8 +15,11 @@ from pydantic import ValidationError
 from proxy.hosted.interface import ToolFailure
 from proxy.hosted.mcp.http import PrivateAddress
 from proxy.hosted.mcp.watched_stream import answer_of
+from proxy.hosted.result_text import untrusted_text
 
 _LONGEST_MESSAGE = 2000
+# Clients read the code of an error as an integer of 32 bits.
+_ENDLESS_CODE = 2**31
 _LONGEST_PLACE = 200
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
 
@@ -70,8 +73,9 @@ def server_failure(label: str, error: MCPError) -> ToolFailure:
     answer = answer_of(error)
     if answer is not None and answer.http is not None and not answer.http.explained:
         return http_failure(label, answer.http.status)
-    said = error.message[:_LONGEST_MESSAGE] or "no message"
-    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": error.code, "message": said}
+    said = untrusted_text(error.message[:_LONGEST_MESSAGE]) or "no message"
+    code = error.code if abs(error.code) < _ENDLESS_CODE else INTERNAL_ERROR
+    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": code, "message": said}
     return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
 
 

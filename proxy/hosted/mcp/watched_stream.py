@@ -89,6 +89,6 @@ def warn_if_untested() -> None:
     installed = version("mcp")
     message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=1, message=""))
     mark_answered(message)
-    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not installed.startswith(f"{_TESTED}."):
+    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not f"{installed}.".startswith(f"{_TESTED}."):
         warning = "mcp %s differs from %s, which the gateway was tested with: errors of MCP servers may be named wrongly"
         logging.getLogger("responses_gateway").warning(warning, installed, _TESTED)
