@@ -306,6 +306,7 @@ def test_a_program_that_crashed_is_started_again_but_not_for_ever() -> None:
             assert "was lost" in await crash()
             assert "was lost" in await crash()  # it was started again at once
             assert "ended unexpectedly" in await crash()
+            assert (await servers.call_tool("bob", PROGRAM, "add", {"a": 1, "b": 1})).text == "2"  # it has its own
             now = 2.0
             assert (await servers.call_tool("alice", PROGRAM, "add", {"a": 1, "b": 1})).text == "2"
 

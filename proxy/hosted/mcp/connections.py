@@ -52,11 +52,8 @@ class _KnownServer:
         self.listing: Listing | None = None
         self.listed_at = 0.0
         self.lock = asyncio.Lock()
-
-
-class _Crashes(NamedTuple):
-    number: int
-    next_start: float
+        self.crashes = 0  # of its program, one after the other
+        self.next_start = 0.0  # before which its program is not started again
 
 
 class McpConnections:
@@ -84,7 +81,6 @@ class McpConnections:
         self._open: set[ServerConnection] = set()
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
-        self._crashes: dict[str, _Crashes] = {}
 
     async def list_tools(self, tenant: str, server: McpServer) -> Sequence[ListedTool]:
         """Return the tools of a server, in its order; for a while from memory. Raises `ToolFailure`."""
@@ -171,7 +167,9 @@ class McpConnections:
             if self._closed:
                 raise lost(key.server.label)
             endpoint = self._endpoint(key.server)
-            self._wait_after_crashes(key.server.label, endpoint)
+            if isinstance(endpoint, StdioEndpoint) and self._clock() < entry.next_start:
+                message = f"The MCP server '{key.server.label}' ended unexpectedly; it will be started again a little later."
+                raise protocol_failure(message)
             self._make_room(key)
             entry.connection = self._opened(key, endpoint)
         return entry.connection
@@ -207,7 +205,7 @@ class McpConnections:
 
         def crashed() -> None:
             if isinstance(endpoint, StdioEndpoint):
-                self._count_crash(label, self._clock() - started)
+                self._count_crash(self._entry(key), self._clock() - started)
 
         def tools_changed() -> None:
             self._entry(key).listing = None
@@ -217,16 +215,10 @@ class McpConnections:
         connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection
 
-    def _count_crash(self, label: str, lived: float) -> None:
-        before = self._crashes.get(label)
-        count = 1 if before is None or lived > _STEADY else before.number + 1
-        pause = 0.0 if count == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (count - 2))
-        self._crashes[label] = _Crashes(count, self._clock() + pause)
-
-    def _wait_after_crashes(self, label: str, endpoint: Endpoint) -> None:
-        crashes = self._crashes.get(label)
-        if isinstance(endpoint, StdioEndpoint) and crashes is not None and self._clock() < crashes.next_start:
-            raise protocol_failure(f"The MCP server '{label}' ended unexpectedly; it will be started again a little later.")
+    def _count_crash(self, entry: _KnownServer, lived: float) -> None:
+        entry.crashes = 1 if lived > _STEADY else entry.crashes + 1
+        pause = 0.0 if entry.crashes == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (entry.crashes - 2))
+        entry.next_start = self._clock() + pause
 
     def _make_room(self, key: _Key) -> None:
         """Close the connection that was not used for the longest time, if there are as many as there may be."""
