@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -253,6 +254,7 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_SHARE_AT_ONCE", 2)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         async def hang(request: web.Request) -> web.StreamResponse:
@@ -269,6 +271,52 @@ def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.M
         assert "404" in await refusal(pages, f"{site.url}/third")  # there is room again
 
     with_pages(test, timeout=0.3)
+
+
+def test_one_tenant_does_not_keep_others_from_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "reader.py"
+    script.write_text(f"""
+import sys, time
+sys.stdin.buffer.readline()
+while b"slow" in sys.stdin.buffer.read():
+    time.sleep({10 * PATIENCE})
+print('{{"title": "", "text": "read", "links": [], "cut": false}}')
+""")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/slow", "slow")
+        site.page("/fast", "fast")
+        site.page("/text", "fast", "text/plain")
+        slow = [asyncio.create_task(pages.open(f"{site.url}/slow?{number}", "ada")) for number in range(8)]
+        await until(lambda: len(site.requests) == 8, "the slow pages are fetched")
+        for path in ("fast", "text"):
+            assert (await pages.open(f"{site.url}/{path}", "bob")).lines == ("read",)
+        assert (await pages.open(f"{site.url}/text", "ada")).lines == ("read",)
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+        assert (await pages.open(f"{site.url}/fast", "ada")).lines == ("read",)
+
+    with_pages(test)
+
+
+def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "forever.py"
+    script.write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "_SHARE_OF_PROCESSES", 1)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        waiting = [asyncio.create_task(refusal(pages, f"{site.url}/?{number}")) for number in range(8)]
+        said = [await each for each in waiting]
+        assert sum("too complicated" in each for each in said) <= 2
+        assert sum("too many pages" in each for each in said) >= 6
+
+    with_pages(test, timeout=0.5)
 
 
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

@@ -18,14 +18,17 @@ from proxy.hosted.fetch import Fetched, Fetcher
 from proxy.hosted.interface import ToolFailure
 from proxy.hosted.result_text import clean_line
 from proxy.hosted.search.page import WebPage, lines_of
+from proxy.hosted.search.turns import Turns
 
 # Characters and links of a page that are kept.
 _LONGEST_TEXT = 200_000
 _MOST_LINKS = 300
-# Pages that are fetched and read at the same time: each may be in memory twice. Others wait.
+# Pages that are fetched and read at the same time, of all tenants and of one: each may be in memory twice. Others wait.
 _AT_ONCE = 32
-# Processes that read pages at the same time, of HTML and of text: they take CPU time from the streams.
-_PROCESSES = 2
+_SHARE_AT_ONCE = 24
+# Processes that read pages at the same time, of HTML and of text: they take CPU time, and memory.
+_PROCESSES = 3
+_SHARE_OF_PROCESSES = 2
 # Pages that are kept, how many characters they may have together, and for how many seconds.
 _KEPT = 256
 _KEPT_CHARACTERS = 20_000_000
@@ -41,13 +44,13 @@ class WebPages:
     """Opens pages. Nothing is shared between tenants: no page, and not whether somebody has read it."""
 
     def __init__(self, fetcher: Fetcher, *, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`timeout` in seconds to wait for a turn, and to make text of a page."""
+        """`timeout` in seconds to wait for a turn, and again to make text of a page."""
         self._fetcher = fetcher
         self._timeout = timeout
         self._clock = clock
-        self._places = asyncio.Semaphore(_AT_ONCE)
-        self._html_processes = asyncio.Semaphore(_PROCESSES)
-        self._text_processes = asyncio.Semaphore(_PROCESSES)  # apart, since text never takes long
+        self._places = Turns(_AT_ONCE, _SHARE_AT_ONCE, timeout)
+        self._html_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)
+        self._text_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
         self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
         self._size = 0
 
@@ -61,34 +64,26 @@ class WebPages:
         kept = self._kept.get((tenant, url))
         if kept is not None:
             return kept[1]
-        await self._take_place()
-        try:
+        async with self._places.take(tenant):
             fetched = await self._fetcher.fetch(url)
-            page = await self._read(fetched)
-        finally:
-            self._places.release()
+            page = await self._read(fetched, tenant)
         self._keep((tenant, url), page)
         return page
 
-    async def _take_place(self) -> None:
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._places.acquire()
-        except TimeoutError:
-            raise ToolFailure("The gateway reads too many pages at the moment. Try again later.") from None
-
-    async def _read(self, fetched: Fetched) -> WebPage:
+    async def _read(self, fetched: Fetched, tenant: str) -> WebPage:
         kind = fetched.content_type.lower()
         if kind in _HTML or (kind == _UNKNOWN_TYPE and fetched.body.lstrip()[:1] == b"<"):
-            return await self._read_in_process(fetched, self._html_processes, html=True)
+            async with self._html_processes.take(tenant):
+                return await self._read_in_process(fetched, html=True)
         if _TEXT.fullmatch(kind):
-            return await self._read_in_process(fetched, self._text_processes, html=False)
+            async with self._text_processes.take(tenant):
+                return await self._read_in_process(fetched, html=False)
         named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
         raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
 
-    async def _read_in_process(self, fetched: Fetched, processes: asyncio.Semaphore, *, html: bool) -> WebPage:
+    async def _read_in_process(self, fetched: Fetched, *, html: bool) -> WebPage:
         try:
-            async with asyncio.timeout(self._timeout), processes:
+            async with asyncio.timeout(self._timeout):
                 answer = await _run_page_process(fetched, html)
         except TimeoutError:
             raise ToolFailure(_UNREADABLE) from None
