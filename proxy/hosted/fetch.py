@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.public_connections import PrivateAddressError, PublicResolver
 from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.hosts.web_pages import page_complaint

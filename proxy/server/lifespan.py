@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
-from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.mcp.servers import McpServers
 from proxy.hosted.search.mcp_provider import CallerFor
 from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.public_connections import PrivateAddressError, PublicResolver
 from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.hosts.web_pages import may_be_private

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
-from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
 from proxy.hosted.files.search import FileSearch, read_passages, searchable
-from proxy.hosted.mcp.interface import McpServers, ToolCaller, ToolResult
+from proxy.hosted.files.tool_arguments import tool_arguments
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
+from proxy.hosted.mcp.servers import McpServers, ToolCaller, ToolResult
 from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import ListedTool, McpServer
 from tests.hosted.mcp_peers import connections, failure_of, sdk_program
@@ -193,7 +193,7 @@ def schema(*required: str, **types: Any) -> dict[str, Any]:
     ],
 )
 def test_a_search_fits_the_schema_of_the_tool(given: dict[str, Any], arguments: list[dict[str, Any]]) -> None:
-    assert fit(given, ["a", "b"], ["vs"], FileSearchRequest(("vs",))).arguments == arguments
+    assert tool_arguments(given, ["a", "b"], ["vs"], FileSearchRequest(("vs",))).arguments == arguments
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_search_fits_the_schema_of_the_tool(given: dict[str, Any], arguments: 
 )
 def test_a_tool_that_cannot_search_is_a_failure(given: dict[str, Any]) -> None:
     with pytest.raises(ToolFailure):
-        fit(given, ["a"], ["vs"], REQUEST)
+        tool_arguments(given, ["a"], ["vs"], REQUEST)
 
 
 def test_filters_and_thresholds_are_carried_where_the_tool_takes_them() -> None:
@@ -217,7 +217,7 @@ def test_filters_and_thresholds_are_carried_where_the_tool_takes_them() -> None:
     optional = {"anyOf": [{"type": "object"}, {"type": "null"}]}
     given = schema(query="string", score_threshold="number")
     given["properties"]["filters"] = optional
-    calls = fit(given, ["a"], ["vs"], request)
+    calls = tool_arguments(given, ["a"], ["vs"], request)
     assert calls.arguments == [{"query": "a", "score_threshold": 0.5, "filters": filters}]
     assert calls.filtered
     assert [loss.split(": ")[1] for loss in calls.losses] == [
@@ -350,3 +350,10 @@ def test_a_number_of_hundreds_of_digits_is_left_out() -> None:
     entry = {"id": "a", "text": "one", "score": 10**400, "metadata": {"size": 10**400, "year": 2026}}
     (found,) = read_passages("", [entry], "search")
     assert (found.score, found.attributes) == (None, {"year": 2026})
+
+
+def test_passages_have_no_marks_of_citations_and_no_control_characters() -> None:
+    entry = {"id": "a", "title": "a 【2】\x1b[2J", "text": "as 【1】 says\0"}
+    found = search(Files({"results": [entry]}))
+    assert found.text.startswith("【1】 a [2] [2J\nas [1] says\n")
+    assert [passage.text for passage in read_passages("as 【1】 says", None, "search")] == ["as [1] says"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.hosted.calls import HostedResult, Source
-from proxy.hosted.run import HostedRun, Limits, SourceNumbers
+from proxy.hosted.interface import HostedResult, Source
+from proxy.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
 from proxy.wire.hosted import CitedSource
 from proxy.wire.tools import ToolTarget
 
@@ -30,7 +30,7 @@ class Returns:
 def result_of(result: HostedResult, most: int = 1000) -> tuple[HostedResult, list[str]]:
     """Return what comes of a result, and what the log says of it."""
     tools = {TARGET: Returns(result)}
-    hosted = HostedRun(tools, Limits(result_bytes=most), SourceNumbers(), lambda *_: None, lambda *_: None)
+    hosted = ToolRunner(tools, HostedLimits(result_bytes=most), SourceNumbers(), lambda *_: None, lambda *_: None)
     found = asyncio.run(hosted.run(TARGET, "{}"))
     return found, [loss.reason for loss in hosted.losses]
 

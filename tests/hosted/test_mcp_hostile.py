@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from aiohttp import web
+from mcp.types import Tool
 
-from proxy.hosted.mcp import connection, failures
+from proxy.hosted.mcp import answers, connection, watched_stream
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -249,7 +250,7 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
                 assert (await servers.call_tool("alice", PEER, "php", {})).text is not None
 
     run(test())
-    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list: 7"]
+    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list, or too many: 7"]
 
 
 def test_the_log_says_what_is_wrong_with_a_list() -> None:
@@ -293,6 +294,58 @@ def test_tools_that_cannot_be_offered_are_left_out() -> None:
             assert odd.name == "spaces and /slashes"
             assert len(odd.description or "") == 16 * 1024
             assert lines == ["peer: tools left out of its list: 6"]
+
+    run(test())
+
+
+def test_tools_and_contents_are_counted_before_they_are_validated() -> None:
+    """Validating takes 50 microseconds for each, and nothing else happens meanwhile."""
+    lines: list[str] = []
+
+    async def test() -> None:
+        async def answer(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return {"content": [{"type": "text", "text": "x"}] * 100_000}
+
+        async with peer() as served:
+            served.tools = [tool(f"tool-{number}") for number in range(50_000)]
+            served.answers["tools/call"] = answer
+            async with connections({"peer": served.endpoint}, lines=lines) as servers:
+                assert len(await servers.list_tools("alice", PEER)) == LIMITS.tools
+                found = (await servers.call_tool("alice", PEER, "tool-1", {})).text.splitlines()
+        assert found[-2:] == ["x", f"[{100_000 - LIMITS.contents} more contents: not shown]"]
+        assert len(found) == LIMITS.contents + 1
+
+    validated: list[object] = []
+    checked = Tool.model_validate
+
+    def count(value: object) -> Tool:
+        validated.append(value)
+        return checked(value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers.Tool, "model_validate", count)
+        run(test())
+    assert len(validated) == LIMITS.tools
+    assert [line for line in lines if "too many" in line] == [
+        f"peer: tools that cannot be read in its list, or too many: {50_000 - LIMITS.tools}"
+    ]
+
+
+def test_what_a_server_sends_has_no_sequences_for_terminals_and_no_citations() -> None:
+    async def test() -> None:
+        async def answer(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return text_result("\x1b[31mred\x1b[0m\0 【1】 and 【2†L1】, but 【note】\r\n\tnext")
+
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            error = {"code": 10**400, "message": "\x1b]0;title\x07no 【1】\0"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = answer
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "red [1] and [2†L1], but 【note】\n\tnext"
+            served.answers["tools/call"] = refuse
+            error = (await failure_of(servers.call_tool("alice", PEER, "echo", {}))).item["error"]
+            assert error == {"type": "mcp_protocol_error", "code": -32603, "message": "no [1]"}
 
     run(test())
 
@@ -468,9 +521,9 @@ def test_another_version_of_the_library_is_a_warning_and_the_codes_of_errors_dec
             async with connections() as servers:
                 assert "There is no MCP server" in str(await failure_of(servers.list_tools("alice", PEER)))
 
-    monkeypatch.setattr(failures, "version", lambda _name: "2.4.0")
+    monkeypatch.setattr(watched_stream, "version", lambda _name: "2.4.0")
     monkeypatch.setattr(connection, "mark_answered", lambda *_: None)
-    failures.warn_if_untested.cache_clear()
+    watched_stream.warn_if_untested.cache_clear()
     run(test())
     (warning,) = [record.getMessage() for record in caplog.records if "tested with" in record.getMessage()]
     assert warning.startswith("mcp 2.4.0 differs from 2.3, ")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from proxy.server.setup.hosted_search import open_web
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetcher
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.search import pages as module
+from proxy.hosted.search.page import WebPage
 from proxy.hosted.search.page_process import read
-from proxy.hosted.search.pages import Page, Pages, html_packages
+from proxy.hosted.search.pages import WebPages, html_packages
 from proxy.settings import Settings
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
@@ -31,13 +33,13 @@ class Clock:
         return self.now
 
 
-def with_pages(test: Callable[[Website, Pages, Clock], Awaitable[None]], timeout: float = PATIENCE) -> None:
+def with_pages(test: Callable[[Website, WebPages, Clock], Awaitable[None]], timeout: float = PATIENCE) -> None:
     async def scene() -> None:
         site = Website()
         clock = Clock()
         async with open_site(site):
             fetcher = Fetcher(timeout=PATIENCE, max_bytes=3_000_000, private_hosts=[site.host])
-            pages = Pages(fetcher, timeout=timeout, clock=clock)
+            pages = WebPages(fetcher, timeout=timeout, clock=clock)
             try:
                 await test(site, pages, clock)
             finally:
@@ -46,14 +48,14 @@ def with_pages(test: Callable[[Website, Pages, Clock], Awaitable[None]], timeout
     run(scene())
 
 
-async def refusal(pages: Pages, url: str) -> str:
+async def refusal(pages: WebPages, url: str) -> str:
     with pytest.raises(ToolFailure) as failure:
         await pages.open(url, "")
     return str(failure.value)
 
 
 def test_the_text_of_an_html_page_and_its_links() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/tower", ARTICLE)
         page = await pages.open(f"{site.url}/tower", "")
         assert page.title == "The tower of Example"
@@ -159,7 +161,7 @@ def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", body, content_type)
         page = await pages.open(f"{site.url}/", "")
         assert line in "\n".join(page.lines)
@@ -172,7 +174,7 @@ def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
 def test_encodings_that_are_none_of_the_web_are_not_used(kind: str, charset: str) -> None:
     body = b"<p>before" + b"a" * 100_000 + b"-" + b"a" * 100_000
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", body, f"{kind}; charset={charset}")
         assert "before" in (await pages.open(f"{site.url}/", "")).lines[0]
 
@@ -189,7 +191,7 @@ def test_a_page_that_ends_within_a_character_keeps_the_others(data: bytes) -> No
     ("content_type", "named"), [("application/pdf", "PDF"), ("image/png", "image/png"), ("application/zip", "application/zip")]
 )
 def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", b"%PDF-1.7", content_type)
         assert named in await refusal(pages, f"{site.url}/")
 
@@ -197,7 +199,7 @@ def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
 
 
 def test_long_lines_are_split_and_long_pages_are_cut() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "word " * 100_000, "text/plain")
         page = await pages.open(f"{site.url}/", "")
         assert max(map(len, page.lines)) <= 400
@@ -208,7 +210,7 @@ def test_long_lines_are_split_and_long_pages_are_cut() -> None:
 
 
 def test_marks_of_citations_and_control_characters_do_not_reach_the_model() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "as 【1】 says\x1b[2J\u202e", "text/plain")
         assert (await pages.open(f"{site.url}/", "")).lines == ("as [1] says [2J",)
 
@@ -216,7 +218,7 @@ def test_marks_of_citations_and_control_characters_do_not_reach_the_model() -> N
 
 
 def test_a_page_is_kept_for_a_while_and_for_its_tenant() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "text", "text/plain")
         for tenant in ("ada", "ada", "bob", "ada"):
             await pages.open(f"{site.url}/", tenant)
@@ -232,7 +234,7 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT", 3)
     monkeypatch.setattr(module, "_KEPT_CHARACTERS", 1000)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/small", "small", "text/plain")
         site.page("/large", "word " * 150, "text/plain")
         for number in range(5):
@@ -252,8 +254,9 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_SHARE_AT_ONCE", 2)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         async def hang(request: web.Request) -> web.StreamResponse:
             await never()
             return web.Response()
@@ -270,12 +273,58 @@ def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.M
     with_pages(test, timeout=0.3)
 
 
+def test_one_tenant_does_not_keep_others_from_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "reader.py"
+    script.write_text(f"""
+import sys, time
+sys.stdin.buffer.readline()
+while b"slow" in sys.stdin.buffer.read():
+    time.sleep({10 * PATIENCE})
+print('{{"title": "", "text": "read", "links": [], "cut": false}}')
+""")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/slow", "slow")
+        site.page("/fast", "fast")
+        site.page("/text", "fast", "text/plain")
+        slow = [asyncio.create_task(pages.open(f"{site.url}/slow?{number}", "ada")) for number in range(8)]
+        await until(lambda: len(site.requests) == 8, "the slow pages are fetched")
+        for path in ("fast", "text"):
+            assert (await pages.open(f"{site.url}/{path}", "bob")).lines == ("read",)
+        assert (await pages.open(f"{site.url}/text", "ada")).lines == ("read",)
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+        assert (await pages.open(f"{site.url}/fast", "ada")).lines == ("read",)
+
+    with_pages(test)
+
+
+def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "forever.py"
+    script.write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "_SHARE_OF_PROCESSES", 1)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        waiting = [asyncio.create_task(refusal(pages, f"{site.url}/?{number}")) for number in range(8)]
+        said = [await each for each in waiting]
+        assert sum("too complicated" in each for each in said) <= 2
+        assert sum("too many pages" in each for each in said) >= 6
+
+    with_pages(test, timeout=0.5)
+
+
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "forever.py"  # type: ignore[operator]
     script.write_text("while True: pass")
     monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
         assert "too complicated" in await refusal(pages, f"{site.url}/")
 
@@ -287,7 +336,7 @@ def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tm
     script.write_text("raise SystemExit(3)")
     monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
         assert "cannot be read" in await refusal(pages, f"{site.url}/")
 
@@ -301,9 +350,9 @@ def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tm
     ids=["deep", "links", "signs", "entities", "comments", "bytes", "tables", "cdata", "scripts", "empty"],
 )  # fmt: skip
 def test_hostile_html_ends_in_a_page_or_in_words(html: bytes) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", html)
-        outcome: Page | str
+        outcome: WebPage | str
         try:
             outcome = await pages.open(f"{site.url}/", "")
         except ToolFailure as failure:

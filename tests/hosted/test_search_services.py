@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
 from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES

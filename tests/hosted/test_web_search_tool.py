@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
 from proxy.hosted.fetch import Fetcher
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
 from proxy.hosted.search.mcp_provider import McpProvider
-from proxy.hosted.search.pages import Pages
+from proxy.hosted.search.pages import WebPages
 from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
 from proxy.hosted.search.web import SearchOptions, Web, search_options
 from proxy.hosted.search.web_search import WebSearch
@@ -59,7 +59,7 @@ class Scene:
         self.site = site
         self.numbers = Numbers()
         fetcher = Fetcher(timeout=PATIENCE, max_bytes=1_000_000, private_hosts=[site.host])
-        self.web = Web(engine, Pages(fetcher, timeout=PATIENCE), 4)
+        self.web = Web(engine, WebPages(fetcher, timeout=PATIENCE), 4)
         self.tool = WebSearch(self.web, options, self.numbers, "ada")
 
     async def call(self, **arguments: Any) -> HostedResult:

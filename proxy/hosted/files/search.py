@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
-from proxy.hosted.cut import cut
-from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
-from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.files.tool_arguments import tool_arguments
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
 from proxy.hosted.mcp.search_results import read_results
+from proxy.hosted.mcp.servers import McpServers
+from proxy.hosted.result_text import clean_line, truncate, untrusted_text
 from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import McpServer
 
@@ -44,12 +44,14 @@ def read_passages(text: str, structured: Any, source: str) -> list[FilePassage]:
     name: the tool."""
     results = next(read_results(text, structured), None)
     if results is None:
-        return [FilePassage(source, source, text.strip(), None, {})] if text.strip() else []
+        return [FilePassage(source, source, untrusted_text(text.strip()), None, {})] if text.strip() else []
     passages: list[FilePassage] = []
     for number, result in enumerate(results, 1):
         file_id = result.id or result.title or f"{source}#{number}"
-        filename = result.title or result.id or source
-        passages.append(FilePassage(file_id, filename, result.text, result.score, result.attributes, result.url or None))
+        filename = clean_line(result.title or result.id or source)
+        passages.append(
+            FilePassage(file_id, filename, untrusted_text(result.text), result.score, result.attributes, result.url or None)
+        )
     return passages
 
 
@@ -97,13 +99,13 @@ class FileSearch:
         return self._result(queries, _best(found, self.request), list(dict.fromkeys(losses)))
 
     async def _search(self, name: str, stores: Sequence[str], queries: Sequence[str]) -> tuple[list[FilePassage], list[str]]:
-        """Return what one tool found, and what it was not told."""
+        """Return what one tool found, and what of the request it does not support."""
         label, _, tool_name = name.partition("/")
         listed = await self.servers.list_tools(self.tenant, McpServer(label))
         tool = next((tool for tool in listed if tool.name == tool_name), None)
         if tool is None:
             raise ToolFailure("The tool that searches these files is not there at the moment.")
-        calls = fit(tool.input_schema, queries, stores, self.request)
+        calls = tool_arguments(tool.input_schema, queries, stores, self.request)
         call = self.servers.caller(self.tenant, name)
         found: list[FilePassage] = []
         for answer in await asyncio.gather(*(call(arguments) for arguments in calls.arguments), return_exceptions=True):
@@ -128,7 +130,7 @@ class FileSearch:
             text = f"{result.filename}\n{result.text}"
             if blocks and len(text.encode("utf-8", "replace")) > room:
                 break  # a passage is shown whole, unless it is the first one
-            text, was_cut = cut(text, room)
+            text, was_cut = truncate(text, room)
             source = Source(result.filename, result.url, result.file_id)
             sources.append(source)
             blocks.append(f"【{self.number(source)}】 {text}")

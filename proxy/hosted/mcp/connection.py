@@ -30,23 +30,21 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.mcp.answers import mend_result
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import (
     ConnectionLost,
-    answer_of,
     connect_failure,
     describe,
-    mark_answered,
     no_message,
     refused_answer,
     server_failure,
     timed_out,
 )
 from proxy.hosted.mcp.http import GuardedTransport, Resolve
-from proxy.hosted.mcp.listing import readable
 from proxy.hosted.mcp.stdio import stdio_transport
-from proxy.hosted.mcp.watched_stream import WatchedStream
+from proxy.hosted.mcp.watched_stream import WatchedStream, answer_of, mark_answered
 
 T = TypeVar("T")
 Log = Callable[[str, str], None]
@@ -62,7 +60,7 @@ _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
 
 
-class Connection:
+class ServerConnection:
     """A connection, which begins to open at once and closes when it was not used for a while. `usable`: it takes requests."""
 
     def __init__(
@@ -75,7 +73,7 @@ class Connection:
         crashed: Callable[[], None],
         tools_changed: Callable[[], None],
     ) -> None:
-        """`crashed` is called when the connection ends by itself, `tools_changed` when the server says so of its tools."""
+        """`crashed` is called when the connection ends by itself, `tools_changed` when the server announces other tools."""
         self.usable = True
         self.calls = 0
         self._crashed = crashed
@@ -174,7 +172,7 @@ class Connection:
             pass  # it has answered, or ended
 
     def _retire_if_not_stopped(self) -> None:
-        """Take no more requests if the server still works on one that was cancelled: over HTTP it would go on until the
+        """Take no more requests if the server still works on one that was cancelled: over HTTP it would work until the
         connection closes."""
         if self._http is not None and self._http.pending > self.calls:
             self.retire()
@@ -265,16 +263,14 @@ class Connection:
             yield WatchedStream(messages, self._ended_by_server, self._mend), requests
 
     def _mend(self, item: SessionMessage) -> None:
-        """Mark errors that came as an answer (while connecting, the library reads their data). Leave those tools out of a list
-        for which the library would refuse all of it."""
+        """Mark errors that came as an answer (while connecting, the library reads their data), and mend results."""
         message = item.message
         if isinstance(message, JSONRPCError) and self._session is not None:
             mark_answered(message, self._http.errors.pop(message.id, None) if self._http and message.id is not None else None)
-        tools = message.result.get("tools") if isinstance(message, JSONRPCResponse) else None
-        if isinstance(message, JSONRPCResponse) and isinstance(tools, list):
-            message.result["tools"] = found = readable(tools)
-            if len(found) < len(tools):
-                self._log(self._label, f"tools that cannot be read in its list: {len(tools) - len(found)}")
+        if isinstance(message, JSONRPCResponse):
+            left_out = mend_result(message.result, self._limits)
+            if left_out:
+                self._log(self._label, f"tools that cannot be read in its list, or too many: {left_out}")
 
     def _ended_by_server(self) -> None:
         self.usable = False

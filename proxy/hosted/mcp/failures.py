@@ -1,64 +1,30 @@
 """What can go wrong with an MCP server, in words for the model, and as the error of an `mcp_call`.
 
-Nothing of the operator's network is repeated, only what a server itself says in its answer.
-
-The library has one exception for three kinds of errors: those that a server sent, those that stand for an HTTP answer without a
-message of the protocol, and those that stand for no answer at all. So errors are marked (`mark_answered`) on their way to its
-session."""
+Nothing of the operator's network is repeated, only what a server itself says in its answer."""
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Iterator
-from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx2
 from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT, ErrorData, JSONRPCError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.mcp.http import ErrorAnswer, PrivateAddress
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.mcp.http import PrivateAddress
+from proxy.hosted.mcp.watched_stream import answer_of
+from proxy.hosted.result_text import untrusted_text
 
-# The minor version of the library that the gateway was tested with, see pyproject.toml.
-_TESTED = "2.3"
 _LONGEST_MESSAGE = 2000
+# Clients read the code of an error as an integer of 32 bits.
+_ENDLESS_CODE = 2**31
 _LONGEST_PLACE = 200
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
 
 # Their messages tell nothing of what was sent or received.
 _PLAIN = (OSError, httpx2.ConnectError, httpx2.StreamError)
-
-
-class Answered(NamedTuple):
-    """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error."""
-
-    http: ErrorAnswer | None = None
-
-
-def mark_answered(message: JSONRPCError, http: ErrorAnswer | None = None) -> None:
-    """Mark an error that is passed to the library's session. Its `data`, which nothing reads, is dropped."""
-    error = message.error
-    message.error = ErrorData(code=error.code, message=error.message, data=Answered(http))
-
-
-def answer_of(error: MCPError) -> Answered | None:
-    """Return the mark of an error; None if the library made it because no answer came."""
-    return error.data if isinstance(error.data, Answered) else None
-
-
-@functools.cache
-def warn_if_untested() -> None:
-    """Log a warning if this version of the library is not the tested one, or does not keep marks. Then the codes of errors
-    decide alone."""
-    installed = version("mcp")
-    message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=1, message=""))
-    mark_answered(message)
-    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not installed.startswith(f"{_TESTED}."):
-        warning = "mcp %s differs from %s, which the gateway was tested with: errors of MCP servers may be named wrongly"
-        logging.getLogger("responses_gateway").warning(warning, installed, _TESTED)
 
 
 class ConnectionLost(Exception):
@@ -107,8 +73,9 @@ def server_failure(label: str, error: MCPError) -> ToolFailure:
     answer = answer_of(error)
     if answer is not None and answer.http is not None and not answer.http.explained:
         return http_failure(label, answer.http.status)
-    said = error.message[:_LONGEST_MESSAGE] or "no message"
-    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": error.code, "message": said}
+    said = untrusted_text(error.message[:_LONGEST_MESSAGE]) or "no message"
+    code = error.code if abs(error.code) < _ENDLESS_CODE else INTERNAL_ERROR
+    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": code, "message": said}
     return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
 
 

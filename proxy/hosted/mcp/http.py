@@ -21,7 +21,7 @@ _TIMEOUT = 30.0
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
 # For ending a session, which the server may have forgotten.
-_END_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+_CLOSE_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
 # How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
 _MOST_STREAMS = 1000
 # Answers with the status of an error that are remembered until their requests end.
@@ -33,7 +33,7 @@ class PrivateAddress(httpx2.ConnectError):
     """A host that a request names has an address that is not public."""
 
 
-class ErrorAnswer(NamedTuple):
+class HttpErrorAnswer(NamedTuple):
     """An HTTP answer with the status of an error. `explained`: its body is an error of the protocol; otherwise the library
     makes one of the status."""
 
@@ -63,7 +63,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
-        self.errors: dict[str | int, ErrorAnswer] = {}
+        self.errors: dict[str | int, HttpErrorAnswer] = {}
         self.pending = 0
         self.unreachable = False
         self._public_only = endpoint.public_only
@@ -99,7 +99,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
         if request.method == "DELETE":
-            request.extensions["timeout"] = _END_TIMEOUTS
+            request.extensions["timeout"] = _CLOSE_TIMEOUTS
         if request.method != "POST":
             return await self._sent(request, lambda: None)
         self.pending += 1
@@ -126,7 +126,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             with suppress(httpx2.StreamError, ValueError):
                 body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
                 explained = isinstance(body, JSONRPCError)
-        self.errors[message.id] = ErrorAnswer(answer.status_code, explained)
+        self.errors[message.id] = HttpErrorAnswer(answer.status_code, explained)
         if len(self.errors) > _MOST_ERRORS:  # nobody waits for the oldest
             del self.errors[next(iter(self.errors))]
 

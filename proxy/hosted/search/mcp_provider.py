@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from proxy.hosted.mcp.interface import ToolCaller
 from proxy.hosted.mcp.search_results import SearchResult, read_results
+from proxy.hosted.mcp.servers import ToolCaller
 from proxy.hosted.search.providers import Query, Results, WebResult, is_web_url
 
 # Returns what calls the tool for a tenant, over a connection that no other tenant has.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import sys
 from typing import Any
@@ -162,6 +163,7 @@ def _limit() -> None:
         import resource  # noqa: PLC0415  (not on Windows)
     except ImportError:
         return
+    os.nice(10)  # streams come first
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 

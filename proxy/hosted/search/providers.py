@@ -61,7 +61,7 @@ class WebResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What came of a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
+    """The answer to a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
     cannot do."""
 
     found: Sequence[WebResult]

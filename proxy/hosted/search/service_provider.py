@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import read_bounded
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.search.providers import Query, Results, WebResult, is_web_url
-from proxy.hosted.search.services import Service, ServiceRequest
+from proxy.hosted.search.services import SearchService, ServiceRequest
 
 _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
@@ -32,7 +32,9 @@ def _today() -> date:
 class ServiceProvider:
     """Searches with one service. Create it inside the running event loop, and close it."""
 
-    def __init__(self, service: Service, *, url: str, key: str, timeout: float, today: Callable[[], date] = _today) -> None:
+    def __init__(
+        self, service: SearchService, *, url: str, key: str, timeout: float, today: Callable[[], date] = _today
+    ) -> None:
         """`url` is the base URL without a slash at its end, `timeout` in seconds."""
         self._service = service
         self._url = url
@@ -89,7 +91,7 @@ def _refusal(status: int) -> str:
     return f"The search service answered with status {status}. Go on without it, or try later."
 
 
-def _read(data: bytes, service: Service) -> list[WebResult]:
+def _read(data: bytes, service: SearchService) -> list[WebResult]:
     """Return the results in an answer, without what is not one. Raise `ToolFailure`."""
     try:
         content = msgspec.json.decode(data)
@@ -105,7 +107,7 @@ def _read(data: bytes, service: Service) -> list[WebResult]:
     return list(_each(content[:_MOST_RESULTS], service))
 
 
-def _each(entries: list[Any], service: Service) -> Iterator[WebResult]:
+def _each(entries: list[Any], service: SearchService) -> Iterator[WebResult]:
     for entry in entries:
         if isinstance(entry, dict):
             url = _text(entry, "url")

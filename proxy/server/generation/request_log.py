@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from yarl import URL
 
 from proxy.conformance.checker import check_stream
-from proxy.hosted.calls import HostedLoss, MadeCall
+from proxy.hosted.interface import HostedLoss, MadeCall
 from proxy.request import Loss
 from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.settings import Settings

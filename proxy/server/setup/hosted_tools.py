@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from proxy.hosted.fetch import Fetcher
-from proxy.hosted.run import Limits
 from proxy.hosted.search.mcp_provider import CallerFor, McpProvider
-from proxy.hosted.search.pages import Pages, html_packages
+from proxy.hosted.search.pages import WebPages, html_packages
 from proxy.hosted.search.providers import Provider
 from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES
 from proxy.hosted.search.web import Web
+from proxy.hosted.tool_runner import HostedLimits
 from proxy.settings import Settings
 
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
 
 
-def hosted_limits(settings: Settings) -> Limits:
+def hosted_limits(settings: Settings) -> HostedLimits:
     """Return the limits of one response."""
-    return Limits(
+    return HostedLimits(
         turns=settings.hosted_turns,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
@@ -41,7 +41,7 @@ def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | N
         max_bytes=settings.web_fetch_max_bytes,
         private_hosts=settings.web_fetch_private_hosts,
     )
-    pages = Pages(fetcher, timeout=settings.web_fetch_timeout)
+    pages = WebPages(fetcher, timeout=settings.web_fetch_timeout)
     return Web(provider, pages, settings.web_search_results)
 
 

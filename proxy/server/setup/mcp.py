@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.mcp.servers import McpServers
 from proxy.request.tools.mcp import ConfiguredServer, McpAccess
 from proxy.settings import Settings
 from proxy.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection

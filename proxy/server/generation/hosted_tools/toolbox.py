@@ -8,18 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from proxy.hosted.calls import HostedLoss, HostedTool, ToolFailure
-from proxy.hosted.code.declaration import read_container
 from proxy.hosted.code.given_files import read_files, sent_files
-from proxy.hosted.code.mcp_runner import McpRunner
-from proxy.hosted.code.runner import CodeRunner
-from proxy.hosted.code.tool import CodeInterpreter
+from proxy.hosted.code.runner import CodeRunner, McpRunner
+from proxy.hosted.code.tool import CodeInterpreter, read_container
 from proxy.hosted.files.search import FileSearch, searchable
-from proxy.hosted.mcp.interface import McpServers
-from proxy.hosted.mcp.tool import McpTool
-from proxy.hosted.run import HostedRun, Limits, SourceNumbers
+from proxy.hosted.interface import HostedLoss, HostedTool, ToolFailure
+from proxy.hosted.mcp.servers import McpServers, McpTool
 from proxy.hosted.search.web import Web, search_options
 from proxy.hosted.search.web_search import WebSearch
+from proxy.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
 from proxy.request.input.sandbox_files import SandboxFiles
 from proxy.request.tools.declarations import hosted_name
 from proxy.request.tools.file_search import read_file_search
@@ -43,7 +40,7 @@ Declared = tuple[str, dict[str, Any]]
 class Toolbox:
     """What the settings turn on. `code_tool` is the MCP tool that runs code, as `LABEL/TOOL`, in place of the sandbox."""
 
-    limits: Limits
+    limits: HostedLimits
     metrics: Metrics
     web: Web | None = None
     servers: McpServers | None = None
@@ -115,7 +112,7 @@ class _Opening:
         if not self._kinds and not self._mcp:
             return None
         metrics = self._box.metrics
-        run = HostedRun(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
+        run = ToolRunner(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
         tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id, self._file_paths)
         return OpenedTools(tools, run, self._listings, self._losses)
 

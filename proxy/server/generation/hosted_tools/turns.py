@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.hosted.calls import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
-from proxy.hosted.run import HostedRun, read_arguments
+from proxy.hosted.interface import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
+from proxy.hosted.tool_runner import ToolRunner, read_arguments
 from proxy.request import Loss, Policy
 from proxy.request.input.approvals import Approval
 from proxy.request.tools.hosted_tools import HostedTools
@@ -35,7 +35,7 @@ class OpenedTools:
     `losses` tell what of their declarations cannot be honoured."""
 
     tools: HostedTools
-    run: HostedRun
+    run: ToolRunner
     listings: Sequence[ToolListing] = ()
     losses: Sequence[HostedLoss] = ()
 
@@ -62,7 +62,7 @@ class HostedTurns:
 
     def __init__(
         self,
-        run: HostedRun,
+        run: ToolRunner,
         parsers: ParserChoice,
         policy: Policy,
         listings: Sequence[ToolListing],

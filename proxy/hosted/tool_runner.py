@@ -1,4 +1,4 @@
-"""The hosted tools of one response, while it is made: which there are, and the bounds of what they may take."""
+"""Runs the hosted tools of one response, within limits of time and size."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.hosted.calls import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
-from proxy.hosted.cut import cut
+from proxy.hosted.interface import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
+from proxy.hosted.result_text import truncate
 from proxy.wire.hosted import CitedSource, citable
 from proxy.wire.json_text import CustomInput, read_object
 from proxy.wire.tools import ToolTarget
 
 
-class Limits(NamedTuple):
-    """What the hosted calls of one response may take. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
+class HostedLimits(NamedTuple):
+    """Limits of the hosted calls of one response. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
     of code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
 
     turns: int = 16
@@ -29,9 +29,9 @@ class Limits(NamedTuple):
     result_bytes: int = 64 * 1024
 
 
-# Is told of each call: the kind of tool, how it ended, the seconds that it took.
+# Called after each call with the kind of tool, the outcome, and the seconds that it took.
 Observe = Callable[[str, str, float], None]
-# Is told of a defect of our own.
+# Called with each defect of the gateway.
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
 _LATE = "The tool did not answer in time."
@@ -59,11 +59,11 @@ class SourceNumbers:
 
 
 @dataclass(slots=True)
-class HostedRun:
+class ToolRunner:
     """The tools of one response. Results are cut to the limit of bytes. `calls` are those made so far, in order."""
 
     tools: Mapping[ToolTarget, HostedTool]
-    limits: Limits
+    limits: HostedLimits
     numbers: SourceNumbers
     observe: Observe
     report_defect: ReportDefect
@@ -112,7 +112,7 @@ class HostedRun:
 
     def _cut(self, target: ToolTarget, result: HostedResult) -> HostedResult:
         """Return the result without what is too much for the model."""
-        text, was_cut = cut(result.text, self.limits.result_bytes)
+        text, was_cut = truncate(result.text, self.limits.result_bytes)
         if was_cut:
             self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
         return replace(result, text=text)
@@ -136,7 +136,7 @@ def _read_code(arguments: str) -> dict[str, Any]:
     if reader.expected and not reader.closed:
         raise ToolFailure(_NO_OBJECT)
     found = None if reader.expected else read_object(arguments)
-    if found is not None and code in ("", arguments):  # an object without code: the tool says so
+    if found is not None and code in ("", arguments):  # an object without code: the tool reports it
         return found
     return {"code": code}
 

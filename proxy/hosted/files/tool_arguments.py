@@ -1,11 +1,11 @@
-"""Fit a search to the arguments of the MCP tool that carries it out, by the names in its schema."""
+"""The arguments with which an MCP tool searches files, by the names in its input schema."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.wire.hosted import FileSearchRequest
 
 # Names that tools use, the more usual first.
@@ -16,7 +16,7 @@ _THRESHOLD = ("score_threshold", "min_score")
 _STORE = ("vector_store_id", "store_id", "collection")
 
 
-class Calls(NamedTuple):
+class SearchCalls(NamedTuple):
     """The arguments of each call that a search needs. `filtered`: the tool gets the filters. `losses`: what it does not get."""
 
     arguments: Sequence[dict[str, Any]]
@@ -24,7 +24,9 @@ class Calls(NamedTuple):
     losses: Sequence[str]
 
 
-def fit(schema: Mapping[str, Any], queries: Sequence[str], stores: Sequence[str], request: FileSearchRequest) -> Calls:
+def tool_arguments(
+    schema: Mapping[str, Any], queries: Sequence[str], stores: Sequence[str], request: FileSearchRequest
+) -> SearchCalls:
     """Return the calls of a tool with this input schema: one for all queries if it has an argument `queries`, otherwise one for
     each. Raises `ToolFailure` if it has no argument for a query, or needs others that are not known here."""
     found = schema.get("properties")
@@ -50,7 +52,7 @@ def fit(schema: Mapping[str, Any], queries: Sequence[str], stores: Sequence[str]
     required = schema.get("required")
     if isinstance(required, list) and any(other not in arguments[0] for other in required):
         raise ToolFailure("The tool that searches these files needs other arguments than a search has.")
-    return Calls(arguments, filtered, losses)
+    return SearchCalls(arguments, filtered, losses)
 
 
 def _query_name(schema: Mapping[str, Any], properties: Mapping[str, Any]) -> str:
@@ -76,7 +78,7 @@ def _put(arguments: dict[str, Any], properties: Mapping[str, Any], names: Sequen
 
 
 def _accepts(property_: Any, *types: str) -> bool:
-    """Tell whether an argument may have a type: it says so, here or in an alternative."""
+    """Tell whether an argument may have a type, by its own or by an alternative."""
     if not isinstance(property_, dict):
         return False
     given = property_.get("type")

@@ -1,4 +1,4 @@
-"""Read the list of a server's tools: page by page, within bounds."""
+"""Read what a server answers: the list of its tools, page by page and within bounds, and the result of a tool as text."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from mcp import ClientSession
-from mcp.types import PaginatedRequestParams, Tool
+from mcp.types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    PaginatedRequestParams,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+)
 from pydantic import ValidationError
 
 from proxy.hosted.mcp.endpoints import McpLimits
+from proxy.hosted.mcp.servers import ToolResult
+from proxy.hosted.result_text import untrusted_text
 from proxy.wire.mcp import ListedTool
 
+# Characters of what a server says of a tool, as it is offered to the model.
 _LONGEST_NAME = 128
 _LONGEST_DESCRIPTION = 16 * 1024
 _LONGEST_SCHEMA = 64 * 1024
 _LONGEST_ANNOTATIONS = 4 * 1024
+# Characters of a name in the words for a content that the model cannot be shown.
+_LONGEST_WORD = 200
 
 
 class Listing(NamedTuple):
@@ -39,9 +55,24 @@ async def read_listing(session: ClientSession, limits: McpLimits) -> Listing:
     return bounded(found, limits)
 
 
-def readable(tools: Sequence[object]) -> list[dict[str, Any]]:
-    """Return the tools of a server's list as the library accepts them, without those for which it would refuse the whole list.
-    A schema may lack its type, and PHP writes an empty object as an empty list. Output schemas are not needed."""
+def mend_result(result: dict[str, Any], limits: McpLimits) -> int:
+    """Change the result of a request to what the library accepts, before it validates each tool or content, which takes long:
+    leave out the tools for which it would refuse the whole list, and what exceeds the limits. Return how many tools are left
+    out."""
+    content = result.get("content")
+    if isinstance(content, list) and len(content) > limits.contents:
+        note = f"[{len(content) - limits.contents} more contents: not shown]"
+        result["content"] = [*content[: limits.contents], {"type": "text", "text": note}]
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return 0
+    result["tools"] = found = _readable(tools[: limits.tools])
+    return len(tools) - len(found)
+
+
+def _readable(tools: Sequence[object]) -> list[dict[str, Any]]:
+    """Return the tools of a list that the library accepts. A schema may lack its type, and PHP writes an empty object as an
+    empty list. Output schemas are not needed."""
     found: list[dict[str, Any]] = []
     for tool in tools:
         schema = (tool.get("inputSchema") or {}) if isinstance(tool, dict) else None
@@ -102,3 +133,42 @@ def _is_json(value: Any, longest: int) -> bool:
         return len(json.dumps(value, allow_nan=False)) <= longest
     except (ValueError, RecursionError):
         return False
+
+
+def read_result(result: CallToolResult) -> ToolResult:
+    """Join the contents of a result. Structured content takes their place if there are none."""
+    text = "\n".join(_parts(result.content))
+    if not text and result.structured_content is not None:
+        text = _as_json(result.structured_content)
+    return ToolResult(untrusted_text(text), result.structured_content, result.is_error)
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()  # megabytes in a moment
+    except UnicodeEncodeError:  # half a surrogate pair
+        return json.dumps(value)
+
+
+def _parts(content: Sequence[Any]) -> list[str]:
+    return [part for part in map(_words, content) if part]
+
+
+def _words(block: Any) -> str:
+    """Return the text of a content, or a note about what the model cannot be shown."""
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, ImageContent | AudioContent):
+        return f"[{block.type}, {_short(block.mime_type)}, {len(block.data) * 3 // 4} bytes: not shown]"
+    if isinstance(block, ResourceLink):
+        return f"[resource: {_short(block.title or block.name)}, {_short(block.uri)}]"
+    if isinstance(block, EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, TextResourceContents):
+            return resource.text
+        return f"[resource: {_short(resource.uri)}, {len(resource.blob) * 3 // 4} bytes: not shown]"
+    return ""
+
+
+def _short(word: object) -> str:
+    return " ".join(str(word).split())[:_LONGEST_WORD]

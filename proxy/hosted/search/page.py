@@ -1,16 +1,52 @@
-"""What a model sees of a page: an excerpt with numbered lines, or the places where a text stands."""
+"""A page as text in lines, and what a model sees of it: an excerpt with numbered lines, or the places where a text stands."""
 
 from __future__ import annotations
 
-from proxy.hosted.search.pages import Page
+from dataclasses import dataclass
 
+from proxy.hosted.result_text import clean_line
+
+# Characters of a line.
+_LONGEST_LINE = 400
 _MOST_HITS = 20
 # Lines before and after a hit.
 _AROUND = 1
 
 
-def excerpt(page: Page, start: int, longest: int, argument: str) -> str:
-    """Return the lines from `start` on, about `longest` characters. `argument` is the name of the one that goes on."""
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """A page as text. `links` are texts and URLs; `cut`: the page is longer."""
+
+    url: str
+    title: str
+    lines: tuple[str, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    cut: bool = False
+
+    @property
+    def size(self) -> int:
+        """Characters, roughly."""
+        return sum(map(len, self.lines)) + sum(len(text) + len(url) for text, url in self.links)
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return lines of a bounded length; those that are empty stay where they separate others."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        rest = clean_line(line).rstrip()
+        while len(rest) > _LONGEST_LINE:
+            end = rest.rfind(" ", _LONGEST_LINE // 2, _LONGEST_LINE)
+            end = _LONGEST_LINE if end < 0 else end
+            lines.append(rest[:end])
+            rest = rest[end:].lstrip()
+        if rest or (lines and lines[-1]):
+            lines.append(rest)
+    return tuple(lines)
+
+
+def excerpt(page: WebPage, start: int, longest: int, argument: str) -> str:
+    """Return the lines from `start` on, about `longest` characters. `argument` is the name of
+    the one by which the model reads on."""
     if not page.lines:
         return "The page has no text."
     start = min(max(start, 0), len(page.lines) - 1)
@@ -27,7 +63,7 @@ def excerpt(page: Page, start: int, longest: int, argument: str) -> str:
     return "\n".join([f"Lines {start} to {end - 1} of {len(page.lines)}{more}.{cut}", *shown])
 
 
-def hits(page: Page, pattern: str, longest: int, argument: str) -> str:
+def hits(page: WebPage, pattern: str, longest: int, argument: str) -> str:
     """Return the places where a text stands, without regard to case, each with its neighbouring lines."""
     wanted = pattern.casefold()
     found = [number for number, line in enumerate(page.lines) if wanted in line.casefold()]
@@ -47,7 +83,7 @@ def hits(page: Page, pattern: str, longest: int, argument: str) -> str:
     return "\n…\n".join([f"{count}{first}. To read on, open the page with {argument} N.", *shown])
 
 
-def link_list(page: Page, most: int, longest: int) -> str:
+def link_list(page: WebPage, most: int, longest: int) -> str:
     """Return the links of a page with their numbers, from 1: at most so many, and so many characters."""
     lines = ["Links:"]
     for number, (text, url) in enumerate(page.links[:most], start=1):

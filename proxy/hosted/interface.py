@@ -1,4 +1,4 @@
-"""What all hosted tools share: a call of the model goes in, a result comes out.
+"""The interface of hosted tools: a call of the model goes in, a result comes out.
 
 A tool never ends a response. Whatever goes wrong is a `ToolFailure`, whose message the model reads and may act on."""
 
@@ -22,9 +22,9 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostedResult:
-    """What came of a call.
+    """The result of a call.
 
-    `text`: what the model is told. `item`: the members that the result adds to the item of the call (`output` and `error` of an
+    `text`: what the model reads. `item`: the members that the result adds to the item of the call (`output` and `error` of an
     `mcp_call`, `action` of a `web_search_call`, `results` of a `file_search_call`, `outputs` of a `code_interpreter_call`).
     `sources`: what the model may cite. `failed`: the call failed, and `text` says why. `losses`: what could not be honoured, in
     words for the log."""
