@@ -24,7 +24,7 @@ from proxy.server.generation.continuation_request import (
     completion_request,
     longest_stop,
 )
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.stream.catch_up import CatchUp, Diverged
 from proxy.stream.failover import BrokenOff
 from proxy.stream.ledger import Beginning

@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from proxy.server.generation.parser_choice.learning import has_grammar
+
 # Why another backend cannot go on with an answer.
 Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "recorded", "no_ids"]
-_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 # Fields that mean the same to `/v1/completions`.
 _COPIED = (
     "temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "seed", "stop", "stop_token_ids",
@@ -31,9 +32,7 @@ _KNOWN = frozenset((*_COPIED, *_DONE))
 
 def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
     """Return why no other backend could go on with the answer to a chat request; None if one could."""
-    layout = body.get("response_format")
-    kind = layout.get("type") if isinstance(layout, dict) else None
-    if kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS):
+    if has_grammar(body):
         return "grammar"
     if body.get("tool_choice") not in (None, "auto", "none"):
         return "forced_tool"

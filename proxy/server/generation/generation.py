@@ -21,8 +21,8 @@ from proxy.server.generation.continuation import Cause, Continuation
 from proxy.server.generation.continuation_request import CannotContinue
 from proxy.server.generation.hosted_turns import HostedTurns
 from proxy.server.generation.preparation.compaction import AutomaticCompaction
-from proxy.server.generation.request_log import Phase as LogPhase
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.facts import Phase as LogPhase
+from proxy.server.generation.request_log.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.settings import Settings
 from proxy.stream import writer
@@ -161,7 +161,7 @@ class Generation:
         # Bound once, for each read.
         self._feed = translator.feed
         self._write = sink.write
-        self._note_read = log.reads.append
+        self._note_read = log.times.reads.append
         self._watching = True  # single reads are looked at, until nobody needs that any more
         self._clock = asyncio.get_running_loop().time
         self._last_read = self._clock()
@@ -462,10 +462,10 @@ class Generation:
     def _watch(self, events: bytes, now: float) -> None:
         """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
         log = self._log
-        if log.visible_at is None and self.translator.visible:
-            log.visible_at = now
+        if log.times.visible_at is None and self.translator.visible:
+            log.times.visible_at = now
         log.sent(events)
-        self._watching = log.visible_at is None or log.sampling
+        self._watching = log.times.visible_at is None or log.sampling
 
     def emit(self, events: bytes) -> None:
         """Pass on events of the translator."""
@@ -604,7 +604,7 @@ class Generation:
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        self._log.phase = _LOG_PHASES[phase]
+        self._log.facts.phase = _LOG_PHASES[phase]
 
 
 def shutting_down() -> ApiError:

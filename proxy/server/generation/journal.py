@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from proxy.server.generation.parser_choice import AnswerStart
+from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.stream.options import SealText
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.continuation_request import CannotContinue
 from proxy.server.generation.journal import Resumption, UnreadableJournal
-from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.preparation.context import Caller
 from proxy.server.generation.responses import Creation, Responses
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
 from proxy.wire.errors import ApiError

@@ -13,8 +13,8 @@ from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.generation.background import Background, new_run
 from proxy.server.generation.generation import Generation, NullSink, shutting_down
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.preparation.compaction import with_trigger
+from proxy.server.generation.preparation.context import Caller
 from proxy.server.generation.preparation.prepare import client_of
 from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.aiohttp_internals import LEFT_AT

@@ -21,10 +21,9 @@ from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.continuation_request import Obstacle, longest_stop, why_not_continuable
 from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
 from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
-from proxy.server.generation.parser_choice import AnswerStart
-from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
-from proxy.server.generation.preparation.context import Context, Previous, continue_previous, find_context, new_record
+from proxy.server.generation.preparation.context import Caller, Context, Previous, continue_previous, find_context, new_record
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce
 from proxy.server.generation.toolbox import Toolbox
@@ -58,8 +57,7 @@ class Continuable(NamedTuple):
 NOT_CONTINUABLE = Continuable()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
@@ -95,8 +93,7 @@ class PreparedRequest:
         return digest(self.call.data) == beginning.chat
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True, eq=False):
     """How a request becomes a chat request. `served_as` is the backend's name of the model, `hosted` are the tools that the
     gateway runs itself, and `token_ids` asks the backend for the ids of its tokens."""
 
@@ -202,7 +199,7 @@ class Preparation:
         if chat_request.compact_threshold is not None and await is_due(
             chat_request.compact_threshold, context, chat_request.body, self.encryption, self.tokenizer
         ):
-            translation = replace(translation, token_ids=translation.token_ids or continuable.now)
+            translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable)
