@@ -36,6 +36,7 @@ from proxy.wire.errors import ApiError
 
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
+_NOTHING_SEEN = Evidence()
 
 
 class AnswerStart(msgspec.Struct, frozen=True):
@@ -226,7 +227,7 @@ class ParserChoice:
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
-        if start.reading == "rescued":
+        if start.reading == "rescued" or seen == _NOTHING_SEEN:
             return
         name = self._own_name(body["model"])
         known = self._known.get(name, UNKNOWN)
