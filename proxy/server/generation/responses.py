@@ -19,7 +19,7 @@ from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.preparation.context import Caller, Context, Previous, save
 from proxy.server.generation.preparation.live_settings import LiveSettings
-from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest
+from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
 from proxy.server.generation.request_log.request_log import RequestLog, new_facts
 from proxy.server.recording.recording import Recorder, Recording
 from proxy.state import Store
@@ -165,16 +165,8 @@ class Creation:
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        prepared = await responses.preparation.prepare(
-            request,
-            caller,
-            self.in_force,
-            self.recording,
-            responses.summarise,
-            previous=previous,
-            context=context,
-            resumption=resumption,
-        )
+        scope = RequestScope(caller, self.in_force, self.recording, resumption)
+        prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
         clock = resumption.clock if resumption is not None else self.recording.clock
         self.translator = Translator(prepared.options, clock, self.recording.note)

@@ -40,6 +40,16 @@ from proxy.wire.requests import ResponsesRequest
 _KEPT_HEADERS = ("originator", "User-Agent")
 
 
+class RequestScope(NamedTuple):
+    """What holds for one request: who asks, the settings in force, and its recording. `resumption`: the response has begun in
+    another gateway."""
+
+    caller: Caller
+    in_force: InForce
+    recording: Recording
+    resumption: Resumption | None = None
+
+
 class Continuable(NamedTuple):
     """Whether another backend may continue the answer: `attempts` times, unless there is an `obstacle`. `journal`: another
     gateway may take it over, too."""
@@ -150,18 +160,15 @@ class Preparation:
     async def prepare(
         self,
         request: ResponsesRequest,
-        caller: Caller,
-        in_force: InForce,
-        recording: Recording,
+        scope: RequestScope,
         summarise: Summarise,
-        *,
         previous: Previous | None = None,
         context: Context | None = None,
-        resumption: Resumption | None = None,
     ) -> PreparedRequest:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
-        same connection. `summarise` has the backend summarise a context that is too long. `resumption`: the response has begun
-        in another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
+        `StoreUnavailable`."""
+        caller, in_force, recording, resumption = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
@@ -175,7 +182,7 @@ class Preparation:
         opened = await self._open_tools(request, context, caller.tenant)
         translation = self._translation(request.model, policy, in_force, caller.tenant, opened)
         chat_request = translation.translate(request, context, recording)
-        continuable = self._continuable(request, chat_request, caller, settings, recording)
+        continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
         start = resumption.beginning.start if resumption is not None else await parsers.start(chat_request.body)
@@ -185,7 +192,7 @@ class Preparation:
         route = self._route(request, context, followed=followed)
         headers = backend_headers(settings, caller.headers, caller.request_id)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
-        options = self._options(in_force, context, chat_request, caller, recording, start, continuable, resumption)
+        options = self._options(context, chat_request, scope, start, continuable)
         recording.translated(options, call.data, start)
         losses = chat_request.losses
         if opened is not None:
@@ -231,31 +238,24 @@ class Preparation:
         served_as = self.pool.members.own_name(model)
         return Translation(policy, self.encryption, tenant, served_as, hosted, self.asks_for_token_ids(model, in_force))
 
-    def _continuable(
-        self,
-        request: ResponsesRequest,
-        chat_request: ChatRequest,
-        caller: Caller,
-        settings: Settings,
-        recording: Recording,
-    ) -> Continuable:
+    def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
-        outlives = self._outlives_its_gateway(request, chat_request, caller, settings)
+        outlives = self._outlives_its_gateway(request, chat_request, scope)
         attempts = self.pool.continuations(request.model, alone=outlives)
         if not attempts:
             return NOT_CONTINUABLE
-        if recording.note is not None:
+        if scope.recording.note is not None:
             return Continuable(attempts, "recorded")
-        if settings.token_ids == "off":
+        if scope.in_force.settings.token_ids == "off":
             return Continuable(attempts, "no_ids")
         obstacle = why_not_continuable(chat_request.body)
         return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None)
 
-    def _outlives_its_gateway(
-        self, request: ResponsesRequest, chat_request: ChatRequest, caller: Caller, settings: Settings
-    ) -> bool:
+    def _outlives_its_gateway(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> bool:
         """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
         the backend is not stored."""
+        caller = scope.caller
+        settings = scope.in_force.settings
         if not request.background and not (request.stream and settings.on_disconnect == "continue"):
             return False
         if self.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
@@ -266,16 +266,14 @@ class Preparation:
 
     def _options(
         self,
-        in_force: InForce,
         context: Context,
         chat_request: ChatRequest,
-        caller: Caller,
-        recording: Recording,
+        scope: RequestScope,
         start: AnswerStart,
         continuable: Continuable,
-        resumption: Resumption | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer."""
+        caller, in_force, recording, resumption = scope
         request = context.request
         encrypt = self.encryption.encrypt
         more: dict[str, Any] = {}
