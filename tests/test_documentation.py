@@ -21,7 +21,7 @@ import yaml
 
 from proxy.cli import COMMANDS, main, parse
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.settings import ENV_PREFIX, Settings
 from proxy.settings.load import load
 

@@ -25,7 +25,7 @@ from proxy.cli import COMMANDS
 from proxy.conformance.rules import SHAPES, STATUSES
 from proxy.parsers import REPAIRS
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.settings import ENV_PREFIX, Settings, variable
 from proxy.settings.load import load
 

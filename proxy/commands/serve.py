@@ -224,7 +224,7 @@ def _require_folder(record: Path | None) -> None:
 
 def _require_parsers(settings: Settings) -> None:
     from proxy.request import Policy
-    from proxy.server.generation.parser_choice import ParserChoice
+    from proxy.server.generation.parser_choice.choice import ParserChoice
 
     try:
         ParserChoice(settings, Policy())

@@ -23,7 +23,8 @@ from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background.runner import Background
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer, load_vllm_parsers
+from proxy.server.generation.parser_choice.choice import ParserChoice
+from proxy.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.preparation.prepare import Preparation

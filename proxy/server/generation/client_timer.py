@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.request_log import RequestLog
 from proxy.settings import Settings
 from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.writer import COMMENT
@@ -61,7 +61,7 @@ class ClientTimer:
         self._drop_client = drop_client
         self._watching = True  # single reads are looked at, until nobody needs that any more
         # Bound once, for each read.
-        self._note_read = log.reads.append
+        self._note_read = log.times.reads.append
         self._write = sink.write
         self._last_comment = 0.0
         self._unsent = 0  # bytes, at the last tick of a slow client
@@ -78,10 +78,10 @@ class ClientTimer:
     def _watch(self, events: bytes, now: float) -> None:
         """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
         log = self._log
-        if log.visible_at is None and self._lifecycle.turn.visible:
-            log.visible_at = now
+        if log.times.visible_at is None and self._lifecycle.turn.visible:
+            log.times.visible_at = now
         log.sent(events)
-        self._watching = log.visible_at is None or log.sampling
+        self._watching = log.times.visible_at is None or log.sampling
 
     def write(self, events: bytes, now: float) -> None:
         """Pass on events that no read of the backend brought."""

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from proxy.server.generation.parser_choice import AnswerStart
+from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.stream.tape import METHODS, Call
 
 # Changes when an older gateway could not read a journal any more.

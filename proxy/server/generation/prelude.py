@@ -9,7 +9,7 @@ from functools import partial
 from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.hosted_tools.turns import HostedTurns
 from proxy.server.generation.preparation.compaction import AutomaticCompaction
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator
 
@@ -47,7 +47,7 @@ class Prelude:
         compaction = self._compaction
         if compaction is None:
             return call
-        self._log.phase = "backend"
+        self._log.facts.phase = "backend"
         item, body = await compaction.run(self._log)
         self._compaction = None
         self._events.insert(0, partial(self._translator.insert, "compaction", item))

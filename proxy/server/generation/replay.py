@@ -16,7 +16,7 @@ import msgspec
 from proxy.conformance.checker import frames
 from proxy.request import ChatRequest, translate
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from proxy.server.generation.parser_choice import AnswerStart, ParserChoice
+from proxy.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from proxy.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from proxy.server.generation.preparation.live_settings import InForce, translation_policy
 from proxy.server.generation.preparation.prepare import client_of, stream_options

@@ -17,14 +17,14 @@ from proxy.server.generation.continuation.continuation import Continuation
 from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.journal import ResumedResponse
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.server.generation.prelude import Prelude
-from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
-from proxy.server.generation.preparation.context import Context, Previous, save
+from proxy.server.generation.preparation.context import Caller, Context, Previous, save
 from proxy.server.generation.preparation.live_settings import LiveSettings
-from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest
+from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
 from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.request_log import RequestLog, new_facts
 from proxy.server.generation.upstream import InputCounter, Upstream
 from proxy.server.recording.recording import Recorder, Recording
 from proxy.state import Store
@@ -35,8 +35,6 @@ from proxy.telemetry.tracing import Tracing
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
-# Characters of what a client calls itself.
-_LONGEST_NAME = 80
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 
@@ -108,7 +106,7 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_caller", "_clock", "_detached", "_for_compaction", "_generation", "_responses", "_stopping", "abandon", "answered",
+        "_caller", "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered",
         "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
     )  # fmt: skip
 
@@ -125,7 +123,7 @@ class Creation:
         recording: Recording | None = None,
         for_compaction: bool = False,
     ) -> None:
-        """`for_compaction`: the response is needed to make another one, which reports the losses. It is never sampled."""
+        """`for_compaction`: the response is needed to make another one."""
         loop = asyncio.get_running_loop()
         self.in_force = responses.live.current
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -134,7 +132,6 @@ class Creation:
         self._caller = caller
         self._clock = loop.time
         self._generation: Generation | None = None
-        self._for_compaction = for_compaction
         # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
         self.hand_over: Callable[[], bool] | None = None
         self.answered = False  # some of the response was made
@@ -145,16 +142,15 @@ class Creation:
         trace = None
         if responses.tracing is not None and caller.operation is not None:
             trace = responses.tracing.begin(caller.operation, caller.headers, now)
+        key = caller.reservation.key if caller.reservation is not None else None
         self.log = RequestLog(
+            new_facts(caller.request_id, caller.headers, settings, responses.history, key, now),
             responses.metrics,
             settings,
-            caller.request_id,
-            now,
             reservation=caller.reservation,
             trace=trace,
-            sampled=not for_compaction,
             history=responses.history,
-            client=_client_name(caller.headers),
+            for_compaction=for_compaction,
         )
         self.recording = recording or responses.recorder.begin(caller.headers, settings)
         responses.in_flight.activities.add(self)
@@ -175,18 +171,9 @@ class Creation:
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        prepared = await responses.preparation.prepare(
-            request,
-            caller,
-            self.in_force,
-            self.recording,
-            responses.summarise,
-            previous=previous,
-            context=context,
-            resumed=resumed,
-        )
-        if not self._for_compaction:
-            self.log.losses(prepared.losses)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed)
+        prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
+        self.log.losses(prepared.losses)
         tape = prepared.tape
         self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
         if tape is not None and self.recording.note is not None:
@@ -288,7 +275,7 @@ class Creation:
     def detach(self) -> None:
         """Let the response go on without the request that asked for it: whoever runs it calls `end`."""
         self._detached = True
-        self.log.detached = True
+        self.log.facts.detached = True
 
     def __enter__(self) -> Creation:
         return self
@@ -297,17 +284,13 @@ class Creation:
         if not self._detached:
             self.end(error)
 
-    def refuse(self, error: ApiError) -> None:
-        """Note the error that is the answer instead of a response."""
-        self.recording.failed(error)
-        self.log.refused(error)
-
     def end(self, error: BaseException | None = None) -> None:
         """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
         if self.ended.done():
             return
         if isinstance(error, ApiError):
-            self.refuse(error)
+            self.recording.failed(error)
+            self.log.refused(error)
         elif isinstance(error, asyncio.CancelledError | ConnectionError):
             self.log.client_left()
         if self._generation is not None:
@@ -315,22 +298,15 @@ class Creation:
             if self.prepared.options.grammars:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
-            self._learn(self.prepared)
+            _learn(self.in_force.parsers, self.prepared, self.translator)
+            if self.prepared.hosted is not None:
+                self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
         self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)
         self.ended.set_result(None)
         # The generation refers to its sink, which refers to this: free them without the garbage collector.
         self._generation = None
-
-    def _learn(self, prepared: PreparedRequest) -> None:
-        """Note what the response has shown: of its model, and of the tools that the gateway ran."""
-        markup = prepared.options.markup
-        if markup is not None:
-            completed = self.translator.status == "completed"
-            self.in_force.parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
-        if prepared.hosted is not None:
-            self.log.ran_tools(prepared.hosted.calls, prepared.hosted.losses)
 
     # ---- looking at it -----------------------------------------------------------------------------------------------
 
@@ -362,6 +338,9 @@ class Creation:
             self._generation.fail(shutting_down())
 
 
-def _client_name(headers: Mapping[str, str]) -> str:
-    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
-    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
+def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:
+    """Note what an answer has shown of its model."""
+    markup = prepared.options.markup
+    if markup is not None:
+        completed = translator.status == "completed"
+        parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)

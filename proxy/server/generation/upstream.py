@@ -14,7 +14,7 @@ from proxy.backend.transport.client import ChatStream
 from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.continuation.continuation import Cause, Continuation
 from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.request_log import RequestLog
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -121,7 +121,7 @@ class Upstream:
 
     async def open(self) -> None:
         """Wait until a backend begins its answer. Raise `ApiError` if it refuses the request, or if none can be reached."""
-        self._log.phase = "backend"
+        self._log.facts.phase = "backend"
         chat = await self._pool.open_chat(self.call.data, self._headers_for, self.call.route)
         self._chat = chat
         if chat.status != 200:
@@ -135,7 +135,7 @@ class Upstream:
         if chat is None or not chat.is_event_stream or self._attached:
             return
         self._attached = True
-        self._log.phase = "stream"
+        self._log.facts.phase = "stream"
         if paused:
             chat.pause()
         chat.attach(receive)
@@ -147,7 +147,7 @@ class Upstream:
         if self._attached:
             await chat.finish()
             return None
-        self._log.phase = "stream"
+        self._log.facts.phase = "stream"
         completion = await chat.read(COMPLETION_LIMIT)
         chat.close()  # its place is free for whoever waits: a correction, say
         return completion
@@ -244,9 +244,9 @@ class Upstream:
 
     def end_turn(self, used: Usage | None) -> None:
         """Forget the answer of a turn: the model waits for the results of its calls. `used` is what the turn has used."""
-        if self._log.phase != "tools":
+        if self._log.facts.phase != "tools":
             self._log.turn_ended(used, self._clock())
-        self._log.phase = "tools"
+        self._log.facts.phase = "tools"
         self._chat = None
 
     def forget(self) -> None:

@@ -14,8 +14,8 @@ from proxy.server.generation.background.runner import Background, new_response
 from proxy.server.generation.client_timer import NullSink
 from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.preparation.caller import Caller
 from proxy.server.generation.preparation.compaction import with_trigger
+from proxy.server.generation.preparation.context import Caller
 from proxy.server.generation.preparation.prepare import client_of
 from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.aiohttp_internals import LEFT_AT

@@ -18,8 +18,7 @@ from proxy.server.access.cors import check_socket
 from proxy.server.access.rate_limits import LIMITS
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.preparation.caller import Caller
-from proxy.server.generation.preparation.context import Previous
+from proxy.server.generation.preparation.context import Caller, Previous
 from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.bodies import Bodies, Body
 from proxy.server.http.errors import REQUEST_ID

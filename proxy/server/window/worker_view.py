@@ -123,7 +123,7 @@ class WorkerView:
         return [activity for activity in self._responses.in_flight.activities if isinstance(activity, Creation)]
 
     def _find_running(self, request_id: str) -> Creation | None:
-        return next((creation for creation in self._running() if creation.log.id == request_id), None)
+        return next((creation for creation in self._running() if creation.log.facts.id == request_id), None)
 
     def _watch(self, request_id: str, creation: Creation) -> None:
         """Note the steps of a request for the next `_WATCH_TIMEOUT` seconds."""

@@ -11,7 +11,8 @@ import pytest
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import ParserChoice, check_tokenizer
+from proxy.server.generation.parser_choice.choice import ParserChoice
+from proxy.server.generation.parser_choice.settings import check_tokenizer
 from proxy.settings import Settings
 from proxy.wire.deltas import Reasoning, Text
 from tests.server.generation.test_raw_backends import WEATHER

@@ -98,7 +98,7 @@ def test_while_a_whole_answer_is_collected(loop: str) -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
             client = await RawClient.connect(served)
             await client.post(stream=False)
-            await until(lambda: any(one.log.phase == "stream" for one in served.parts.in_flight.activities))
+            await until(lambda: any(one.log.facts.phase == "stream" for one in served.parts.in_flight.activities))
             await stops(behind, client.close)
             await gone(served, "stream")
 

@@ -12,7 +12,8 @@ import pytest
 from proxy import parsers as formats
 from proxy.parsers import vllm as vllm_parser
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import ParserChoice, load_vllm_parsers
+from proxy.server.generation.parser_choice.choice import ParserChoice
+from proxy.server.generation.parser_choice.settings import load_vllm_parsers
 from proxy.settings import Settings
 from tests.server.generation.test_raw_backends import RAW, WEATHER, received, served
 from tests.server.resources.test_websocket_resource import connect

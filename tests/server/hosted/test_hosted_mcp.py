@@ -17,7 +17,7 @@ from tests.server.running_gateway import Served, ask, assert_error, post, run, u
 def runs_tools(served: Served) -> bool:
     """Tell whether a response of the gateway waits for a tool."""
     creations = served.parts.in_flight.activities
-    return any(isinstance(made, Creation) and made.log.phase == "tools" for made in creations)
+    return any(isinstance(made, Creation) and made.log.facts.phase == "tools" for made in creations)
 
 
 def kinds(response: dict[str, Any]) -> list[str]:

@@ -170,7 +170,7 @@ class BackgroundResponse:
             self._stop(self.task)
 
     def _stop(self, task: asyncio.Task[None]) -> None:
-        self._creation.log.handed_over = True
+        self._creation.log.facts.handed_over = True
         task.cancel()
 
     @property

@@ -25,7 +25,7 @@ from proxy.server.generation.continuation.request import (
     completion_request,
     longest_stop,
 )
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import Join, JoinPoint, join_at
 from proxy.stream.continuation.ledger import PartialAnswer

@@ -15,10 +15,9 @@ import msgspec
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest
-from proxy.server.generation.preparation.caller import Caller
-from proxy.server.generation.preparation.context import Context, Item
+from proxy.server.generation.preparation.context import Caller, Context, Item
 from proxy.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
-from proxy.server.generation.request_log import RequestLog
+from proxy.server.generation.request_log.request_log import RequestLog
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest

@@ -1,4 +1,5 @@
-"""A request and the store: what it builds on (a previous response, a conversation, items), and the record of its response."""
+"""A request and the store: who asks, what the request builds on (a previous response, a conversation, items), and the record of
+its response."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.server.generation.request_log.request_log import Reservation
 from proxy.state import Record, Store, Stored, StoreUnavailable, recent
 from proxy.stream.items.hosted import HOSTED_ITEMS
 from proxy.stream.translator import Translator
@@ -20,6 +22,20 @@ Item = dict[str, Any]
 
 # The type of an item that asks for something and is no part of the history.
 _COMPACTION_TRIGGER = "compaction_trigger"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks for a response, without HTTP.
+
+    `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
+
+    tenant: str
+    request_id: str
+    headers: Mapping[str, str]
+    operation: str | None = None
+    reservation: Reservation | None = None
+    over_websocket: bool = False
 
 
 @dataclass(frozen=True, slots=True)

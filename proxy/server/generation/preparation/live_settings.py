@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.request import Policy
-from proxy.server.generation.parser_choice import ParserChoice
+from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.server.generation.preparation.encrypted_content import COMPACTION_PROMPT
 from proxy.settings import Settings
 

@@ -22,10 +22,9 @@ from proxy.server.generation.continuation.request import Obstacle, longest_stop,
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
-from proxy.server.generation.parser_choice import AnswerStart
-from proxy.server.generation.preparation.caller import Caller
+from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
-from proxy.server.generation.preparation.context import Context, Previous, continue_previous, find_context, new_record
+from proxy.server.generation.preparation.context import Caller, Context, Previous, continue_previous, find_context, new_record
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce
 from proxy.server.recording.recording import NO_RECORDING, Recording
@@ -40,6 +39,16 @@ from proxy.wire.requests import ResponsesRequest
 
 # Headers of a client's request that a gateway needs which takes the response over.
 _KEPT_HEADERS = ("originator", "User-Agent")
+
+
+class RequestScope(NamedTuple):
+    """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
+    another gateway."""
+
+    caller: Caller
+    in_force: InForce
+    recording: Recording
+    resumed: ResumedResponse | None = None
 
 
 class Continuable(NamedTuple):
@@ -59,8 +68,7 @@ class Continuable(NamedTuple):
 NOT_CONTINUABLE = Continuable()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
@@ -97,8 +105,7 @@ class PreparedRequest:
         return digest(self.call.data) == beginning.chat
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True, eq=False):
     """How a request becomes a chat request. `served_as` is the backend's name of the model, `hosted` are the tools that the
     gateway runs itself, and `token_ids` asks the backend for the ids of its tokens."""
 
@@ -155,18 +162,15 @@ class Preparation:
     async def prepare(
         self,
         request: ResponsesRequest,
-        caller: Caller,
-        in_force: InForce,
-        recording: Recording,
+        scope: RequestScope,
         summarise: Summarise,
-        *,
         previous: Previous | None = None,
         context: Context | None = None,
-        resumed: ResumedResponse | None = None,
     ) -> PreparedRequest:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
-        same connection. `summarise` has the backend summarise a context that is too long. `resumed`: the response has begun
-        in another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
+        `StoreUnavailable`."""
+        caller, in_force, recording, resumed = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
@@ -180,7 +184,7 @@ class Preparation:
         opened = await self._open_tools(request, context, caller.tenant)
         translation = self._translation(request.model, policy, in_force, caller.tenant, opened)
         chat_request = translation.translate(request, context, recording)
-        continuable = self._continuable(request, chat_request, caller, settings)
+        continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
         start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
@@ -193,8 +197,7 @@ class Preparation:
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
             tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
-        response_id = resumed.response_id if resumed is not None else _new_response_id()
-        options = self._options(in_force, context, chat_request, caller, response_id, start, continuable, tape)
+        options = self._options(context, chat_request, scope, start, continuable, tape)
         losses = chat_request.losses
         if opened is not None:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
@@ -207,7 +210,7 @@ class Preparation:
         if chat_request.compact_threshold is not None and await is_due(
             chat_request.compact_threshold, context, chat_request.body, self.encryption, self.tokenizer
         ):
-            translation = replace(translation, token_ids=translation.token_ids or continuable.now)
+            translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
@@ -239,28 +242,22 @@ class Preparation:
         served_as = self.pool.members.own_name(model)
         return Translation(policy, self.encryption, tenant, served_as, hosted, self.asks_for_token_ids(model, in_force))
 
-    def _continuable(
-        self,
-        request: ResponsesRequest,
-        chat_request: ChatRequest,
-        caller: Caller,
-        settings: Settings,
-    ) -> Continuable:
+    def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
-        outlives = self._outlives_its_gateway(request, chat_request, caller, settings)
+        outlives = self._outlives_its_gateway(request, chat_request, scope)
         attempts = self.pool.continuations(request.model, alone=outlives)
         if not attempts:
             return NOT_CONTINUABLE
-        if settings.token_ids == "off":
+        if scope.in_force.settings.token_ids == "off":
             return Continuable(attempts, "no_ids")
         obstacle = why_not_continuable(chat_request.body)
         return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None)
 
-    def _outlives_its_gateway(
-        self, request: ResponsesRequest, chat_request: ChatRequest, caller: Caller, settings: Settings
-    ) -> bool:
+    def _outlives_its_gateway(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> bool:
         """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
         the backend is not stored."""
+        caller = scope.caller
+        settings = scope.in_force.settings
         if not request.background and not (request.stream and settings.on_disconnect == "continue"):
             return False
         if self.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
@@ -271,16 +268,15 @@ class Preparation:
 
     def _options(
         self,
-        in_force: InForce,
         context: Context,
         chat_request: ChatRequest,
-        caller: Caller,
-        response_id: str,
+        scope: RequestScope,
         start: AnswerStart,
         continuable: Continuable,
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
+        caller, in_force, _, resumed = scope
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -294,6 +290,7 @@ class Preparation:
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
         client = client_of(in_force.settings, caller.headers)
+        response_id = resumed.response_id if resumed is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
         if chat_request.encrypted_reasoning:
             seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))

@@ -6,8 +6,8 @@ and probes have shown of the model, and last its name."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from itertools import product
@@ -21,19 +21,23 @@ from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
 from proxy.request.parameters.table import has_grammar
-from proxy.settings import PARSER_SETTINGS, ModelParsers, Settings, suggestion
+from proxy.server.generation.parser_choice.learning import opens_thought, shown_by, thinking_wish
+from proxy.server.generation.parser_choice.settings import (
+    NO_TEMPLATE,
+    OFF,
+    ParserSettings,
+    VllmParsers,
+    parser_settings,
+    response_template,
+)
+from proxy.settings import Settings
 from proxy.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
 from proxy.stream.reading.markup import Evidence, Markup
 from proxy.wire.errors import ApiError
 
-_OFF = frozenset({"none", ""})
-_THINKING_OPEN = {"auto": None, "yes": True, "no": False}
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
-
-_NO_TEMPLATE = "tokenizer: the parser template is read from the model's tokenizer: give its folder or name"
-
-VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
+_NOTHING_SEEN = Evidence()
 
 
 class AnswerStart(msgspec.Struct, frozen=True):
@@ -51,42 +55,6 @@ class AnswerStart(msgspec.Struct, frozen=True):
     decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
     prompt_end: PromptEnd | None = None
     reopens: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _ParserSettings:
-    """The settings of the parsers for some models. `watches`: none is given, so that the streams may show what is needed."""
-
-    reasoning: str
-    tools: str
-    thinking_open: bool | None
-    rescue: bool
-    watches: bool
-
-    @property
-    def raw(self) -> bool:
-        """The backend sends raw markup."""
-        return self.reasoning not in _OFF or self.tools not in _OFF
-
-    @property
-    def uses_vllm(self) -> bool:
-        """vLLM's own parsers read the markup."""
-        return vllm.is_vllm(self.reasoning) or vllm.is_vllm(self.tools)
-
-    @property
-    def uses_template(self) -> bool:
-        """The checkpoint's own response template tells how the markup is read."""
-        return self.reasoning in template.NAMES or self.tools in template.NAMES
-
-    def names(self, model: str) -> tuple[str, str]:
-        """Return the names of both formats; `auto` is replaced by what the model's name tells, if it tells anything."""
-        reasoning = self.reasoning
-        tools = self.tools
-        if "auto" in (reasoning, tools):
-            found = parsers.detect(model, None)
-            reasoning = found[0] or "auto" if reasoning == "auto" else reasoning
-            tools = found[1] or "auto" if tools == "auto" else tools
-        return reasoning, tools
 
 
 class ParserChoice:
@@ -115,8 +83,8 @@ class ParserChoice:
         self._tokenizer = tokenizer
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
-        self._all, self._some = _parser_settings(settings, self._given)
-        self._template = _response_template([self._all, *(found for _, found in self._some)], tokenizer)
+        self._all, self._some = parser_settings(settings, self._given)
+        self._template = response_template([self._all, *(found for _, found in self._some)], tokenizer)
         self._own_prompt_end = _prompt_end(tokenizer)
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
@@ -154,13 +122,13 @@ class ParserChoice:
         if not found.raw:
             return self._policy
         special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
-        return replace(self._policy, raw_tools=found.tools not in _OFF, special_tokens=special)
+        return replace(self._policy, raw_tools=found.tools not in OFF, special_tokens=special)
 
     async def start(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide how the answer to a chat request is read."""
         start = self.start_without_template(body)
         chat = self._tokenizer.template if self._tokenizer else None
-        if chat is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in _OFF:
+        if chat is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in OFF:
             return start
         response = self._template
         try:
@@ -184,10 +152,10 @@ class ParserChoice:
             return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
         if not found.watches or (known.field and not known.marked):
             return AnswerStart()
-        opened = not has_grammar(body) and _opened(body, known, None)
+        opened = not has_grammar(body) and opens_thought(body, known, None)
         return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
 
-    def _raw_start(self, body: Mapping[str, Any], found: _ParserSettings, known: KnownModel) -> AnswerStart:
+    def _raw_start(self, body: Mapping[str, Any], found: ParserSettings, known: KnownModel) -> AnswerStart:
         reasoning, tools = (found.reasoning, found.tools) if found.uses_vllm else found.names(self._own_name(body["model"]))
         if found.watches and known.field and not known.marked:
             reasoning = "none"
@@ -195,11 +163,11 @@ class ParserChoice:
         if has_grammar(body):  # which a server that does not parse applies from the first token on
             return msgspec.structs.replace(start, opened=False, decided_by="grammar")
         if found.thinking_open is not None:
-            opened = found.thinking_open and not _thinking_is_off(body)
+            opened = found.thinking_open and thinking_wish(body) is not False
             return msgspec.structs.replace(start, opened=opened, decided_by="setting")
         default = False if found.watches else None
         prompt_end = self._own_prompt_end or known.prompt_end
-        return msgspec.structs.replace(start, opened=_opened(body, known, default), prompt_end=prompt_end)
+        return msgspec.structs.replace(start, opened=opens_thought(body, known, default), prompt_end=prompt_end)
 
     def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
@@ -235,7 +203,7 @@ class ParserChoice:
                 parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
             )
         prompt_opens = None
-        if start.prompt_end is not None and start.decided_by == "model" and reasoning not in _OFF:
+        if start.prompt_end is not None and start.decided_by == "model" and reasoning not in OFF:
             openings = parsers.reasoning_markers(_family(reasoning))[0]
             prompt_opens = partial(start.prompt_end.opens, openings=openings)
         return Markup(
@@ -263,40 +231,29 @@ class ParserChoice:
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
-        if start.reading == "rescued":
+        if start.reading == "rescued" or seen == _NOTHING_SEEN:
             return
         name = self._own_name(body["model"])
         known = self._known.get(name, UNKNOWN)
-        wish = _thinking_wish(body)
-        news = KnownModel(field=seen.field, marked=seen.first_marker == "open" and wish is not False)
-        if start.decided_by == "model" and not (seen.prompt_known or has_grammar(body)):
-            opened = None
-            if seen.first_marker == "open" or (seen.first_marker == "none" and seen.thought and completed):
-                opened = False
-            elif seen.first_marker == "close" and not known.marked:
-                opened = True
-            if wish is None:
-                news = msgspec.structs.replace(news, opens=opened)
-            elif wish:
-                news = msgspec.structs.replace(news, opens_if_asked=opened)
+        news = shown_by(body, known, seen, completed=completed, decided=start.decided_by != "model")
         if news != UNKNOWN:
             self._known.learn(name, news)
 
     def _template_parser(self, reasoning: str, tools: str, schemas: Mapping[str, Any]) -> Any:
         """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""
         if self._template is None:
-            raise ValueError(_NO_TEMPLATE)
+            raise ValueError(NO_TEMPLATE)
         assert self._tokenizer is not None
         return partial(
             template.TemplateParser,
             self._template,
             schemas=schemas,
-            reasoning=reasoning not in _OFF,
-            tools=bool(schemas) and tools not in _OFF,
+            reasoning=reasoning not in OFF,
+            tools=bool(schemas) and tools not in OFF,
             marker_ids=self._tokenizer.marker_ids(self._template.literals),
         )
 
-    def _settings_for(self, model: str) -> _ParserSettings:
+    def _settings_for(self, model: str) -> ParserSettings:
         if not self._some:
             return self._all
         for name in dict.fromkeys((model.lower(), self._own_name(model).lower())):
@@ -304,96 +261,6 @@ class ParserChoice:
                 if fnmatchcase(name, pattern):
                     return found
         return self._all
-
-
-def load_vllm_parsers(settings: Settings) -> VllmParsers:
-    """Load the parsers of vLLM's that the settings name, if any. This takes many seconds: not for the event loop. Raise
-    `ValueError`, and `VllmMissing` where vLLM is not installed."""
-    everywhere, some = _parser_settings(settings, frozenset(settings.model_fields_set))
-    loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
-    for found in {everywhere, *(found for _, found in some)}:
-        if not found.uses_vllm:
-            continue
-        if settings.tokenizer is None:
-            raise ValueError("tokenizer: vLLM's parsers need the model's tokenizer: give its folder or name")
-        names = (found.reasoning, found.tools)
-        loaded[names] = vllm.load(*names, settings.tokenizer)
-    return loaded
-
-
-def check_tokenizer(settings: Settings) -> None:
-    """Raise `ValueError` where a parser needs a tokenizer that the settings do not name."""
-    everywhere, some = _parser_settings(settings, frozenset(settings.model_fields_set))
-    if settings.tokenizer is None and any(found.uses_template for found in (everywhere, *(found for _, found in some))):
-        raise ValueError(_NO_TEMPLATE)
-
-
-def _response_template(
-    all_settings: Sequence[_ParserSettings], tokenizer: ModelTokenizer | None
-) -> template.ResponseTemplate | None:
-    """Return the template of the tokenizer's configuration, if some settings use it. Raise `ValueError` if it is of no use."""
-    users = [found for found in all_settings if found.uses_template]
-    if not users or tokenizer is None:
-        return None
-    if tokenizer.response_template is None:
-        raise ValueError(f"tokenizer: the configuration in {tokenizer.file.parent} has no response_template")
-    loaded = template.load(tokenizer.response_template)
-    for setting, missing in (
-        ("reasoning_parser", not loaded.reasons and any(found.reasoning not in _OFF for found in users)),
-        ("tool_call_parser", not loaded.calls and any(found.tools not in _OFF for found in users)),
-    ):
-        if missing:
-            raise ValueError(f"{setting}: the response_template of this tokenizer has no field for it")
-    return loaded
-
-
-def _parser_settings(settings: Settings, given: frozenset[str]) -> tuple[_ParserSettings, list[tuple[str, _ParserSettings]]]:
-    """Return the settings for all models, and those for models whose name matches a pattern."""
-    everywhere = _ParserSettings(
-        settings.reasoning_parser,
-        settings.tool_call_parser,
-        _THINKING_OPEN[settings.opened_thinking],
-        settings.rescue,
-        settings.adapt and not given & PARSER_SETTINGS,
-    )
-    _check(everywhere, "")
-    some: list[tuple[str, _ParserSettings]] = []
-    for pattern, entry in settings.models.items():
-        changed = _with_entry(everywhere, entry)
-        _check(changed, f"models: {pattern}: ")
-        some.append((pattern.lower(), changed))
-    return everywhere, some
-
-
-def _with_entry(everywhere: _ParserSettings, entry: ModelParsers) -> _ParserSettings:
-    return _ParserSettings(
-        everywhere.reasoning if entry.reasoning_parser is None else entry.reasoning_parser,
-        everywhere.tools if entry.tool_call_parser is None else entry.tool_call_parser,
-        everywhere.thinking_open if entry.opened_thinking is None else _THINKING_OPEN[entry.opened_thinking],
-        everywhere.rescue if entry.rescue is None else entry.rescue,
-        everywhere.watches and not entry.model_fields_set & PARSER_SETTINGS,
-    )
-
-
-def _check(found: _ParserSettings, place: str) -> None:
-    """Raise `ValueError` for a parser that does not exist, with the names of those that do."""
-    if found.uses_vllm:
-        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
-            if name not in _OFF and not vllm.is_vllm(name):
-                raise ValueError(f"{place}{setting}: {name} and a parser of vLLM cannot be combined: name both vllm:…")
-        return
-    if found.uses_template:
-        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
-            if name not in _OFF and name not in template.NAMES:
-                raise ValueError(f"{place}{setting}: {name} and the parser template cannot be combined: name both template")
-        return
-    for setting, name, known in (
-        ("reasoning_parser", found.reasoning, parsers.REASONING),
-        ("tool_call_parser", found.tools, parsers.TOOLS),
-    ):
-        if parsers.base_name(name) not in known and name not in _OFF and name != "auto":
-            names = ", ".join(["auto", "none", "template", *sorted(known)])
-            raise ValueError(f"{place}{setting}: there is no {name}{suggestion(name, known)}; there are: {names}")
 
 
 def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
@@ -408,28 +275,6 @@ def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
 def _family(reasoning: str) -> str:
     """Return the format whose markers show in prompts; any for a parser of vLLM's, or the template of a checkpoint."""
     return "auto" if vllm.is_vllm(reasoning) or reasoning in template.NAMES else reasoning
-
-
-def _opened(body: Mapping[str, Any], known: KnownModel, default: bool | None) -> bool | None:
-    """Tell whether the prompt opens a thought, by what is known of the model."""
-    wish = _thinking_wish(body)
-    if wish is False:
-        return False
-    learned = known.opens_if_asked if wish else known.opens
-    return default if learned is None else learned
-
-
-def _thinking_wish(body: Mapping[str, Any]) -> bool | None:
-    """Tell whether the request turns thinking on or off in the chat template; None if it leaves that open."""
-    kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, dict):
-        return None
-    wishes = (kwargs.get("enable_thinking"), kwargs.get("thinking"))
-    return False if False in wishes else True if True in wishes else None
-
-
-def _thinking_is_off(body: Mapping[str, Any]) -> bool:
-    return _thinking_wish(body) is False
 
 
 @lru_cache(maxsize=64)

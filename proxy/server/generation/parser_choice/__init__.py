@@ -1,0 +1,1 @@
+"""Which parser reads the answers of each model."""

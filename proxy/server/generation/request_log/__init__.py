@@ -1,0 +1,1 @@
+"""What the metrics, the log line, the trace and the window say of one request."""
