@@ -7,13 +7,13 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.server.generation.journal import Beginning, Journal, Resumption, UnreadableJournal
+from proxy.server.generation.journal import ResponseStart, Journal, ResumedResponse, UnreadableJournal
 from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from tests.stream.stream_player import finish, options, text
 
-BEGINNING = Beginning(b"{}", "req_1", {}, 5.0, AnswerStart(), b"digest")
+BEGINNING = ResponseStart(b"{}", "req_1", {}, 5.0, AnswerStart(), b"digest")
 
 
 def journalled() -> tuple[list[bytes], list[Call]]:
@@ -34,7 +34,7 @@ def journalled() -> tuple[list[bytes], list[Call]]:
 
 def test_the_calls_are_read_as_they_were_made() -> None:
     pieces, calls = journalled()
-    resumption = Resumption("resp_1", msgspec.msgpack.encode(BEGINNING), pieces)
+    resumption = ResumedResponse("resp_1", msgspec.msgpack.encode(BEGINNING), pieces)
     assert resumption.calls == calls
     assert resumption.beginning == BEGINNING
 
@@ -49,11 +49,11 @@ def test_the_calls_are_read_as_they_were_made() -> None:
 )
 def test_one_of_another_version_or_a_damaged_one_is_refused(beginning: bytes, pieces: list[bytes]) -> None:
     with pytest.raises(UnreadableJournal):
-        Resumption("resp_1", beginning, pieces)
+        ResumedResponse("resp_1", beginning, pieces)
 
 
 def test_a_call_of_a_later_version_is_refused() -> None:
     journal = Journal()
     journal.note(Call("fly", None, 1.0), b"")
     with pytest.raises(UnreadableJournal):
-        Resumption("resp_1", msgspec.msgpack.encode(BEGINNING), [journal.take()])
+        ResumedResponse("resp_1", msgspec.msgpack.encode(BEGINNING), [journal.take()])
