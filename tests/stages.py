@@ -25,6 +25,7 @@ STAGES: dict[str, Stage] = {
     "test_attacks.py": "pure",
     "test_documentation.py": "pure",
     "test_library.py": "pure",
+    "test_private_names.py": "pure",
     "test_settings.py": "pure",
     "test_settings_keys.py": "pure",
     "test_structure.py": "pure",
