@@ -145,7 +145,7 @@ class Member:
         return "vllm" in (self.catalogue.listed or {}).values()
 
     def continues(self, model: str) -> bool:
-        """Tell whether answers of other backends may go on here, and answers of its own elsewhere."""
+        """Tell whether it may continue answers of other backends, and others its own."""
         able = self.spec.continue_answers > 0 and self.continues_by is not None
         return able and self.catalogue.owner(model) == "vllm"
 
@@ -198,7 +198,7 @@ class Members:
         self._options = options
         self._observer = observer
         self._has_room = has_room
-        self._clock = asyncio.get_running_loop().time
+        self.clock = asyncio.get_running_loop().time
         self._identify = options.identify
         self._closing: set[asyncio.Task[None]] = set()
         self._started = False
@@ -333,13 +333,13 @@ class Members:
                 member.watch = None
                 return
             interval = self._options.health_interval
-            if report.problem or member.breaker.state(self._clock()) != "closed":
+            if report.problem or member.breaker.state(self.clock()) != "closed":
                 interval = min(interval, _RECHECK)
             await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer."""
-        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self._clock()))
+        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self.clock()))
 
     # ---- models ---------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ UNUSABLE = 2
 # Violations of one rule that the table shows; `--json` has them all.
 _SHOWN_PER_RULE = 5
 # The answer to a small request is far shorter.
-_MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 _WEATHER_TOOL = {
     "type": "function",
@@ -181,8 +181,8 @@ def _received(pieces: Iterable[bytes], url: str) -> bytes:
     try:
         for piece in pieces:
             data += piece
-            if len(data) > _MAX_BYTES:
-                raise UnusableStream(f"{url} sent more than {_MAX_BYTES} bytes")
+            if len(data) > MAX_BYTES:
+                raise UnusableStream(f"{url} sent more than {MAX_BYTES} bytes")
     except httpx.HTTPError as error:
         # What came before is checked: that its end is missing is the result.
         print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)

@@ -35,7 +35,7 @@ from proxy.commands.codex_config import (
 from proxy.settings import backend_url
 
 _NO_CODEX = 127
-# Codex's background server would outlive it, with the address of a gateway that is gone, and copy itself into the home.
+# Codex's background server would outlive it, with the address of a gateway that has ended, and copy itself into the home.
 _NO_DAEMON = "--no-daemon"
 # Times in seconds. Autoconfiguration has so long before Codex is started.
 _START_TIMEOUT = 30.0

@@ -181,9 +181,9 @@ def preferred(served: Sequence[str], path: Path) -> str:
 
 
 def configuration(url: str, model: str, env_key: str | None, *, web_search: bool = False) -> dict[str, Any]:
-    """Return what Codex must be told, as nested dicts in the order of the file. Context window, prompt and the rest come with
-    the catalog, from the gateway. With `web_search` Codex posts its searches to the gateway; up to 0.169 at least it does so
-    only with a feature that it calls unstable, and warns of at each start unless it is told not to."""
+    """Return the settings that Codex needs, as nested dicts in the order of the file. Context window, prompt and the rest come
+    with the catalog, from the gateway. With `web_search` Codex posts its searches to the gateway; up to 0.169 at least it does
+    so only with a feature that it calls unstable, and warns of at each start unless that is turned off."""
     provider = {
         "name": PROVIDER,
         "base_url": url,

@@ -31,8 +31,8 @@ from proxy.probing.questions import (
 
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
-# How long generation may go on after the client has disconnected, in seconds; a healthy server stops within 0.1.
-_STOP_DEADLINE = 2.0
+# How long generation may continue after the client has disconnected, in seconds; a healthy server stops within 0.1.
+STOP_DEADLINE = 2.0
 # The longest prompt that is sent just to see it refused, in tokens.
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
@@ -355,7 +355,7 @@ class _Prober:
     # ---- disconnecting ----------------------------------------------------------------------------------------------
 
     async def _disconnect(self) -> None:
-        """Disconnect in the middle of a long answer, and see in the server's metrics whether generation goes on."""
+        """Disconnect in the middle of a long answer, and see in the server's metrics whether generation continues."""
         before = await self._running_requests()
         if before is None:
             return
@@ -365,7 +365,7 @@ class _Prober:
         answer = await self._questions.ask("disconnect", question, limit=4096, cut_after=3, **extras)
         if not answer.cut or answer.finish_reason is not None:
             return  # it ended too soon to disconnect in the middle
-        deadline = time.monotonic() + _STOP_DEADLINE
+        deadline = time.monotonic() + STOP_DEADLINE
         while (running := await self._running_requests()) is not None and running > before:
             if time.monotonic() > deadline:
                 self._profile.stops = False

@@ -81,7 +81,7 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
 
 
 def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Application) -> tuple[TokenPrompt, list[Token]]:
-    """Plan how the server goes on with a prompt in ids: raw text, whatever its parsers are. Raises `ErrorAnswer`."""
+    """Plan how the server continues a prompt in ids: raw text, whatever its parsers are. Raises `ErrorAnswer`."""
     options = app[OPTIONS]
     model = _model(body, options)
     dialect = options.dialect
@@ -102,7 +102,7 @@ def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Applicati
 
 
 def _check_beginning(tokens: Sequence[Token], generated: Sequence[int]) -> None:
-    """Raise `ErrorAnswer` unless the answer begins with these tokens: a model would go on with any others, too, but nobody can
+    """Raise `ErrorAnswer` unless the answer begins with these tokens: a model would continue any others, too, but nobody can
     want that of a simulated one."""
     ids = [token.id or tokenizer.token_id(token.raw) for token in tokens[: len(generated)]]
     if ids != list(generated):

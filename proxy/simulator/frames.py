@@ -47,7 +47,7 @@ class Frames:
         return b"".join(frame if type(frame) is CompleteFrame else head + frame for frame in self.frames[start:end])
 
     def abort(self, position: int) -> None:
-        """End the answer at a position as vLLM does when it is told to stop: with a token, usage and `[DONE]`."""
+        """End the answer at a position as vLLM does when it is stopped: with a token, usage and `[DONE]`."""
         frame = self.frames[position] if position < len(self.frames) else b""
         if _UNFINISHED not in frame or not position:
             return

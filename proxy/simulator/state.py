@@ -33,7 +33,7 @@ class RunningAnswer(Protocol):
     """An answer that is being sent."""
 
     def abort(self) -> None:
-        """End the answer now, as a server does that is told to stop."""
+        """End the answer now, as a server does that is stopped."""
 
 
 @dataclass

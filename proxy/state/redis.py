@@ -26,7 +26,7 @@ _OWNER = "responses-gateway:owner:"
 _CANCELLATIONS = "responses-gateway:cancelled"
 
 # Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
-_MAX_PIECES = 20_000
+MAX_PIECES = 20_000
 _MAX_CANCELLATIONS = 1000
 # Pieces per read.
 _PIECES = 500
@@ -156,7 +156,7 @@ class RedisLog:
                 await asyncio.sleep(_WATCH_RETRY)
 
     async def _write(self, response_id: str, expected: str, row: EventRow, kept: int, *, last: bool = False) -> int:
-        values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, _MAX_PIECES, int(last)]
+        values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, MAX_PIECES, int(last)]
         values += [self._owner, row.journal]
         return cast("int", await _translating_errors(self._append(keys=_keys(response_id), args=values)))
 

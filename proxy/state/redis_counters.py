@@ -24,7 +24,7 @@ _GATEWAYS = _PREFIX + "gateways"
 # Connections of a process.
 _CONNECTIONS = 16
 # Seconds within which an answer has to come: requests wait for it.
-_TIMEOUT = 2.0
+TIMEOUT = 2.0
 # Seconds for which the running requests of a client are kept without a report.
 _RUNNING_KEPT = 120
 
@@ -135,7 +135,7 @@ class RedisCounters:
 
     def __init__(self, url: str) -> None:
         """Connect to `url`, as for the log of running responses."""
-        self._client = connect(url, _CONNECTIONS, _TIMEOUT)
+        self._client = connect(url, _CONNECTIONS, TIMEOUT)
         self._count = self._client.register_script(_COUNT)
         self._join = self._client.register_script(_JOIN)
 
@@ -181,11 +181,11 @@ def _arguments(member: str, request: LimitRequest, *, take: bool) -> list[str | 
 
 async def _within(command: Awaitable[Any]) -> Any:
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             return await command
     except exceptions.NoScriptError as error:
         raise _NoScript("the server has lost the script") from error
     except TimeoutError:
-        raise CountersUnavailable(f"no answer within {_TIMEOUT:g} seconds") from None
+        raise CountersUnavailable(f"no answer within {TIMEOUT:g} seconds") from None
     except (exceptions.RedisError, OSError) as error:
         raise CountersUnavailable(type(error).__name__) from error

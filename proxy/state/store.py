@@ -66,7 +66,7 @@ class Store:
         """Build the store on `database`. `retention`: how long a response is kept, in seconds. `live`: where the events of
         running responses are kept, if not in the database. `steady`: a monotonic clock, to notice that `clock` was set.
         `max_bytes`: how large the stored data may get; 0 means any size."""
-        self._database = database
+        self.database = database
         self._retention = retention
         self._clock = clock
         self._live = live
@@ -81,7 +81,7 @@ class Store:
     async def open(self) -> None:
         """Connect, and migrate the schema. Raises `StoreUnavailable`."""
         try:
-            await self._database.open()
+            await self.database.open()
             if self._live is not None:
                 await self._live.open()
         except StoreUnavailable:
@@ -90,7 +90,7 @@ class Store:
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._database.close()
+        await self.database.close()
         if self._live is not None:
             await self._live.close()
 
@@ -98,7 +98,7 @@ class Store:
         steady = self._steady or time.monotonic
         begun = steady()
         try:
-            result = await self._database.run(work)
+            result = await self.database.run(work)
         except StoreUnavailable:
             self._trusted_from = self._clock() + _RECOVERY
             raise
@@ -376,11 +376,11 @@ class Store:
 
     async def give_space_back(self) -> None:
         """Give space that is no longer needed back to the file system."""
-        await self._in_steps(self._database.shrink)
+        await self._in_steps(self.database.shrink)
 
     async def size(self) -> int:
         """Return about how many bytes the stored data take."""
-        return await self._database.size()
+        return await self.database.size()
 
     async def ages(self) -> Ages:
         """Return how old the oldest response is."""

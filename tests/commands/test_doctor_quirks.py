@@ -166,7 +166,7 @@ def test_an_answer_in_one_piece_where_a_stream_was_requested() -> None:
 
 
 def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.probing.prober._STOP_DEADLINE", 0.1)
+    monkeypatch.setattr("proxy.probing.prober.STOP_DEADLINE", 0.1)
     busy = {"running": 0.0}
 
     async def metrics(request: web.Request) -> web.Response:

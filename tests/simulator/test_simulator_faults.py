@@ -194,7 +194,7 @@ def test_a_client_that_disconnects_at_the_very_end_is_not_an_error(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def played_to_nobody(player: Player, delay: float) -> str:
-        player._transport.abort()
+        player.transport.abort()
         return "finished"
 
     monkeypatch.setattr(Player, "play", played_to_nobody)

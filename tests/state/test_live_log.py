@@ -242,7 +242,7 @@ def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
 def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.redis._MAX_PIECES", 10)
+    monkeypatch.setattr("proxy.state.redis.MAX_PIECES", 10)
 
     async def test() -> None:
         store = Store(Sqlite(None), 1000.0, time.time, redis_server.log())

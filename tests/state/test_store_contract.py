@@ -282,7 +282,7 @@ def test_two_processes_share_a_database(new_database: Callable[[], Database]) ->
         one, two = (Store(new_database(), 1000.0, Clock()) for _ in range(2))
         await asyncio.gather(one.open(), two.open())
         try:
-            if isinstance(database := one._database, Sqlite) and database._path is None:
+            if isinstance(database := one.database, Sqlite) and database.path is None:
                 return  # memory is nobody else's
             both = [(name, number, store) for number in range(20) for name, store in (("one", one), ("two", two))]
             await asyncio.gather(*(store.save(record(f"{name}_{number}", input=[USER])) for name, number, store in both))
@@ -309,12 +309,12 @@ def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
             fresh = record("fresh", created_at=clock.now, input=[USER], output=[said(1)])
             removed = await asyncio.gather(stores[0].save(fresh), *(store.clean_up() for store in stores))
             assert sum(removed[1:]) >= 250
-            counted = await rows(stores[0]._database)
+            counted = await rows(stores[0].database)
             assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 2)
         finally:
             await asyncio.gather(*(store.close() for store in stores))
 
-    if isinstance(database := new_database(), Sqlite) and database._path is None:
+    if isinstance(database := new_database(), Sqlite) and database.path is None:
         return  # memory is nobody else's
     asyncio.run(test())
 
@@ -332,7 +332,7 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 def test_the_store_of_a_later_version_is_left_alone(opening: Opening) -> None:
     async def test(_store: Store, database: Database, _clock: Clock) -> None:
         await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS) + 1,)).rowcount)
-        if isinstance(database, Sqlite) and database._path is None:
+        if isinstance(database, Sqlite) and database.path is None:
             return
         with pytest.raises(StoreUnavailable, match="later version"):
             async with opening():

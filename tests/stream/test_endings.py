@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.lifecycle.machine import Lifecycle, Row, Transition
 from proxy.stream.lifecycle import machine as lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle, Row, Transition
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.sse import MOST_BUFFERED

@@ -77,8 +77,8 @@ class Breaker:
         self._opened_at = None
         self._trying = False
 
-    def failed(self, now: float, *, gone: bool = False) -> None:
-        """Note that a request failed; `gone` tells that its connection did. One that was sent before the breaker opened, and
+    def failed(self, now: float, *, unreachable: bool = False) -> None:
+        """Note that a request failed; `unreachable`: the connection did. One that was sent before the breaker opened, and
         fails later, changes nothing."""
         self.no_recent_failures = False
         if self._opened_at is None:
@@ -86,7 +86,7 @@ class Breaker:
             self._failures += 1
             if self._failures >= self._limit:
                 self._opened_at = now
-                self._checks_count = self._check_failed or (gone and not self.closed_by_check)
+                self._checks_count = self._check_failed or (unreachable and not self.closed_by_check)
         elif self._trying:
             self._failed_at = now
             self._trying = False

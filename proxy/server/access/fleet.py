@@ -21,7 +21,7 @@ from proxy.telemetry.metrics import Metrics
 LEASE = 15.0
 # Seconds between two reports, and between two reports of all running requests.
 _PAUSE = 0.1
-_RENEWAL = 5.0
+RENEWAL = 5.0
 # Seconds between two attempts to reach Redis again.
 _RETRY = 0.5
 # Clients in one report.
@@ -102,10 +102,10 @@ class Fleet:
         renewed = clock()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RENEWAL if self.shared else _RETRY):
+                async with asyncio.timeout(RENEWAL if self.shared else _RETRY):
                     await self._wake.wait()
             self._wake.clear()
-            if not self.shared or clock() - renewed >= _RENEWAL:
+            if not self.shared or clock() - renewed >= RENEWAL:
                 renewed = clock()
                 await self._join()
             if self.shared:

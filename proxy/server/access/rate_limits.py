@@ -25,7 +25,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 
 # Most addresses with counts of their own: the least recently used ones are forgotten first.
-_ADDRESSES = 10_000
+MAX_ADDRESSES = 10_000
 # `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
 _TRY_AGAIN = 1.0
 # In seconds: limits are per minute.
@@ -331,7 +331,7 @@ class RateLimits:
         self._clock = clock
         self._metrics = metrics
         self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
-        self._by_key = {
+        self.by_key = {
             name: ClientLimits(
                 name,
                 f"key '{name}'",
@@ -347,23 +347,23 @@ class RateLimits:
             )
             for name, key in settings.api_keys.items()
         }
-        self._by_address: OrderedDict[str, ClientLimits] = OrderedDict()
+        self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
 
     def of(self, request: web.Request) -> ClientLimits:
         """Return the limits of the client of a request."""
         name = request.get(KEY_NAME)
-        return self._by_key[name] if name is not None else self._of_address(_network(request.remote))
+        return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
 
     def _of_address(self, address: str) -> ClientLimits:
-        limits = self._by_address.get(address)
+        limits = self.by_address.get(address)
         if limits is None:
             name = f"address {address}"
             limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name), self._fleet)
-            self._by_address[address] = limits
-            if len(self._by_address) > _ADDRESSES:
-                self._by_address.popitem(last=False)
+            self.by_address[address] = limits
+            if len(self.by_address) > MAX_ADDRESSES:
+                self.by_address.popitem(last=False)
         else:
-            self._by_address.move_to_end(address)
+            self.by_address.move_to_end(address)
         return limits
 
     def _shared(self, name: str) -> SharedRow | None:

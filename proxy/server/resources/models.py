@@ -30,7 +30,7 @@ from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, gateway_key_refused, server_error
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
-_KEPT = 3.0
+KEPT_SECONDS = 3.0
 # Lists kept, one for each key of a client.
 _LISTS = 64
 _PASSED_BACK = ("Content-Type", "Content-Encoding", "Retry-After")
@@ -119,7 +119,7 @@ class Models:
         """Return the backends' list, a few seconds old at most. Raise `Refused` and `ApiError`."""
         loop = asyncio.get_running_loop()
         async with kept.lock:
-            if kept.answer is None or loop.time() - kept.at > _KEPT:
+            if kept.answer is None or loop.time() - kept.at > KEPT_SECONDS:
                 kept.answer = await self._ask(headers)
                 kept.at = loop.time()
             return kept.answer

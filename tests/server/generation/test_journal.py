@@ -7,7 +7,7 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.server.generation.journal import ResponseStart, Journal, ResumedResponse, UnreadableJournal
+from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, UnreadableJournal
 from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator

@@ -78,7 +78,7 @@ async def _expire(served: Served) -> None:
     """Make all heartbeats old."""
     late = "UPDATE responses SET alive_until = alive_until - 30"
     assert served.parts.store is not None
-    await served.parts.store._database.run(lambda sql: sql.execute(late).rowcount)
+    await served.parts.store.database.run(lambda sql: sql.execute(late).rowcount)
 
 
 def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
@@ -405,7 +405,7 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
                 assert (await ask(other, "GET", f"/v1/responses/{name}")).status == 404
             await until(lambda: not background._taken)
             count = "SELECT count(*) FROM journals"
-            assert await store._database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
+            assert await store.database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
             slow = one.parts.background
             assert slow is not None
             await slow.renew_claims()

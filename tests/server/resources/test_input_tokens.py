@@ -221,7 +221,7 @@ def test_llamacpp_renders_the_prompt_first() -> None:
 
 def test_a_server_that_cannot_render_either_needs_a_tokenizer(folder: Path) -> None:
     async def play(connection: Connection) -> None:
-        path = connection._requests[-1].split(b" ", 2)[1]
+        path = connection.requests[-1].split(b" ", 2)[1]
         answers = {b"/tokenize": (200, b'{"tokens":[]}')}
         status, body = answers.get(path, (404, b"{}"))
         head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body))
