@@ -20,12 +20,14 @@ from proxy.wire.tools import ToolTarget
 
 class HostedLimits(NamedTuple):
     """Limits of the hosted calls of one response. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
-    of code; `total_seconds`: all calls together; `result_bytes`: what the model is shown of one result."""
+    of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`: what the model is shown of one
+    result."""
 
     turns: int = 16
     call_seconds: float = 60.0
     code_seconds: float = 60.0
     total_seconds: float = 600.0
+    calls_at_once: int = 16
     result_bytes: int = 64 * 1024
 
 
@@ -34,6 +36,7 @@ Observe = Callable[[str, str, float], None]
 # Called with each defect of the gateway.
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
+_NO_TIME = "The time for the tools of this response is used up. Answer without calling any."
 _LATE = "The tool did not answer in time."
 # The code of a request that was not answered in time, in MCP.
 _TIMED_OUT = -32001
@@ -70,9 +73,18 @@ class ToolRunner:
     spent: float = 0.0  # seconds
     losses: list[HostedLoss] = field(default_factory=list)
     calls: list[MadeCall] = field(default_factory=list)
+    _places: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(self.limits.calls_at_once)
 
     async def run(self, target: ToolTarget, arguments: str) -> HostedResult:
-        """Run one call; `arguments` is what the model wrote. Whatever goes wrong is a failed result."""
+        """Run one call, once fewer are running than may run at once; `arguments` is what the model wrote. Whatever goes wrong
+        is a failed result."""
+        async with self._places:
+            return await self._run(target, arguments)
+
+    async def _run(self, target: ToolTarget, arguments: str) -> HostedResult:
         made = MadeCall(target, time.monotonic())
         self.calls.append(made)
         outcome = "failed"
@@ -101,8 +113,12 @@ class ToolRunner:
         return self._cut(target, _encodable(result))
 
     def _seconds(self, target: ToolTarget) -> float:
+        """Return how long a call may take. Raise `ToolFailure` if no time is left."""
         most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
-        return min(most, max(0.0, self.limits.total_seconds - self.spent))
+        left = self.limits.total_seconds - self.spent
+        if left <= 0:
+            raise ToolFailure(_NO_TIME)
+        return min(most, left)
 
     def _tool(self, target: ToolTarget) -> HostedTool:
         tool = self.tools.get(target._replace(needs_approval=False, expects_ciphertext=False))

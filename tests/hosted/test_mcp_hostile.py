@@ -229,6 +229,15 @@ def test_a_list_without_end_is_read_to_a_bound() -> None:
     run(test())
 
 
+ODD_SCHEMAS: list[dict[str, Any]] = [
+    {"type": "object", "required": True},
+    {"type": "object", "required": [1]},
+    {"type": "object", "required": "a"},
+    {"type": "object", "properties": {"x": "string"}},
+    {"type": "object", "$schema": 5},
+]
+
+
 def test_one_odd_tool_does_not_cost_the_others() -> None:
     lines: list[str] = []
     mended = [
@@ -238,6 +247,7 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
         {"name": "output", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
     ]
     odd = [{"name": "list", "inputSchema": {"type": "array"}}, {"name": 5}, "text", None, {"name": "x", "inputSchema": "x"}]
+    odd += [tool(f"schema{at}", inputSchema=schema) for at, schema in enumerate(ODD_SCHEMAS)]
     odd += [{"name": "y", "annotations": {"readOnlyHint": "?"}}, {"name": "z", "inputSchema": {"properties": ["a"]}}]
 
     async def test() -> None:
@@ -250,7 +260,7 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
                 assert (await servers.call_tool("alice", PEER, "php", {})).text is not None
 
     run(test())
-    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list, or too many: 7"]
+    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list, or too many: 12"]
 
 
 def test_the_log_says_what_is_wrong_with_a_list() -> None:

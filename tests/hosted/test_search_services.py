@@ -70,7 +70,7 @@ def test_a_searxng_whose_engines_are_blocked_says_so() -> None:
     async def test(site: Website, provider: ServiceProvider) -> None:
         assert isinstance(site, SearchEngine)
         site.unresponsive = [["brave", "too many requests"]]
-        assert "None of the search engines has answered" in await refusal(provider)
+        assert "not all search engines have answered" in await refusal(provider)
         site.results = [{"url": "https://a.example/", "title": "A", "content": ""}]
         assert len((await provider.search(Query("towers", 5))).found) == 1
         site.unresponsive = []

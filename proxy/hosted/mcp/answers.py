@@ -19,6 +19,7 @@ from mcp.types import (
     TextResourceContents,
     Tool,
 )
+from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
 from proxy.hosted.mcp.endpoints import McpLimits
@@ -26,6 +27,8 @@ from proxy.hosted.mcp.servers import ToolResult
 from proxy.hosted.result_text import untrusted_text
 from proxy.wire.mcp import ListedTool
 
+# The version of the protocol that says most about schemas; later ones allow the same.
+_STRICTEST = "2025-11-25"
 # Characters of what a server says of a tool, as it is offered to the model.
 _LONGEST_NAME = 128
 _LONGEST_DESCRIPTION = 16 * 1024
@@ -89,7 +92,9 @@ def _readable(tools: Sequence[object]) -> list[dict[str, Any]]:
 
 
 def _is_tool(value: dict[str, Any]) -> bool:
+    """Tell whether the library accepts a tool: it validates a list twice, as the protocol's version has it and as its own."""
     try:
+        validate_server_result("tools/list", _STRICTEST, {"tools": [value]})
         Tool.model_validate(value)
     except ValidationError:
         return False

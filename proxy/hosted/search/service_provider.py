@@ -101,7 +101,7 @@ def _read(data: bytes, service: SearchService) -> list[WebResult]:
     for name in service.results_in:
         content = content.get(name) if isinstance(content, dict) else None
     if not content and isinstance(failed, list) and failed:
-        raise ToolFailure("None of the search engines has answered. Try again later, or go on without them.")
+        raise ToolFailure("Nothing was found, and not all search engines have answered. Try later, or go on without them.")
     if not isinstance(content, list):
         return []
     return list(_each(content[:_MOST_RESULTS], service))

@@ -65,3 +65,30 @@ def test_a_number_of_two_sources_is_of_neither() -> None:
     numbers = SourceNumbers(both)
     assert numbers.known == {}
     assert {numbers.number(Source(title, f"https://{title}.example")) for title in ("a", "b")} == {2, 3}
+
+
+def test_only_so_many_calls_run_at_once_and_none_when_the_time_is_used_up() -> None:
+    running: list[int] = []
+    most = 0
+
+    class Slow:
+        async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
+            nonlocal most
+            running.append(1)
+            most = max(most, len(running))
+            try:
+                await asyncio.sleep(0.02)
+            finally:
+                running.pop()
+            return HostedResult("done")
+
+    async def test() -> list[HostedResult]:
+        limits = HostedLimits(calls_at_once=4, total_seconds=0.5)
+        hosted = ToolRunner({TARGET: Slow()}, limits, SourceNumbers(), lambda *_: None, lambda *_: None)
+        return await asyncio.gather(*(hosted.run(TARGET, "{}") for _ in range(200)))
+
+    found = asyncio.run(test())
+    assert most == 4
+    done = [result.text for result in found if not result.failed]
+    assert 1 <= len(done) <= 25 + 4  # the time of each counts, and four were running when it was used up
+    assert found[-1].text == "Error: The time for the tools of this response is used up. Answer without calling any."
