@@ -1,4 +1,4 @@
-"""What runs in this process, and how far the process is on its way out."""
+"""The responses that run in this process, one timer for all of them, and the state of the process."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class InFlight:
         self.ending = asyncio.Event()  # set with the first later state
 
     def enter(self, state: State) -> None:
-        """Go on to a later state; an earlier one changes nothing."""
+        """Enter a later state; an earlier one changes nothing."""
         self.state = max(self.state, state)
         if self.state is not State.SERVING:
             self.ending.set()
 
-    async def drain(self, hurry: asyncio.Event, seconds: float) -> None:
-        """Let the activities under way end within so many seconds, or until `hurry` is set; fail what is left then."""
+    async def drain(self, stop_now: asyncio.Event, seconds: float) -> None:
+        """Let the activities under way end within so many seconds, or until `stop_now` is set; fail what is left then."""
         self.enter(State.DRAINING)
-        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(hurry.wait())]
+        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(stop_now.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
