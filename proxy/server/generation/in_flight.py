@@ -1,4 +1,4 @@
-"""What runs in this process, and how far the process is on its way out."""
+"""The responses that run in this process, one timer for all of them, and the state of the process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class InFlight:
         self.ending = asyncio.Event()  # set with the first later state
 
     def enter(self, state: State) -> None:
-        """Go on to a later state; an earlier one changes nothing."""
+        """Enter a later state; an earlier one changes nothing."""
         self.state = max(self.state, state)
         if self.state is not State.SERVING:
             self.ending.set()

@@ -20,7 +20,7 @@ from proxy.server.generation.journal import ResumedResponse
 from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.server.generation.prelude import Prelude
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
-from proxy.server.generation.preparation.context import Caller, Context, Previous, save
+from proxy.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
 from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
@@ -71,7 +71,7 @@ class Responses:
         self,
         request: ResponsesRequest,
         caller: Caller,
-        previous: Previous | None = None,
+        previous: PreviousResponse | None = None,
         *,
         recording: Recording | None = None,
         drop_client: DropClient,
@@ -160,7 +160,7 @@ class Creation:
     async def prepare(
         self,
         request: ResponsesRequest,
-        previous: Previous | None = None,
+        previous: PreviousResponse | None = None,
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
     ) -> None:
@@ -232,7 +232,7 @@ class Creation:
 
     @property
     def results(self) -> Mapping[str, bytes]:
-        """What hosted calls told the model so far, to be kept beside their items: those of the history included."""
+        """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
         made = hosted.results if hosted is not None and self.in_force.settings.hosted_history_bytes else {}
         return {**self.prepared.context.results, **made}
@@ -247,13 +247,13 @@ class Creation:
         self.log.sent(events)
         sink.write(events)
 
-    def continued_by(self, *, stored: bool) -> Previous | None:
+    def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
         if (stored and self.prepared.record is not None) or self.translator.status == "failed":
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]
-        return Previous(self.translator.response_id, items, self.results)
+        return PreviousResponse(self.translator.response_id, items, self.results)
 
     @property
     def slow(self) -> bool:
@@ -273,7 +273,7 @@ class Creation:
     # ---- ending it ---------------------------------------------------------------------------------------------------
 
     def detach(self) -> None:
-        """Let the response go on without the request that asked for it: whoever runs it calls `end`."""
+        """Let the response continue without the request that asked for it: whoever runs it calls `end`."""
         self._detached = True
         self.log.facts.detached = True
 

@@ -18,7 +18,7 @@ from proxy.server.access.cors import check_socket
 from proxy.server.access.rate_limits import LIMITS
 from proxy.server.generation.generation import shutting_down
 from proxy.server.generation.in_flight import State
-from proxy.server.generation.preparation.context import Caller, Previous
+from proxy.server.generation.preparation.context import Caller, PreviousResponse
 from proxy.server.generation.responses import Creation, Responses
 from proxy.server.http.bodies import Bodies, Body
 from proxy.server.http.errors import REQUEST_ID
@@ -120,7 +120,7 @@ class _Session:
         self._cancelled = False  # the response that has not begun yet
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
-        self._previous: Previous | None = None  # the last response, if it was not stored
+        self._previous: PreviousResponse | None = None  # the last response, if it was not stored
 
     async def run(self) -> None:
         """Work until the client leaves, or the connection has lasted too long."""
@@ -234,7 +234,7 @@ class _Session:
         with creation:
             self._previous = await self._respond(creation, request)
 
-    async def _respond(self, creation: Creation, request: ResponsesRequest) -> Previous | None:
+    async def _respond(self, creation: Creation, request: ResponsesRequest) -> PreviousResponse | None:
         """Answer one request; return what the next one may build on, if it is not in the store."""
         if request.generate is False:
             translator = creation.translator

@@ -1,4 +1,4 @@
-"""Which answers another backend can go on with, and what it is asked. Plain data, no I/O.
+"""Which answers another backend can continue, and what it is asked. Plain data, no I/O.
 
 What decides is the chat request. An engine begins the grammar of an answer anew where it goes on with one, so that a forced
 answer would get a second object; pictures are not in the ids of a prompt."""
@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.request.parameters.table import has_grammar
 
-# Why another backend cannot go on with an answer.
+# Why another backend cannot continue an answer.
 Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", "logprobs", "parameter", "no_ids"]
 # Fields that mean the same to `/v1/completions`.
 _COPIED = (
@@ -31,7 +31,7 @@ _KNOWN = frozenset((*_COPIED, *_DONE))
 
 
 def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
-    """Return why no other backend could go on with the answer to a chat request; None if one could."""
+    """Return why no other backend could continue the answer to a chat request; None if one could."""
     if has_grammar(body):
         return "grammar"
     if body.get("tool_choice") not in (None, "auto", "none"):
@@ -61,7 +61,7 @@ class CannotContinue(Exception):
 def completion_request(
     body: Mapping[str, Any], prompt: Sequence[int], generated: Sequence[int], context: int | None, *, raw: bool, model: str
 ) -> bytes:
-    """Return the request that has a backend go on with `generated`. `context`: how many tokens its context has, if it tells.
+    """Return the request that has a backend continue `generated`. `context`: how many tokens its context has, if it tells.
     `raw`: the first backend sent raw text. Raise `CannotContinue`."""
     request: dict[str, Any] = {name: body[name] for name in _COPIED if body.get(name) is not None}
     request["model"] = model

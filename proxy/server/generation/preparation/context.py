@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.server.generation.request_log.request_log import Reservation
+from proxy.server.generation.request_log.request_log import LimitReservation
 from proxy.state import Record, Store, Stored, StoreUnavailable, recent
 from proxy.stream.items.hosted import HOSTED_ITEMS
 from proxy.stream.translator import Translator
@@ -34,14 +34,14 @@ class Caller(msgspec.Struct, frozen=True):
     request_id: str
     headers: Mapping[str, str]
     operation: str | None = None
-    reservation: Reservation | None = None
+    reservation: LimitReservation | None = None
     over_websocket: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
+class PreviousResponse:
     """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
-    and what hosted calls among them told the model."""
+    and what the model got as results of the hosted calls among them."""
 
     response_id: str
     items: Sequence[Item]
@@ -54,7 +54,8 @@ class Context:
 
     `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
-    `results` is what hosted calls in all of this told the model, by the ids of their items, as far as it was kept.
+    `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
+    were kept.
     """
 
     request: ResponsesRequest
@@ -81,8 +82,8 @@ class Context:
 
 
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
-    """Look up what the request names, and at most so many bytes of what earlier hosted calls told the model. Raise `ApiError`
-    for what does not exist, or belongs to another tenant."""
+    """Look up what the request names, and at most so many bytes of the results of earlier hosted calls. Raise `ApiError` for
+    what does not exist, or belongs to another tenant."""
     if store is None:
         return Context(request)
     place = 0
@@ -108,13 +109,13 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
     history = await store.history(place) if place else ()
     references = await store.items(tenant, wanted) if wanted else {}
     context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
-    told = [item["id"] for item in (*history, *context.input) if _has_result(item)]
-    if told and most_result_bytes:
-        context.results = await store.results(tenant, told, most_result_bytes)
+    with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
+    if with_results and most_result_bytes:
+        context.results = await store.results(tenant, with_results, most_result_bytes)
     return context
 
 
-def continue_previous(request: ResponsesRequest, previous: Previous, most_result_bytes: int) -> Context:
+def continue_previous(request: ResponsesRequest, previous: PreviousResponse, most_result_bytes: int) -> Context:
     """Return what a request builds on that continues the last response of its connection."""
     results = previous.results
     kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
@@ -224,7 +225,7 @@ def final_record(record: Record, translator: Translator, results: Mapping[str, b
 
 
 async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:
-    """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
+    """Store the response that was streamed, before the client reads that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:
         await store.save(final_record(record, translator, results))

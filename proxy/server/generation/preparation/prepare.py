@@ -24,7 +24,14 @@ from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
-from proxy.server.generation.preparation.context import Caller, Context, Previous, continue_previous, find_context, new_record
+from proxy.server.generation.preparation.context import (
+    Caller,
+    Context,
+    PreviousResponse,
+    continue_previous,
+    find_context,
+    new_record,
+)
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce
 from proxy.server.recording.recording import NO_RECORDING, Recording
@@ -164,7 +171,7 @@ class Preparation:
         request: ResponsesRequest,
         scope: RequestScope,
         summarise: Summarise,
-        previous: Previous | None = None,
+        previous: PreviousResponse | None = None,
         context: Context | None = None,
     ) -> PreparedRequest:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
@@ -369,7 +376,7 @@ def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
 
 
 def forwards_client_key(settings: Settings) -> bool:
-    """Tell whether a client's own `Authorization` goes on to the backend: never if it is a key for the gateway."""
+    """Tell whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
     return settings.forward_authorization and not settings.api_keys
 
 

@@ -35,7 +35,7 @@ _UNQUOTED = "The backend reported an error; log_backend_errors shows its message
 _NUMBERS = count(1)
 
 
-class Reservation(Protocol):
+class LimitReservation(Protocol):
     """What a request holds of its client's limits, until it ends."""
 
     # The name of the client's key, if it came with one.
@@ -63,13 +63,13 @@ class RequestLog:
         metrics: Metrics,
         settings: Settings,
         *,
-        reservation: Reservation | None,
+        reservation: LimitReservation | None,
         trace: Trace | None,
         history: RecentRequests | None,
         for_compaction: bool,
     ) -> None:
-        """`reservation` and `trace` end with the log. `history` is told of the end. `for_compaction`: the response is needed to
-        make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
+        """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
+        needed to make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
         self.facts = facts
         self.times = facts.times
         self._metrics = metrics
@@ -97,7 +97,7 @@ class RequestLog:
         return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
 
     def continued(self, cause: str, failed: str, backend: str, kept: int, now: float) -> None:
-        """Note that another backend goes on with an answer that broke off, of which it got so many tokens."""
+        """Note that another backend continues an answer that broke off, of which it got so many tokens."""
         self.facts.continued += 1
         self._metrics.count(self._metrics.continuations, "continued", cause)
         fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
@@ -107,12 +107,12 @@ class RequestLog:
         logs.logger().info("answer continued at another backend", extra=logs.fields(**fields))
 
     def continuation_failed(self, backend: str, reason: str) -> None:
-        """Note that a backend was asked in vain to go on with an answer that broke off; the name is empty if none could be."""
+        """Note that a backend did not continue an answer that broke off; the name is empty if none could be asked."""
         fields = logs.fields(request_id=self.facts.request_id, backend=backend or None, reason=reason)
         logs.logger().warning("continuation failed", extra=fields)
 
     def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
-        """Note that an answer broke off, and why no other backend went on with it."""
+        """Note that an answer broke off, and why no other backend continued it."""
         self.facts.not_continued = reason
         self._metrics.count(self._metrics.continuations, "failed" if possible else "impossible", reason)
         logs.logger().debug("not continued", extra=logs.fields(request_id=self.facts.request_id, cause=cause, reason=reason))
@@ -411,11 +411,11 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
 
 def _answer_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any]:
     usage = translator.usage
-    told = usage.reasoning if usage is not None else None
+    reported = usage.reasoning if usage is not None else None
     return {
         **_usage_fields(usage),
-        # What the client was told, or what was counted where it was told nothing; absent without any reasoning.
-        "reasoning_tokens": told or facts.tokens_by_kind.get("reasoning"),
+        # The number in the client's usage, or else what was counted; absent without any reasoning.
+        "reasoning_tokens": reported or facts.tokens_by_kind.get("reasoning"),
         "tokens_from": translator.tokens.reasoning_from,
         "unseen_tokens": facts.unseen_tokens or None,
         **(_hosted_fields(facts, translator) if facts.calls else {}),
