@@ -3,6 +3,8 @@
 from proxy.state.fleet_counters import Claim, CountersUnavailable, FleetCounters, Refusal, Verdict
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from proxy.state.records import (
+    Abandoned,
+    AbandonedEnd,
     Ages,
     Conversation,
     Cursor,
@@ -22,7 +24,7 @@ from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewEvents", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span",
-    "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
+    "Abandoned", "AbandonedEnd", "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow",
+    "EventsUnavailable", "FleetCounters", "LiveLog", "NewEvents", "NewItem", "Orphan", "Page", "PageOrder", "Record",
+    "Refusal", "Running", "Span", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -154,6 +154,26 @@ class Orphan:
     rows: Sequence[EventRow]
 
 
+class Abandoned(NamedTuple):
+    """A running response whose process died, and that no other one takes over: the JSON before and after its output, and the
+    events that were stored. `cancelled`: its client wanted no more of it."""
+
+    head: str
+    tail: str
+    rows: Sequence[EventRow]
+    cancelled: bool
+
+
+class AbandonedEnd(NamedTuple):
+    """The end of such a response: its status, the JSON before its output, the JSON of its items, and its last events. These are
+    None if all before them were lost."""
+
+    status: str
+    head: str
+    output: Sequence[str]
+    last: EventRow | None
+
+
 class Ages(NamedTuple):
     """The age of the oldest response, and how long ago it expired, in seconds; 0 if there is none, or it has not."""
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from proxy.state import histories, journals, repeated_texts
 from proxy.state.interfaces import Sql
-from proxy.state.records import ACTIVE, Claims, EventRow, Orphan, Record, Running, Stored
+from proxy.state.records import (
+    ACTIVE,
+    Abandoned,
+    AbandonedEnd,
+    Ages,
+    Claims,
+    EventRow,
+    Orphan,
+    Record,
+    Running,
+    Stored,
+)
 
-# The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
-CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
 # How long the log of a stream that was not requested in the background is kept, in seconds.
 _LOG_KEPT = 3600.0
 # A heartbeat this far ahead, in seconds, is from before the clock was set back.
@@ -21,8 +27,7 @@ _AHEAD = 3600.0
 _IDS = 1000
 # The statuses that continue a conversation: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
-# Given the events of a stream so far and the next number, returns the events that close the open item, and that item.
-CloseOpen = Callable[[bytes, int], tuple[list[bytes], list[str]]]
+EndAbandoned = Callable[[Abandoned], AbandonedEnd]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
 
 
@@ -119,6 +124,13 @@ def delete_expired(sql: Sql, now: float, limit: int) -> list[float]:
         sql.execute("DELETE FROM responses WHERE id = ?", (key,))
         _forget(sql, key, ends)
     return [row[1] for row in rows]
+
+
+def ages(sql: Sql, now: float) -> Ages:
+    """Return the age of the oldest response that has ended, and for how long one has been expired."""
+    statement = "SELECT created_at, expires_at FROM responses WHERE alive_until IS NULL ORDER BY expires_at LIMIT 1"
+    row = sql.execute(statement).fetchone()
+    return Ages(max(0.0, now - row[0]), max(0.0, now - row[1])) if row is not None else Ages(0.0, 0.0)
 
 
 def delete_logs(sql: Sql, now: float, limit: int) -> int:
@@ -242,12 +254,9 @@ def release(sql: Sql, response_id: str, worker: str, now: float) -> None:
     sql.execute(statement, (now, response_id, worker))
 
 
-def fail_abandoned(
-    sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
-) -> EventRow | None:
-    """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
-    have it. Return the last events, which are empty if all that came before was lost; None if the response has ended
-    otherwise."""
+def end_abandoned(sql: Sql, response_id: str, now: float, live: Sequence[EventRow], end: EndAbandoned) -> AbandonedEnd | None:
+    """End an abandoned response as `end` says. `live` is its log if the database does not have it. Return None if the response
+    has ended otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, repeated_end, tenant, cancelled FROM responses "
         "WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
@@ -257,50 +266,19 @@ def fail_abandoned(
         return None
     head, tail, input_end, repeated_end, tenant, cancelled = row
     repeated = repeated_texts.load(sql, repeated_end)
-    for piece in live or ():
+    for piece in live:
         append_events(sql, response_id, piece, repeated)
-    log = events(sql, response_id, -1)
-    done = [_item_of(line) for piece in log for line in piece.data.split(b"\n") if line.startswith(_DONE)]
-    new_head = _ended(head, "failed", CANCELLED if cancelled else error)
-    begin = log[-1].next if log else 0
-    closing, cut = close(b"".join(piece.data for piece in log), begin)
-    done += cut
-    number = begin + len(closing)
-    response = f"{new_head}{','.join(done)}{repeated_texts.restored(tail, repeated)}"
-    text = f'{{"type":"response.failed","sequence_number":{number},"response":{response}}}'
-    failed = f"event: response.failed\ndata: {text}\n\n".encode()
-    last = EventRow(begin, number + 1, b"".join([*closing, failed])) if log else EventRow(0, 0, b"")
-    if log:
-        append_events(sql, response_id, last, repeated)
-    if cancelled:
-        new_head = _ended(head, "cancelled", None)
-    output_end = histories.append(sql, tenant, input_end, done)
+    rows = events(sql, response_id, -1)
+    ended = end(Abandoned(head, repeated_texts.restored(tail, repeated), rows, bool(cancelled)))
+    if ended.last is not None:
+        append_events(sql, response_id, ended.last, repeated)
+    output_end = histories.append(sql, tenant, input_end, ended.output)
     sql.execute(
         "UPDATE responses SET status = ?, head = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
-        ("cancelled" if cancelled else "failed", new_head, output_end, response_id),
+        (ended.status, ended.head, output_end, response_id),
     )
     journals.delete(sql, response_id)
-    return last
-
-
-_DONE = b'data: {"type":"response.output_item.done"'
-
-
-def _item_of(line: bytes) -> str:
-    """Return the item of an `output_item.done`, byte for byte."""
-    return bytes(msgspec.json.decode(line[6:], type=_ItemDone).item).decode()
-
-
-class _ItemDone(msgspec.Struct):
-    item: msgspec.Raw
-
-
-def _ended(head: str, status: str, error: dict[str, Any] | None) -> str:
-    """Return the text before the output of a response that has ended."""
-    response: dict[str, Any] = msgspec.json.decode(head + "]}")
-    output = response.pop("output")
-    text = msgspec.json.encode({**response, "status": status, "error": error, "output": output}).decode()
-    return text.removesuffix("]}")
+    return ended
 
 
 def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import conversations, histories, journals, responses, results, retention
+from proxy.state import conversations, histories, journals, responses, results
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import (
     Ages,
@@ -270,27 +270,24 @@ class Store:
         now = self._clock()
         await self._run(lambda sql: responses.release(sql, response_id, worker, now))
 
-    async def fail_abandoned(
-        self, code: str, message: str, close: responses.CloseOpen, mine: Collection[str] = ()
-    ) -> list[str]:
-        """End the responses of dead workers as failed; `close` closes their open items. `mine`: what this process runs, however
-        late its heartbeat is. Return the ids."""
+    async def end_abandoned(self, end: responses.EndAbandoned, mine: Collection[str] = ()) -> list[str]:
+        """End the responses of dead workers as `end` says; return their ids. `mine`: what this process runs, however late its
+        heartbeat is."""
         now = self._clock()
-        error = {"code": code, "message": message}
-        failed: list[str] = []
+        done: list[str] = []
         self._notice_jump(now)
         abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # in any case, to notice an outage
         for response_id, until in abandoned if now >= self._trusted_from else ():
             log = None if response_id in mine else await self._log_of(response_id, until)
-            if log is not None:
-                fail = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log, close=close)
-                last = await self._run(fail)
-                if last is not None:
-                    failed.append(response_id)
-                    if self._live is not None:
-                        with suppress(EventsUnavailable):
-                            await self._live.end(response_id, last if last.data else None)
-        return failed
+            if log is None:
+                continue
+            ended = await self._run(partial(responses.end_abandoned, response_id=response_id, now=now, live=log, end=end))
+            if ended is not None:
+                done.append(response_id)
+                if self._live is not None:
+                    with suppress(EventsUnavailable):
+                        await self._live.end(response_id, ended.last)
+        return done
 
     def _notice_jump(self, now: float) -> None:
         """Wait for new heartbeats if the clock was set or the machine slept: the old ones are of another time. The same if this
@@ -363,7 +360,7 @@ class Store:
         conversations were deleted."""
         now = self._clock()
         await self._in_steps(lambda: self._run(lambda sql: responses.delete_logs(sql, now, _BATCH)))
-        return await self._in_steps(lambda: self._run(lambda sql: retention.delete_expired(sql, now, _BATCH)))
+        return await self._in_steps(lambda: self._run(lambda sql: _delete_expired(sql, now, _BATCH)))
 
     async def make_room(self) -> int:
         """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
@@ -372,7 +369,7 @@ class Store:
     async def _make_some_room(self) -> int:
         if await self.size() <= self._max_bytes:
             return 0
-        return await self._run(lambda sql: retention.delete_oldest(sql, _BATCH))
+        return await self._run(lambda sql: _delete_oldest(sql, _BATCH))
 
     async def give_space_back(self) -> None:
         """Give space that is no longer needed back to the file system."""
@@ -385,7 +382,7 @@ class Store:
     async def ages(self) -> Ages:
         """Return how old the oldest response is."""
         now = self._clock()
-        return await self._run(lambda sql: retention.ages(sql, now))
+        return await self._run(lambda sql: responses.ages(sql, now))
 
     async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
         """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""
@@ -439,3 +436,15 @@ def _append(sql: Sql, piece: NewEvents) -> bool:
     if head is not None:
         responses.leave_queue(sql, record, head)
     return responses.append_events(sql, record.id, row, record.repeated, record.worker)
+
+
+def _delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` responses, and as many conversations, that have expired. Return how many."""
+    return len(responses.delete_expired(sql, now, limit)) + conversations.delete_expired(sql, now, limit)
+
+
+def _delete_oldest(sql: Sql, limit: int) -> int:
+    """Delete the responses and conversations that would expire first, at most `limit` of each. Return how many."""
+    deleted = responses.delete_expired(sql, float("inf"), limit)
+    until = deleted[-1] if deleted else float("inf")
+    return len(deleted) + conversations.delete_expired(sql, until, limit)
