@@ -9,14 +9,14 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    HistorySpan,
+    ItemPage,
     NewEvents,
     NewItem,
     Orphan,
-    Page,
     PageOrder,
-    Record,
+    ResponseRecord,
     Running,
-    Span,
     Stored,
 )
 from proxy.state.results import recent
@@ -25,6 +25,6 @@ from proxy.state.store import Store
 
 __all__ = [
     "Abandoned", "AbandonedEnd", "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow",
-    "EventsUnavailable", "FleetCounters", "LiveLog", "NewEvents", "NewItem", "Orphan", "Page", "PageOrder", "Record",
-    "Refusal", "Running", "Span", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
+    "EventsUnavailable", "FleetCounters", "HistorySpan", "ItemPage", "LiveLog", "NewEvents", "NewItem", "Orphan", "PageOrder",
+    "Refusal", "ResponseRecord", "Running", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from proxy.state.records import (
     Claims,
     EventRow,
     Orphan,
-    Record,
+    ResponseRecord,
     Running,
     Stored,
 )
@@ -31,7 +31,7 @@ EndAbandoned = Callable[[Abandoned], AbandonedEnd]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
 
 
-def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
+def save(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> bool:
     """Write a response, or its end. Return False if it had already ended, or was deleted while it ran."""
     begun = record.detached and running is None  # it was written when it started
     end = _update(sql, record) if begun else _insert(sql, record, expires_at, running)
@@ -42,7 +42,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
     return True
 
 
-def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None) -> int:
+def _insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> int:
     """Write a response. Return the place of its last output item."""
     ends = _ends(sql, record)
     sql.execute(
@@ -69,7 +69,7 @@ def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None
     return ends[2]
 
 
-def _update(sql: Sql, record: Record) -> int | None:
+def _update(sql: Sql, record: ResponseRecord) -> int | None:
     """Write the end of a response. Return the place of its last output item; None if it has ended already, was deleted, or is
     run by another process by now."""
     statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker)"
@@ -156,7 +156,7 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
 
 
 def still_alive(sql: Sql, ids: Sequence[str], running: Running) -> Claims:
-    """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return what became of them."""
+    """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return which it still runs."""
     alive: set[str] = set()
     ended: set[str] = set()
     for begin in range(0, len(ids), _IDS):
@@ -173,7 +173,7 @@ def still_alive(sql: Sql, ids: Sequence[str], running: Running) -> Claims:
     return Claims(alive, elsewhere)
 
 
-def leave_queue(sql: Sql, record: Record, head: str) -> None:
+def leave_queue(sql: Sql, record: ResponseRecord, head: str) -> None:
     """Have a queued response be in progress; `head` is its JSON before the output from now on."""
     sql.execute(
         "UPDATE responses SET status = 'in_progress', head = ? "
@@ -214,13 +214,13 @@ def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], b
 
 
 def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """Return the responses of workers without a recent heartbeat that nobody can go on with: ids, and until when each was
+    """Return the responses of workers without a recent heartbeat that cannot be taken over: ids, and until when each was
     considered alive."""
     return _of_dead_workers(sql, now, f"(cancelled = 1 OR NOT {_HAS_JOURNAL})")
 
 
 def orphans(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """Return the same of those that another process may go on with."""
+    """Return the same of those that another process may take over."""
     return _of_dead_workers(sql, now, f"cancelled = 0 AND {_HAS_JOURNAL}")
 
 
@@ -281,7 +281,7 @@ def end_abandoned(sql: Sql, response_id: str, now: float, live: Sequence[EventRo
     return ended
 
 
-def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
+def _ends(sql: Sql, record: ResponseRecord) -> tuple[int, int, int]:
     """Return the places before the input, of its last item, and of the last item of the output."""
     context = record.context
     if not histories.exists(sql, context):
@@ -290,7 +290,7 @@ def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
     return context, input_end, histories.append(sql, record.tenant, input_end, record.output, record.results)
 
 
-def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:
+def _continue_conversation(sql: Sql, record: ResponseRecord, end: int, expires_at: float) -> None:
     row = sql.execute(
         "SELECT output_end FROM conversations WHERE tenant = ? AND id = ?", (record.tenant, record.conversation)
     ).fetchone()

@@ -22,15 +22,15 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    HistorySpan,
+    ItemPage,
     NewEvents,
     NewItem,
     Orphan,
-    Page,
     PageOrder,
     Place,
-    Record,
+    ResponseRecord,
     Running,
-    Span,
     Stored,
     new_id,
 )
@@ -108,7 +108,7 @@ class Store:
 
     # ---- responses --------------------------------------------------------------------------------------------------
 
-    async def save(self, record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+    async def save(self, record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
         """Write a response: once, or in the background twice, when it starts (`running`) and when it has ended, with its
         last events. Return False if it had ended otherwise or was deleted: then nothing was written."""
         expires_at = record.created_at + self._retention
@@ -132,8 +132,8 @@ class Store:
             await live.end(record.id, last if saved else None)
         return saved
 
-    def leave(self, response_id: str) -> None:
-        """Forget a response that another process runs by now, or has ended."""
+    def forget(self, response_id: str) -> None:
+        """Forget the log of a response that another process runs by now, or has ended."""
         if self._live is not None:
             self._live.forget(response_id)
 
@@ -156,7 +156,7 @@ class Store:
         """Return the items up to a place."""
         return await self._run(lambda sql: histories.values(sql, end))
 
-    async def page(self, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
+    async def page(self, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
         """Return a page of a part of a history; None if the cursor names none of its items."""
         return await self._run(lambda sql: histories.page(sql, span, order, limit, cursor))
 
@@ -169,8 +169,8 @@ class Store:
         return await self._run(lambda sql: histories.find(sql, tenant, ids))
 
     async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
-        """Find what the model was told by hosted calls, by the ids of their items, which are in the order of the history. Of
-        more than `most_bytes` together the oldest are left out."""
+        """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
+        `most_bytes` together the oldest are left out."""
         return await self._run(lambda sql: results.find(sql, tenant, ids, most_bytes))
 
     # ---- running responses ------------------------------------------------------------------------------------------
@@ -221,12 +221,12 @@ class Store:
         """Ask the process that runs the response to end it."""
         found = await self._run(lambda sql: responses.cancel(sql, tenant, response_id))
         if found and self._live is not None:
-            with suppress(EventsUnavailable):  # the next heartbeat tells it as well
+            with suppress(EventsUnavailable):  # the next heartbeat brings it as well
                 await self._live.cancel(response_id)
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
-        """Call `cancelled` with ids of responses that should end, sooner than `still_alive` tells, until the task is cancelled.
-        Returns at once if there is no quicker way."""
+        """Call `cancelled` with ids of responses that should end, sooner than `still_alive` reports them, until the task is
+        cancelled. Returns at once if there is no quicker way."""
         if self._live is not None:
             await self._live.watch(cancelled)
 
@@ -235,7 +235,7 @@ class Store:
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
     async def still_alive(self, ids: Collection[str], running: Running) -> Claims:
-        """Write the heartbeat of a worker for the responses that it runs. Return what became of them."""
+        """Write the heartbeat of a worker for the responses that it runs. Return which it still runs."""
         return await self._run(lambda sql: responses.still_alive(sql, list(ids), running))
 
     async def take_over(self, running: Running, most: int, mine: Collection[str] = ()) -> list[Orphan]:
@@ -415,7 +415,7 @@ class Store:
         return await self._run(work)
 
 
-def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
+def _save(sql: Sql, record: ResponseRecord, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
     if last is not None and running is None:
         responses.append_events(sql, record.id, last, record.repeated, record.worker)
     saved = responses.save(sql, record, expires_at, running)
@@ -426,7 +426,7 @@ def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | No
     return saved
 
 
-def _leave_queue(sql: Sql, started: Sequence[tuple[Record, str]]) -> None:
+def _leave_queue(sql: Sql, started: Sequence[tuple[ResponseRecord, str]]) -> None:
     for record, head in started:
         responses.leave_queue(sql, record, head)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.server.generation.background.lost import end_lost
-from proxy.state import EventRow, Record, Running, Sqlite, Store
+from proxy.state import EventRow, ResponseRecord, Running, Sqlite, Store
 from proxy.state.interfaces import Sql
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
@@ -91,7 +91,7 @@ def test_processes_that_were_halted_together_are_not_taken_for_dead() -> None:
         store = Store(Sqlite(None), 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
-        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         assert await store.end_abandoned(end_lost) == []
         clocks.pass_(60)
@@ -117,7 +117,7 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
         store = Store(database, 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
-        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         works = database.run
 
@@ -153,7 +153,7 @@ def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
         await store.open()
         for name in ("resp_dead", "resp_alive"):
             head = json.dumps({"id": name, "status": "in_progress"})[:-1] + ',"output":['
-            record = Record(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+            record = ResponseRecord(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
             await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         clocks.wall += jump
         assert await store.end_abandoned(end_lost) == []

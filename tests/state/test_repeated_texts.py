@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.server.generation.background.lost import end_lost
-from proxy.state import Database, EventRow, NewEvents, Record, Running, Sqlite, Store, repeated_texts
+from proxy.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.schema import MIGRATIONS, SQLITE
 from tests.state.conftest import Clock, Opening
@@ -27,7 +27,7 @@ TEXTS = [INSTRUCTIONS, TOOLS]
 GONE = partial(end_lost, message="gone")
 
 
-def codex(name: str, **fields: Any) -> Record:
+def codex(name: str, **fields: Any) -> ResponseRecord:
     return record(name, tail=TAIL, repeated=TEXTS, **fields)
 
 

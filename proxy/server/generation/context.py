@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.state import Record, Store, Stored, StoreUnavailable, recent
+from proxy.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from proxy.stream.items.hosted import HOSTED_ITEMS
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -145,12 +145,12 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(translator: Translator, request: ResponsesRequest, context: Context, tenant: str) -> Record:
+def new_record(translator: Translator, request: ResponsesRequest, context: Context, tenant: str) -> ResponseRecord:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
     items = context.input
     if context.history and not context.place:  # the history is not in the store: it came over this connection
         items = [*context.history, *items]
-    return Record(
+    return ResponseRecord(
         id=translator.response_id,
         tenant=tenant,
         created_at=time.time(),
@@ -167,13 +167,15 @@ def new_record(translator: Translator, request: ResponsesRequest, context: Conte
     )
 
 
-def started_record(record: Record, translator: Translator) -> Record:
+def started_record(record: ResponseRecord, translator: Translator) -> ResponseRecord:
     """Return the record of a response that has only begun, from its first snapshot."""
     head, tail = translator.first_around()
     return replace(record, status=translator.status, head=head, tail=tail)
 
 
-def final_record(record: Record, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False) -> Record:
+def final_record(
+    record: ResponseRecord, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False
+) -> ResponseRecord:
     """Return the record of the response as it was streamed: the very text of its items, and what stands around them; `results`
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
@@ -182,7 +184,7 @@ def final_record(record: Record, translator: Translator, results: Mapping[str, b
     return replace(record, status=status, head=head, tail=tail, output=translator.output, results=results)
 
 
-async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:
+async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
     """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:

@@ -40,7 +40,7 @@ from proxy.server.generation.prepare import (
 from proxy.server.generation.request_log import RequestLog, Reservation
 from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recorder, Recording
-from proxy.state import Record, Store
+from proxy.state import ResponseRecord, Store
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
@@ -177,7 +177,7 @@ class Creation:
 
     # There once it is prepared.
     translator: Translator
-    record: Record | None
+    record: ResponseRecord | None
     losses: Sequence[Loss]
 
     def __init__(

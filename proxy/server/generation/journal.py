@@ -1,8 +1,8 @@
-"""What a running response is made of, so that another gateway can go on with it when this one is gone.
+"""What a running response is made of, so that another gateway can take it over when this one dies.
 
 The translator does no I/O: given the same calls it gives the same events. So a journal is the request, and the calls of the
 translator with the bytes of each read. Whoever takes the response over repeats them, and compares the events with those that
-were stored: only if they are the same, to the byte, does the response go on."""
+were stored: only if they are the same, to the byte, is the response continued."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def digest(chat: bytes) -> bytes:
 
 
 def _entries(data: bytes) -> Sequence[Entry]:
-    """Return the entries of some pieces, one behind the other."""
+    """Return the entries of some pieces, one after the other."""
     entries: list[Entry] = []
     while data:
         piece = zlib.decompressobj()

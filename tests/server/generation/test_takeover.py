@@ -12,7 +12,7 @@ import pytest
 
 from proxy.server.generation.journal import ResumedResponse
 from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
 from proxy.stream.translator import Translator
 from tests.judges import judge_stream
 from tests.ports import free_port
@@ -173,7 +173,9 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
                     reached.set()
                 return written
 
-            async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+            async def save_beginning(
+                record: ResponseRecord, running: Running | None = None, last: EventRow | None = None
+            ) -> bool:
                 if running is None:
                     reached.set()
                     await wakes.wait()

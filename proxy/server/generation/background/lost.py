@@ -12,7 +12,7 @@ _CANCELLED = "The response was cancelled."
 
 
 def end_lost(lost: Abandoned, message: str = LOST) -> AbandonedEnd:
-    """Return the end of a response: failed, or cancelled if its client wanted that."""
+    """Return the end of a response: failed, or cancelled if its client has cancelled it."""
     error = {"code": _CODE, "message": _CANCELLED if lost.cancelled else message}
     number = lost.rows[-1].next if lost.rows else 0
     failed = fail_stream(b"".join(row.data for row in lost.rows), number, lost.head, lost.tail, error)

@@ -188,7 +188,7 @@ class Background:
         metrics = self._responses.metrics
         metrics.count(metrics.continuations, "failed", reason)
         logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
-        self.store.leave(orphan.id)
+        self.store.forget(orphan.id)
         await self._release(orphan.id)
 
 
