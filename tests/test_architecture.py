@@ -176,6 +176,18 @@ def test_making_a_response_knows_no_http_server() -> None:
     assert [name_of(path) for path in generation if any(name.startswith("aiohttp") for name in imports_of(path))] == []
 
 
+def test_the_store_writes_no_events() -> None:
+    """Keep what a stream looks like out of it: it stores bytes, and JSON that others have built."""
+    texts = [
+        (path, node.value if isinstance(node.value, bytes) else str(node.value).encode())
+        for path in MODULES
+        if room_of(path) == "state"
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant)
+    ]
+    assert [name_of(path) for path, text in texts if re.search(rb"(^|\n)(event|data): ", text)] == []
+
+
 def test_the_translation_does_no_io() -> None:
     doing = {name_of(path): {name.split(".")[0] for name in imports_of(path)} & IO for path in TRANSLATION}
     assert {name: modules for name, modules in doing.items() if modules} == {}

@@ -2,7 +2,7 @@
 
 Needs `pip install 'responses-gateway[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of
 the event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
-writes the log again from memory. Who takes a log over leaves its name beside it, and all others write nothing more."""
+writes the log again from memory. A process that adopts a log writes its name beside it, and all others write nothing more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG = "responses-gateway:events:"
 _OWNER = "responses-gateway:owner:"
 _CANCELLATIONS = "responses-gateway:cancelled"
 
-# Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
+# Pieces of one log, and cancellations, that the server keeps; a reader that needs older ones waits for the database.
 MAX_PIECES = 20_000
 _MAX_CANCELLATIONS = 1000
 # Pieces per read.

@@ -14,7 +14,7 @@ import pytest
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
 from proxy.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, Sqlite, Store, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
@@ -133,7 +133,9 @@ def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, 
         slow, other = (Store(Sqlite(path), 1000.0, lambda: now, redis_server.log()) for _ in range(2))
         await slow.open()
         await other.open()
-        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow")
+        record = ResponseRecord(
+            "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow"
+        )
         await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
         await slow.append_events([NewEvents(record, EventRow(2, 3, b"b", b"B"))])
         (orphan,) = await other.take_over(Running("other", now + 10), 1)
@@ -204,7 +206,9 @@ def test_what_is_deleted_while_nobody_runs_it_leaves_nothing(redis_server: Redis
         now = 1_000_000.0
         store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, redis_server.log())
         await store.open()
-        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead")
+        record = ResponseRecord(
+            "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead"
+        )
         await store.save(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
         await store.close()
         other = redis_server.log()
@@ -248,7 +252,7 @@ def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
         store = Store(Sqlite(None), 1000.0, time.time, redis_server.log())
         await store.open()
         head = '{"id":"resp_1","status":"queued","output":['
-        record = Record("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
         for number in range(1, 400):
             await store.append_events([NewEvents(record, EventRow(number, number + 1, b"."))])

@@ -6,15 +6,16 @@ import asyncio
 import json
 import sqlite3
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, NewEvents, Record, Running, Sqlite, Store, repeated_texts
+from proxy.server.generation.background.lost import end_lost
+from proxy.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.schema import MIGRATIONS, SQLITE
-from proxy.stream.stored.abandoned import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -23,8 +24,10 @@ TOOLS = json.dumps([{"type": "function", "name": f"tool_{number}", "description"
 TAIL = f'],"usage":null,"instructions":{INSTRUCTIONS},"temperature":1,"tools":{TOOLS},"x":1}}'
 TEXTS = [INSTRUCTIONS, TOOLS]
 
+GONE = partial(end_lost, message="gone")
 
-def codex(name: str, **fields: Any) -> Record:
+
+def codex(name: str, **fields: Any) -> ResponseRecord:
     return record(name, tail=TAIL, repeated=TEXTS, **fields)
 
 
@@ -116,7 +119,7 @@ def test_a_response_whose_worker_died_shares_them_too(opening: Opening) -> None:
         begun = codex("resp_1", status="in_progress", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         last = (await store.events("resp_1", 0))[-1].data

@@ -6,15 +6,18 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from proxy.server.generation.background.lost import end_lost
 from proxy.state import Database, EventRow, NewEvents, Running, Store, StoreUnavailable
 from proxy.state.interfaces import Rows, Sql
-from proxy.stream.stored.abandoned import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
+
+GONE = partial(end_lost, message="gone")
 
 
 def test_the_log_of_a_running_response(opening: Opening) -> None:
@@ -90,7 +93,7 @@ def test_the_heartbeat_of_all_responses_is_one_statement(opening: Opening, monke
         assert await store.still_alive(names, Running("w", clock.now + 20)) == (names, set())
         assert len(statements) == 1
         clock.now += 15
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        assert await store.end_abandoned(GONE) == []
 
     play(opening, test)
 
@@ -113,9 +116,9 @@ def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
         await store.append_events([NewEvents(begun, EventRow(1, 2, done.encode()))])
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        assert await store.end_abandoned(GONE) == []
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
@@ -137,7 +140,7 @@ def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         await store.cancel("a", "resp_1")
         clock.now += 11
-        await store.fail_abandoned("server_error", "gone", close_open_item)
+        await store.end_abandoned(GONE)
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
@@ -156,7 +159,7 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
         await store.append_events([NewEvents(begun, EventRow(2, 3, b"c", b"B"))])
         assert await store.take_over(Running("new", clock.now + 10), 5) == []
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        assert await store.end_abandoned(GONE) == []
         news = [Running(name, clock.now + 10) for name in ("new", "other")]
         found = await asyncio.gather(*(store.take_over(running, 5) for running in news))
         (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
@@ -190,7 +193,7 @@ def test_what_was_taken_over_once_ends_with_its_second_worker(opening: Opening) 
         assert [orphan.id for orphan in await store.take_over(Running("two", clock.now + 10), 5)] == ["resp_1"]
         clock.now += 11
         assert await store.take_over(Running("three", clock.now + 10), 5) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -203,7 +206,7 @@ def test_what_is_to_be_cancelled_is_not_taken_over(opening: Opening) -> None:
         await store.cancel("a", "resp_1")
         clock.now += 11
         assert await store.take_over(Running("two", clock.now + 10), 5) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -220,7 +223,7 @@ def test_what_this_process_runs_is_not_taken_for_dead(opening: Opening) -> None:
         clock.now += 11
         mine = {"resp_1", "resp_2"}
         assert await store.take_over(Running("one", clock.now + 10), 5, mine) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item, mine) == []
+        assert await store.end_abandoned(GONE, mine) == []
         assert await store.still_alive(mine, Running("one", clock.now + 10)) == (mine, set())
 
     play(opening, test)

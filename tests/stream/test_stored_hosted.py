@@ -10,12 +10,11 @@ import pytest
 
 from proxy.conformance.checker import check_stream
 from proxy.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
-from proxy.stream.stored.abandoned import close_open_item
 from proxy.stream.stored.replay import replay
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, calls_to_run, events_of, finish, new_translator, text
-from tests.stream.test_close_open_item import ending, whole
+from tests.stream.test_abandoned_streams import ending, whole
 from tests.stream.test_hosted_calls import ALL, RIVERS, TOOLS, outcome_of, play_turns
 
 CALLS = [
@@ -131,5 +130,5 @@ def test_a_message_that_broke_off_keeps_its_annotations() -> None:
     sent += playing.finish_call(outcome_of(calls_to_run(playing)[0]))
     playing.next_turn(None)
     sent += playing.feed(text("It flows【1】. ")) + playing.feed(text("So"))
-    _, (item,) = close_open_item(sent, sent.count(b"\n\n"))
-    assert [found["url"] for found in json.loads(item)["content"][0]["annotations"]] == [RIVERS.url]
+    _, (item,) = ending(sent)
+    assert [found["url"] for found in item["content"][0]["annotations"]] == [RIVERS.url]

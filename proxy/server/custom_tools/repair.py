@@ -100,9 +100,9 @@ class InputRepair:
 
     async def _count_inputs(self, output: list[str], options: StreamOptions) -> None:
         for item in output:
-            if not item.startswith('{"type":"custom_tool_call"') or '"status":"completed"' not in item:
+            call = msgspec.json.decode(item)
+            if call["type"] != "custom_tool_call" or call["status"] != "completed":
                 continue
-            call = json.loads(item)
             grammar = options.grammar_of(call["name"], call.get("namespace"))
             if grammar is not None:
                 result = await self._checker.check(grammar, call["input"])

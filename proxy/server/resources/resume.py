@@ -112,7 +112,7 @@ class Follower:
         within = max(0.0, self._sent_at + self._keep_alive - self._clock()) if self._keep_alive else _WAIT
         try:
             self._send(await self._read(within))
-        except StoreUnavailable:  # the response and its stream go on when the store is back
+        except StoreUnavailable:  # the stream continues when the store is back
             await asyncio.sleep(_POLL_INTERVAL)
         if self._keep_alive and self._clock() - self._sent_at >= self._keep_alive:
             self._stream.write(_COMMENT)

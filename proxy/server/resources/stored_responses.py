@@ -15,7 +15,7 @@ from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.generation.preparation.prepare import reasoning_event
 from proxy.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from proxy.server.resources.resume import Follower
-from proxy.state import Span, Store, Stored
+from proxy.state import HistorySpan, Store, Stored
 from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
@@ -86,7 +86,7 @@ class StoredResponses:
     async def input_items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/input_items` with the input of this very request, page by page, the latest first by default."""
         stored = await self._find(request)
-        return page_response(await read_page(request, self._store, Span(stored.input_begin, stored.input_end)))
+        return page_response(await read_page(request, self._store, HistorySpan(stored.input_begin, stored.input_end)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Answer with the events after number `starting_after`."""

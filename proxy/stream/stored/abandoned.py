@@ -2,36 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
 import msgspec
 
 from proxy.stream.stored.hosted_items import HOSTED_EVENTS, close_hosted_item
-from proxy.stream.stored.plain_events import ANNOTATION, TEXT_CALLS, Object, write_event
+from proxy.stream.stored.plain_events import ANNOTATION, TEXT_CALLS, Object, members, write_event
 from proxy.stream.writer import EventWriter, json_text
+from proxy.wire.sse import SSEDecoder
 
-_ADDED = b'data: {"type":"response.output_item.added"'
-_DONE = b'data: {"type":"response.output_item.done"'
+_ADDED = "response.output_item.added"
+_DONE = "response.output_item.done"
 _SUMMARY = "response.reasoning_summary_text"
 
 
-def close_open_item(sent: bytes, number: int) -> tuple[list[bytes], list[str]]:
-    """Return the events, from `number` on, that close the item which is open in a stream as the gateway writes it, and the
-    JSON of the item; nothing if none is open."""
-    begin = sent.rfind(_ADDED)
-    if begin < 0 or sent.find(_DONE, begin) >= 0:
-        return [], []
-    lines = sent[begin:].split(b"\n")
-    added, *events = (msgspec.json.decode(line[6:]) for line in lines if line.startswith(b"data: {"))
+class FailedStream(NamedTuple):
+    """The end of a stream: its last events, the number after them, the JSON of all items, and the JSON before them in the
+    response."""
+
+    events: bytes
+    next_number: int
+    output: Sequence[str]
+    head: str
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    item: msgspec.Raw = msgspec.Raw()
+
+
+def fail_stream(sent: bytes, number: int, head: str, tail: str, error: Mapping[str, str]) -> FailedStream:
+    """End a stream that broke off after `sent`; `number` is the next one. `head` and `tail` are the JSON of its response before
+    and after the items."""
+    payloads = SSEDecoder().feed(sent)
+    events = [msgspec.json.decode(payload, type=_Event) for payload in payloads]
+    done = [bytes(event.item).decode() for event in events if event.type == _DONE]
+    bounds = [(place, event.type) for place, event in enumerate(events) if event.type in (_ADDED, _DONE)]
     writer = EventWriter()
     writer.next_number = number
+    if bounds and bounds[-1][1] == _ADDED:
+        _close_item(writer, [msgspec.json.decode(payload) for payload in payloads[bounds[-1][0] :]])
+    output = [*done, *writer.done]
+    head = with_status(head, tail, "failed", error)
+    writer.write("response.failed", f'"response":{head}{",".join(output)}{tail}')
+    return FailedStream(b"".join(writer.events), writer.next_number, output, head)
+
+
+def with_status(head: str, tail: str, status: str, error: Mapping[str, str] | None) -> str:
+    """Return the JSON of a response before its items with another status and error; `head` and `tail` are that before and after
+    them."""
+    response: Object = msgspec.json.decode(f"{head}{tail}")
+    before = dict(takewhile(lambda member: member[0] != "output", response.items()))
+    return f'{{{members({**before, "status": status, "error": error})},"output":['
+
+
+def _close_item(writer: EventWriter, events: list[Object]) -> None:
+    """Write the events that close an item, given all events from its first one on."""
+    added, *later = events
     item = added["item"]
     index = added["output_index"]
-    own = [event for event in events if event.get("item_id") == item["id"]]
+    own = [event for event in later if event.get("item_id") == item["id"]]
     if item["type"] in HOSTED_EVENTS:
         item |= close_hosted_item(writer, item, index, own)
     else:
         item |= {"status": "incomplete", **_close_texts(writer, item, {"item_id": item["id"], "output_index": index}, own)}
     writer.finish_item(item["type"], index, json_text(item))
-    return writer.events, writer.done
 
 
 def _close_texts(writer: EventWriter, item: Object, place: Object, events: list[Object]) -> Object:

@@ -61,8 +61,8 @@ def write_hosted_item(writer: EventWriter, item: Object, text: str) -> None:
 
 
 def close_hosted_item(writer: EventWriter, item: Object, index: int, events: list[Object]) -> Object:
-    """Write the events that are missing for an item whose call did not end, given those that were sent. Return the members that
-    tell what became of it."""
+    """Write the events that are missing for an item whose call did not end, given those that were sent. Return the members
+    that say so."""
     shape = HOSTED_EVENTS[item["type"]]
     content = "".join(event["delta"] for event in events if event["type"] == f"{shape.stem}.delta")
     _write_rest(writer, item, index, content, {event["type"] for event in events}, failed=True)

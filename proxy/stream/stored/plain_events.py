@@ -16,6 +16,11 @@ TEXT_CALLS = {
 }
 
 
-def write_event(writer: EventWriter, kind: str, members: Object) -> None:
-    """Append the next event with these members."""
-    writer.write(kind, ",".join(f'"{name}":{json_text(value)}' for name, value in members.items()))
+def write_event(writer: EventWriter, kind: str, fields: Object) -> None:
+    """Append the next event with these fields."""
+    writer.write(kind, members(fields))
+
+
+def members(fields: Object) -> str:
+    """Return the members of a JSON object, without its braces."""
+    return ",".join(f'"{name}":{json_text(value)}' for name, value in fields.items())

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
-from proxy.state import EventRow, EventsUnavailable, NewEvents, Record, Running, StoreUnavailable
+from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
 from proxy.stream.reading.leading_thought import MarkupOf
 from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
@@ -248,7 +248,7 @@ async def stopped_at(
             reached.set()
         return written
 
-    async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+    async def save_beginning(record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
         if running is None:
             reached.set()
             await wakes.wait()

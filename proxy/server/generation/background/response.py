@@ -13,11 +13,11 @@ from proxy.server.generation.background.event_log import RETRY, EventLog
 from proxy.server.generation.generation import Generation
 from proxy.server.generation.preparation.context import final_record, started_record
 from proxy.server.generation.responses import Creation
-from proxy.state import EventRow, NewEvents, Record, Running, Store, StoreUnavailable
+from proxy.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable
 from proxy.stream import writer
 from proxy.telemetry import logs
 
-# Stored events that are kept in memory for those who follow the response in this process, in bytes.
+# Stored events that are kept in memory for followers in this process, in bytes.
 _KEPT = 64 * 1024
 
 _DONE = writer.DONE.encode()
@@ -40,7 +40,7 @@ class BackgroundResponse:
     slow = False
     unsent = 0
 
-    def __init__(self, store: Store, events: EventLog, creation: Creation, record: Record, stored: int = 0) -> None:
+    def __init__(self, store: Store, events: EventLog, creation: Creation, record: ResponseRecord, stored: int = 0) -> None:
         """`stored`: how many events are in the store already."""
         self.record = record
         self.finished = False  # this process does no more for it
@@ -89,7 +89,7 @@ class BackgroundResponse:
         self._show(events.row)
 
     def _show(self, row: EventRow) -> None:
-        """Let those who follow the response have stored events."""
+        """Pass stored events on to the followers."""
         self._stored = row.next
         self._recent.append(row)
         self._recent_size += len(row.data)
@@ -105,7 +105,7 @@ class BackgroundResponse:
         self._queued = self._queued or events.head is not None
 
     def displaced(self) -> None:
-        """Write no more: the response was deleted, or another process runs it or has ended it. The next heartbeat tells."""
+        """Write no more: the response was deleted, or another process runs it or has ended it. A heartbeat shows which."""
         self.elsewhere = True
         self._pieces = []
         for follower in self.followers:
@@ -213,7 +213,7 @@ class BackgroundResponse:
                 self._creation.end()
             await self._events.settle(self)
             if self._given_up:
-                self._store.leave(self.record.id)
+                self._store.forget(self.record.id)
             elif not self.handed_over:
                 await self._store_end()
             elif self._pieces:

@@ -15,14 +15,14 @@ from functools import partial
 
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.server.generation.background.event_log import EventLog
+from proxy.server.generation.background.lost import end_lost
 from proxy.server.generation.background.response import BackgroundResponse
 from proxy.server.generation.background.takeover import resume
 from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.generation import LOST, Generation
+from proxy.server.generation.generation import Generation
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.responses import Creation, Responses
 from proxy.state import Orphan, Running, Store, StoreUnavailable
-from proxy.stream.stored.abandoned import close_open_item
 from proxy.telemetry import logs
 from proxy.wire.errors import invalid_request, server_error
 
@@ -30,7 +30,6 @@ from proxy.wire.errors import invalid_request, server_error
 BEAT = 1.0
 SILENCE = 15.0
 
-LOST_CODE = "server_error"
 # Responses that are prepared at the same time to be taken over.
 _TAKEN_AT_ONCE = 16
 
@@ -102,7 +101,7 @@ class Background:
 
     async def fail_lost(self) -> None:
         """End the responses as failed whose process died, and that none can take over. Raise `StoreUnavailable`."""
-        lost = await self.store.fail_abandoned(LOST_CODE, LOST, close_open_item, self._mine)
+        lost = await self.store.end_abandoned(end_lost, self._mine)
         if jump := self.store.take_jump():
             logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
         for response_id in lost:
@@ -189,7 +188,7 @@ class Background:
         metrics = self._responses.metrics
         metrics.count(metrics.continuations, "failed", reason)
         logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
-        self.store.leave(orphan.id)
+        self.store.forget(orphan.id)
         await self._release(orphan.id)
 
 

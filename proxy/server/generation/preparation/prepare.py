@@ -36,7 +36,7 @@ from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce
 from proxy.server.recording.recording import NO_RECORDING, Recording
 from proxy.settings import Settings
-from proxy.state import Record, Store
+from proxy.state import ResponseRecord, Store
 from proxy.stream.items.hosted import HostedOptions
 from proxy.stream.options import Client, SealText, StreamOptions, recognise
 from proxy.stream.tape import Tape
@@ -87,7 +87,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     options: StreamOptions
     start: AnswerStart
     losses: Sequence[Loss]
-    record: Record | None
+    record: ResponseRecord | None
     hosted: HostedTurns | None
     compaction: AutomaticCompaction | None
     continuable: Continuable

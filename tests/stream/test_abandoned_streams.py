@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.stored.abandoned import close_open_item
+from proxy.stream.stored.abandoned import FailedStream, fail_stream, with_status
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.judges import judge_stream
@@ -22,26 +22,36 @@ def sent_by(playing: Translator, pieces: list[bytes]) -> bytes:
     return b"".join([playing.start(), *map(playing.feed, pieces)])
 
 
+def around(response: dict[str, Any]) -> tuple[str, str]:
+    """Return the JSON of a response before and after its items."""
+    names = list(response)
+    place = names.index("output")
+    before, after = (
+        ",".join(f"{json.dumps(name)}:{json.dumps(response[name])}" for name in some)
+        for some in (names[:place], names[place + 1 :])
+    )
+    return f'{{{before},"output":[', f"],{after}}}"
+
+
+def failed(sent: bytes) -> FailedStream:
+    error = {"code": "server_error", "message": "gone"}
+    return fail_stream(sent, sent.count(b"\n\n"), *around(events_of(sent)[0]["response"]), error)
+
+
 def ending(sent: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the events that close what is open, and its item."""
     number = sent.count(b"\n\n")
-    events, items = close_open_item(sent, number)
-    assert [event["sequence_number"] for event in events_of(b"".join(events))] == list(range(number, number + len(events)))
-    return events_of(b"".join(events)), [json.loads(item) for item in items]
+    end = failed(sent)
+    *events, terminal = events_of(end.events)
+    assert terminal["type"] == "response.failed"
+    assert [event["sequence_number"] for event in (*events, terminal)] == list(range(number, end.next_number))
+    done = [event for event in events_of(sent) if event["type"] == "response.output_item.done"]
+    return events, [json.loads(item) for item in end.output[len(done) :]]
 
 
 def whole(sent: bytes) -> bytes:
     """Return the stream with its end."""
-    events, items = close_open_item(sent, sent.count(b"\n\n"))
-    done = [event["item"] for event in events_of(sent) if event["type"] == "response.output_item.done"]
-    number = sent.count(b"\n\n") + len(events)
-    response = events_of(sent)[0]["response"] | {
-        "status": "failed",
-        "error": {"code": "server_error", "message": "gone"},
-        "output": [*done, *map(json.loads, items)],
-    }
-    failed = json.dumps({"type": "response.failed", "sequence_number": number, "response": response})
-    return b"".join([sent, *events, f"event: response.failed\ndata: {failed}\n\n".encode(), DONE])
+    return b"".join([sent, failed(sent).events, DONE])
 
 
 @pytest.mark.parametrize(
@@ -82,3 +92,11 @@ def test_what_is_closed_stays_closed() -> None:
     playing = new_translator()
     sent = sent_by(playing, [think("hm"), text("It is")]) + playing.fail(server_error("gone"))
     assert ending(sent) == ([], [])
+
+
+def test_the_response_around_its_items_is_built_anew() -> None:
+    """Its error may hold anything; what comes after the items stays as it was."""
+    error = {"code": "server_error", "message": 'says "output":[ and "status":"queued"'}
+    head, tail = '{"id":"resp_1","status":"queued","error":null,"output":[', '],"instructions":"\\"output\\":["}'
+    response = json.loads(with_status(head, tail, "failed", error) + tail)
+    assert response == {"id": "resp_1", "status": "failed", "error": error, "output": [], "instructions": '"output":['}
