@@ -51,7 +51,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     history: RecentRequests | None = None
-    sessions: CodexSessions = field(default_factory=CodexSessions)
+    sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
 
     @property
     def pool(self) -> Pool:
