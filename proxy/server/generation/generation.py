@@ -451,6 +451,7 @@ class Generation:
         self.emit(opened.events)
         if self.sink.slow:
             opened.chat.pause()
+        self._enter(Phase.STREAMING)
         opened.chat.attach(self._receive)
         return True
 
