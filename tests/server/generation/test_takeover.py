@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proxy.server.custom_tools.repair import InputRepair
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
 from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
@@ -242,14 +243,33 @@ def test_after_another_backend_had_gone_on_with_it(
     run(test())
 
 
-@pytest.mark.parametrize("last", [b"", b"response.custom_tool_call_input.done"])
-def test_a_verdict_on_a_custom_tool_stays_what_it_was(last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_on_a_custom_tool_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway stops once the events for the verdict are stored, and before the end is."""
     layout = {"type": "grammar", "syntax": "lark", "definition": PATCHES}
     tools = [{"type": "custom", "name": "apply_patch", "format": layout}]
     asked: dict[str, Any] = {"input": "scenario: wrong_patch", "tools": tools, "background": True, "stream": False}
+    last = b"response.custom_tool_call_input.done"
+    settle = InputRepair.settle
 
     async def test() -> None:
         async with two(tmp_path, repair="once") as (one, other):
+            stored = asyncio.Event()
+            store = one.parts.store
+            assert store is not None
+            append = store.append_events
+
+            async def append_and_tell(pieces: Sequence[NewEvents]) -> dict[str, bool]:
+                written = await append(pieces)
+                if any(last in piece.row.data for piece in pieces):
+                    stored.set()
+                return written
+
+            async def settle_and_wait(repair: InputRepair, *parts: Any) -> None:
+                await settle(repair, *parts)
+                await asyncio.wait_for(stored.wait(), 60)
+
+            monkeypatch.setattr(store, "append_events", append_and_tell)
+            monkeypatch.setattr(InputRepair, "settle", settle_and_wait)
             name, response = await stopped_at(last, one, other, asked, monkeypatch)
             assert response["status"] == "completed"
             assert judge_stream(await streamed(other, name)) == []
