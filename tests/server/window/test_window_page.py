@@ -161,7 +161,7 @@ def test_what_models_and_clients_write_is_never_markup(profile: Path, tmp_path: 
             await post(served, model=HOSTILE, input=HOSTILE, stream=True, headers=headers)
             async with visiting(served, profile) as page:
                 await page.click("#rows tr")
-                await page.holds(f"{count('.steps tbody tr')} >= 3", "the time line")
+                await page.holds(f"{count('.steps tbody tr')} >= 2", "the time line")
                 await page.holds(f"{count('.detail details')} > 5")
                 await page.value("document.querySelectorAll('.detail details').forEach(each => each.open = true)")
                 await page.holds("document.querySelector('#detail').innerText.split('onerror').length > 4", "the text is shown")
