@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+NEWEST := .cache/newest-python
 BIN := $(VENV)/bin
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
@@ -12,12 +13,13 @@ BACKEND ?=
 ARGS ?=
 # Tests at the same time: most of them wait, so there are two for each processor.
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
+PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint types docs recording bench load soak oracle servers bridges dist image lock clean
+.PHONY: help run demo test test-outside test-newest test-all lint types docs recording bench load soak oracle servers bridges dist image lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What running needs, and no tools of development.
 $(VENV)/.runtime-stamp: requirements.lock pyproject.toml
@@ -39,9 +41,22 @@ run: $(VENV)/.runtime-stamp ## run the gateway in front of BACKEND=URL or, by de
 demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-gateway demo $(ARGS)
 
-test: lint types ## all checks: style, types, tests (JOBS at a time), coverage of the translation
-	@echo "==> tests"
-	$(BIN)/pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER --cov --cov-fail-under=98 $(ARGS)
+test: lint types ## what to run before a commit, in five minutes: style, types, pure tests with their coverage, tests of the gateway
+	@echo "==> tests: pure and gateway"
+	$(BIN)/python $(PYTEST) -m "pure or gateway" --cov --cov-fail-under=98 $(ARGS)
+
+test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
+	@echo "==> tests: outside"
+	$(BIN)/python $(PYTEST) -m outside $(ARGS)
+
+test-newest: $(VENV)/.stamp ## pure and gateway tests on the newest Python found, if it is newer than that of .venv
+	@scripts/install-newest-python
+	@if [ -x $(NEWEST)/bin/python ]; then \
+		echo "==> tests: pure and gateway, on $$($(NEWEST)/bin/python --version)"; \
+		$(NEWEST)/bin/python $(PYTEST) -m "pure or gateway" $(ARGS); \
+	fi
+
+test-all: test test-outside test-newest ## all tests, each of them once for each Python that matters to it
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"
@@ -56,6 +71,7 @@ docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/lifecycle_diagram.py --write
 	$(BIN)/python scripts/request_path.py --write
+	$(BIN)/python scripts/structure.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
 
 recording: $(VENV)/.stamp ## record the demo as the picture in the README
@@ -111,7 +127,7 @@ lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
-		--extra grammars --extra otel --extra mcp pyproject.toml
+		--extra grammars --extra otel --extra mcp --extra web pyproject.toml
 	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
 
 clean: ## remove generated files

@@ -54,6 +54,8 @@ class Round:
         for outcome in (self.relay.outcome, self.gateway.outcome):
             if outcome.pace < MIN_PACE:
                 flaws.append(f"{outcome.name}: {outcome.pace:.2f} of real time")
+            elif outcome is self.gateway.outcome and self.scenario.coalesces:
+                continue
             elif reads_per_chunk(outcome, self.scenario) < MIN_READS_PER_CHUNK:
                 flaws.append(f"{outcome.name}: {reads_per_chunk(outcome, self.scenario):.2f} reads per chunk")
         return flaws

@@ -28,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import CONTINUED, FLEET, MEMORY, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import CONTINUED, FLEET, MEMORY, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -43,10 +43,13 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     "raw": lambda: RAW,
     "tokens": lambda: [*RAW, "--tokenizer", str(tokenizer_file())],
     STORED: lambda: [],
+    RESUMABLE: lambda: ["--on-disconnect", "continue"],
     WATCHED: lambda: [],
     FLEET: lambda: [],
     CONTINUED: lambda: ["--continue-answers", "1"],
 }
+#: Variants that stand beside another variant, in the relay's place.
+BESIDE = {CONTINUED: FLEET, RESUMABLE: STORED}
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class Bench:
     def pair(self, scenario: Scenario) -> tuple[Target, Target]:
         """What is measured: the second beside the first."""
         first = self.relay if scenario.beside == "relay" else self.gateway
-        if scenario.variant == CONTINUED:
-            first = self.variants[FLEET]
+        if scenario.variant in BESIDE:
+            first = self.variants[BESIDE[scenario.variant]]
         return first, self.variants[scenario.variant] if scenario.variant else self.gateway
 
     def targets(self, scenario: Scenario, number: int) -> list[Target]:
@@ -166,8 +169,10 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     variants = {}
     names = {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}
     fleet = _fleet(stack, program, options) if CONTINUED in names and not options.self_check else [upstream_port]
-    for name in names | ({FLEET} if CONTINUED in names else set()):
-        store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"] if name == STORED else NO_STORE
+    for name in names | {BESIDE[name] for name in names & BESIDE.keys()}:
+        store = NO_STORE
+        if name in (STORED, RESUMABLE):
+            store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"]
         serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
         backends = fleet if name in (FLEET, CONTINUED) else [upstream_port]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")

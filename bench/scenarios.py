@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The variant of a gateway that stores what it answers.
+# The variant of a gateway that stores what it answers, and of one whose streams can be resumed as well.
 STORED = "stored"
+RESUMABLE = "resumable"
 # The variants of a gateway with two vLLM servers: the second goes on with the answers of one that dies.
 FLEET = "fleet"
 CONTINUED = "continued"
@@ -26,7 +27,8 @@ class Scenario:
     the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
     `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
     at another backend (beside a gateway with the same backends that could not). `stored` stands beside the relay: a gateway
-    with a SQLite store. `fields`: what else both are asked.
+    with a SQLite store. `resumable` stands beside `stored`: its streams outlive their clients (`on_disconnect: continue`), and
+    several tokens may reach the client in one read. `fields`: what else both are asked.
     """
 
     name: str
@@ -65,6 +67,11 @@ class Scenario:
         return self.interval_ms > 0
 
     @property
+    def coalesces(self) -> bool:
+        """Whether the gateway may put several tokens into one write."""
+        return self.variant == RESUMABLE
+
+    @property
     def units(self) -> int:
         """Units of cost in one answer."""
         return 1 if self.per_answer else self.tokens
@@ -82,12 +89,14 @@ SCENARIOS = {
         Scenario("watched64", "paced:200:20ms", 64, together=True, variant=WATCHED),
         Scenario("continued64", "paced:200:20ms", 64, together=True, variant=CONTINUED),
         Scenario("uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, fields=_WITH_SCHEMA),
+        Scenario("resumable64", "paced:200:20ms", 64, together=True, variant=RESUMABLE),
         Scenario("burst1", "burst:1000", 1, repeats=40),
         Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
         Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
         Scenario("uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, fields=_WITH_SCHEMA),
         Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
+        Scenario("resumable", "burst:1", 8, repeats=60, per_answer=True, variant=RESUMABLE),
     )
 }
 MEMORY = Scenario("memory", "paced:12:500ms", 200, together=True)
@@ -118,6 +127,7 @@ PROMISES = (
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),
     Promise("cpu/request", "CPU of a request for one token", 2.3, 1.5),
     Promise("cpu/stored", "the same where the answer is stored", 3.0, 2.0),
+    Promise("cpu/resumable64", "CPU per chunk of a stream that can be resumed, beside one that is only stored", 1.3, 1.2),
     Promise("added_p99/paced64", "latency added to a token (p99), 64 streams", 1.2, 1.2),
     Promise("memory", "resident memory of an open stream", 60, 30, "KB"),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 
 TYPE_CHECKING = False  # as type checkers understand it: importing `typing` takes longer than all else here
-__version__ = "0.1.0"
 __all__ = ["StreamOptions", "Translator", "__version__", "check_stream"]
 
 if TYPE_CHECKING:
@@ -18,18 +17,20 @@ if TYPE_CHECKING:
     from proxy.conformance.checker import check_stream
     from proxy.stream.options import StreamOptions
     from proxy.stream.translator import Translator
+    from proxy.version import __version__
 
 
-# Where the names of the library are.
+# The module of each name of the library.
 _MODULES = {
     "StreamOptions": "proxy.stream.options",
     "Translator": "proxy.stream.translator",
+    "__version__": "proxy.version",
     "check_stream": "proxy.conformance.checker",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library when it is asked for, so that the command line need not wait for it."""
+    """Import a name of the library when it is first used, so that the command line need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     try:
         with _ended_by_interrupts():
-            command, args = _parse(argv)
+            command, args = parse(argv)
     except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage
         return ended.code if isinstance(ended.code, int) else 1
     status: int = command.run(args)
@@ -75,7 +75,7 @@ def _ended_by_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
+def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     name = next((argument for argument in argv if argument in COMMANDS), None)
     command = import_module(f"proxy.commands.{name.replace('-', '_')}") if name else None
     passed_on: list[str] = []

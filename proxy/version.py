@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from proxy import __version__
+__version__ = "0.1.0"
 
 _PACKAGE = Path(__file__).parent
 _DIGITS = 7

@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy.stream.lifecycle import TABLE, Guarded, State, Transition
+from proxy.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 
+# The state in which a response ends.
+_LAST = "ended"
 TARGET = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
-BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle.py -->"
+BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle/machine.py -->"
 END = "<!-- /lifecycle -->"
 
 
@@ -38,18 +40,20 @@ def _diagram() -> list[str]:
                 if transition.target != state:
                     labels.setdefault(transition.target, []).append(kind.__name__ + ("" if agreed else guard))
         for target, kinds in labels.items():
-            lines.append(f"    {state} --> {'[*]' if _is_final(target) else target}: {', '.join(kinds)}")
-    return [*lines, "```"]
+            lines.append(f"    {state} --> {target}: {', '.join(kinds)}")
+    return [*lines, f"    {_LAST} --> [*]", "```"]
 
 
 def _table() -> list[str]:
-    states = [state for state in TABLE if not _is_final(state)]
-    lines = [f"| delta | {' | '.join(states)} |", "|---|" + "---|" * len(states)]
-    lines += [f"| {kind.__name__} | {' | '.join(_cell(state, kind) for state in states)} |" for kind in TABLE[states[0]]]
+    kinds = dict.fromkeys(kind for row in TABLE.values() for kind in row)
+    lines = [f"| delta | {' | '.join(TABLE)} |", "|---|" + "---|" * len(TABLE)]
+    lines += [f"| {kind.__name__} | {' | '.join(_cell(state, kind) for state in TABLE)} |" for kind in kinds]
     return lines
 
 
 def _cell(state: State, kind: type) -> str:
+    if kind not in TABLE[state]:
+        return "–"
     return "; ".join(_description(state, transition) + guard for transition, guard in _transitions(state, kind))
 
 
@@ -64,10 +68,6 @@ def _transitions(state: State, kind: type) -> list[tuple[Transition, str]]:
     if isinstance(transition, Guarded):
         return [(transition.then, f" [{_words(transition.guard.__name__)}]"), (transition.otherwise, " [else]")]
     return [(transition, "")]
-
-
-def _is_final(state: State) -> bool:
-    return all(transition.target == state for kind in TABLE[state] for transition, _ in _transitions(state, kind))
 
 
 def _words(name: str) -> str:

@@ -30,8 +30,8 @@ END = "<!-- /request path -->"
 _PACKAGE = str(ROOT / "proxy") + "/"
 # These run by the clock, for all requests together.
 _TIMERS = {
-    "server/generation/background.py",
-    "server/generation/history.py",
+    "server/generation/background/runner.py",
+    "server/generation/recent_requests.py",
     "server/generation/in_flight.py",
     "server/generation/store_upkeep.py",
     "server/lifespan.py",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from proxy.backend.transport import aiohttp_internals as client_internals
 from proxy.server.http import aiohttp_internals as server_internals
-
-# The tests of the translation. They alone count for its coverage: tracing all others would take minutes.
-TRANSLATION = [Path(__file__).parent / room for room in ("request", "stream", "parsers", "wire", "conformance")]
+from tests.stages import stage_of
 
 # No example is wrong for taking long: that depends on the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,14 +24,18 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave all tests but those of the translation out of the measurement of coverage.
+    """Mark each test with its stage, before `-m` chooses by it.
 
-    Beside others, whose load may slow down processes and connections, such a test may fail once; the summary names it."""
+    The pure tests alone count for the coverage of the translation: tracing all others would take minutes. Beside others, whose
+    load may slow down processes and connections, a test that is not pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
     measured = config.pluginmanager.hasplugin("_cov")
     for item in items:
-        if any(room in item.path.parents for room in TRANSLATION):
+        stage = stage_of(item.path)
+        item.add_marker(stage)
+        if stage == "pure":
             continue
         if measured:
             item.add_marker("no_cover")

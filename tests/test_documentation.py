@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from proxy.cli import COMMANDS, _parse, main
+from proxy.cli import COMMANDS, main, parse
 from proxy.request import Policy
 from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.settings import ENV_PREFIX, Settings
@@ -97,7 +97,7 @@ def test_a_shell_can_read_it(block: Block) -> None:
 def test_the_commands_of_the_gateway_have_these_options(
     place: str, argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, args = _parse(argv)  # exits if one is unknown
+    _, args = parse(argv)  # exits if one is unknown
     if argv[0] == "serve":  # the values are right, too
         monkeypatch.chdir(tmp_path)
         (tmp_path / "gateway.yaml").write_text("backend: http://gpu-server:8000\n", encoding="utf-8")
@@ -115,8 +115,8 @@ def test_every_page_with_commands_is_read() -> None:
 def test_what_the_text_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = "\n".join([*_INLINE.findall(_BLOCK.sub("", text)), *(block["text"] for block in _BLOCK.finditer(text))])
-    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z]+)\b", code, re.MULTILINE)) <= targets
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z-]+)\b", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^responses-gateway ([a-z][a-z-]+)", code, re.MULTILINE)) <= set(COMMANDS)
     assert set(re.findall(r"\bresponses-gateway\[(\w+)\]", code)) <= set(PROJECT["optional-dependencies"])
     variables = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
@@ -184,6 +184,19 @@ def test_its_links_lead_somewhere(page: Path) -> None:
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if ":" not in link]
     assert [link for link in links if not _leads_somewhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_no_heading_stands_twice(page: Path) -> None:
+    """A link to the second of two would lead to the first."""
+    headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    assert sorted({heading for heading in headings if headings.count(heading) > 1}) == []
+
+
+def test_no_change_is_listed_twice() -> None:
+    entries = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n- ")[1:]
+    beginnings = [entry.split(":")[0].split("(")[0].strip() for entry in entries]
+    assert sorted({beginning for beginning in beginnings if beginnings.count(beginning) > 1}) == []
 
 
 def _leads_somewhere(page: Path, link: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from proxy.server.process.next_steps import next_steps
+from proxy.server.process.announcement import next_steps
 from proxy.version import version_line
 from tests.waiting import PATIENCE
 

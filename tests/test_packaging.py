@@ -33,8 +33,9 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
-# What the image has beside the gateway: the drivers of the stores that replicas share.
-IMAGE: list[str] = [line for extra in ("postgres", "redis") for line in PROJECT["project"]["optional-dependencies"][extra]]
+# The extras of the image: see `make lock`.
+EXTRAS = ("postgres", "redis", "grammars", "otel", "mcp", "web")
+IMAGE: list[str] = [line for extra in EXTRAS for line in PROJECT["project"]["optional-dependencies"][extra]]
 LOCKS = {
     "requirements.lock": RUNTIME,
     "requirements-image.lock": RUNTIME + IMAGE,

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy import __version__
 from proxy.settings import Settings
-from proxy.version import read_commit, version_line
+from proxy.version import __version__, read_commit, version_line
 
 ROOT = Path(__file__).parents[1]
 RELEASED = (ROOT / "tests" / "released_settings.txt").read_text(encoding="utf-8")

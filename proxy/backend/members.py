@@ -91,9 +91,12 @@ class PoolObserver(Protocol):
     def log(self, message: str, backend: str, **fields: Any) -> None:
         """Log an event that operators want to know."""
 
+    def warn(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event about which operators may have to do something."""
 
-# How a backend takes the ids of tokens that it is to go on with.
-Way: TypeAlias = Literal["completions", "chat"]
+
+# The endpoint of a backend that takes the ids of the tokens to continue from.
+ContinuationEndpoint: TypeAlias = Literal["completions", "chat"]
 
 
 class Member:
@@ -119,7 +122,7 @@ class Member:
         self.problem = ""  # of the last failed check
         self.draining = False  # gets no new requests
         self.usage_reported = False
-        self.continues_by: Way | None = "completions"  # None: it takes no ids
+        self.continues_by: ContinuationEndpoint | None = "completions"  # None: it takes no ids
         self.checked = asyncio.Event()
         self.watch: asyncio.Task[None] | None = None
         self.last = 0  # the number of its last request
@@ -142,7 +145,7 @@ class Member:
         return "vllm" in (self.catalogue.listed or {}).values()
 
     def continues(self, model: str) -> bool:
-        """Tell whether answers of other backends may go on here, and answers of its own elsewhere."""
+        """Tell whether it may continue answers of other backends, and others its own."""
         able = self.spec.continue_answers > 0 and self.continues_by is not None
         return able and self.catalogue.owner(model) == "vllm"
 
@@ -195,7 +198,7 @@ class Members:
         self._options = options
         self._observer = observer
         self._has_room = has_room
-        self._clock = asyncio.get_running_loop().time
+        self.clock = asyncio.get_running_loop().time
         self._identify = options.identify
         self._closing: set[asyncio.Task[None]] = set()
         self._started = False
@@ -317,8 +320,11 @@ class Members:
         while True:
             report = await check_health(member.backend, self._options.connect_timeout)
             if member.update_health(report):
-                message = "backend healthy" if member.healthy else "backend unhealthy"
-                self._observer.log(message, member.name, problem=report.problem or None)
+                problem = report.problem or None
+                if member.healthy:
+                    self._observer.log("backend healthy", member.name, problem=problem)
+                else:
+                    self._observer.warn("backend unhealthy", member.name, problem=problem)
             if member.breaker.check_ended(succeeded=not report.problem):
                 self._observer.log("breaker closed", member.name, by="health check")
             self.report_state(member)
@@ -327,13 +333,13 @@ class Members:
                 member.watch = None
                 return
             interval = self._options.health_interval
-            if report.problem or member.breaker.state(self._clock()) != "closed":
+            if report.problem or member.breaker.state(self.clock()) != "closed":
                 interval = min(interval, _RECHECK)
             await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer."""
-        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self._clock()))
+        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self.clock()))
 
     # ---- models ---------------------------------------------------------------------------------------------------
 

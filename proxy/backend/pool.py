@@ -21,9 +21,9 @@ from typing import Literal, TypeVar
 import aiohttp
 from yarl import URL
 
-from proxy.backend.members import Member, Members, PoolObserver, PoolOptions, Way
+from proxy.backend.members import ContinuationEndpoint, Member, Members, PoolObserver, PoolOptions
 from proxy.backend.policies.affinity import choose
-from proxy.backend.policies.retry import GONE, Reason, RetryBudget, backoff, reason_of
+from proxy.backend.policies.retry import UNREACHABLE, Reason, RetryBudget, backoff, reason_of
 from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from proxy.backend.served_models import BackendSpec, Route, with_model
 from proxy.backend.transport.client import Body, ChatStream, Failure, Unreachable
@@ -36,10 +36,10 @@ ANY = Route()
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
 
 
-# Returns the body of a request that goes on with an answer: given the backend's name of the model, the length of its context if
-# that is known, and the way.
-BodyFor = Callable[[str, int | None, Way | None], bytes]
-# Why no backend can go on with an answer.
+# Returns the body of a request that continues an answer: given the backend's name of the model, the length of its context if
+# that is known, and the endpoint that takes the ids.
+BodyFor = Callable[[str, int | None, ContinuationEndpoint | None], bytes]
+# Why no backend can continue an answer.
 NoRoute = Literal["no_backend", "no_budget"]
 # Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
 # without a name if no backend could take the request.
@@ -61,7 +61,6 @@ class Pool:
         self.members = Members(specs, options, observer, self._offer)
         self._retries = options.retries
         self._observer = observer
-        self._clock = asyncio.get_running_loop().time
         self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
         self._budget = RetryBudget()
         self._continuation_budget = RetryBudget()
@@ -165,8 +164,8 @@ class Pool:
         return max(member.spec.continue_answers for member in able) if len(able) > (0 if alone else 1) else 0
 
     def continuation_route(self, route: Route, failed: str, reason: Reason) -> Route | NoRoute:
-        """Return the route of a request that goes on with an answer of the backend that failed, or why there is none. Answers
-        of a backend that is gone need no budget to move to one that is well."""
+        """Return the route of a request that continues an answer of the backend that failed, or why there is none. Answers
+        of a backend that cannot be reached need no budget to move to a healthy one."""
         dead = self.members.by_name.get(failed)
         if dead is not None:
             dead.check_soon()
@@ -182,28 +181,28 @@ class Pool:
         if not able:
             return "no_backend"
         avoid = frozenset(self.members.by_name) - {member.name for member in able}
-        moves = reason in GONE and any(_is_well(member) for member in able)
-        if not (moves or self._continuation_budget.take(self._clock())):
+        moves = reason in UNREACHABLE and any(_is_well(member) for member in able)
+        if not (moves or self._continuation_budget.take(self.members.clock())):
             return "no_budget"
         return replace(other, avoid=other.avoid | avoid)
 
     async def open_continuation(
         self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
     ) -> ChatStream:
-        """Ask a backend to go on with an answer. `body_for` is called before each attempt. Raises `ApiError`."""
-        ways: dict[str, Way | None] = {}
+        """Ask a backend to continue an answer. `body_for` is called before each attempt. Raises `ApiError`."""
+        endpoints: dict[str, ContinuationEndpoint | None] = {}
 
         def send(member: Member) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
-            way = ways[member.name] = member.continues_by
-            body = body_for(name, member.catalogue.contexts.get(name), way)
+            endpoint = endpoints[member.name] = member.continues_by
+            body = body_for(name, member.catalogue.contexts.get(name), endpoint)
             sent = headers(member.name, member.backend.url)
-            return member.backend.open_chat(body, sent) if way == "chat" else member.backend.open_completion(body, sent)
+            return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
 
         self._continuation_budget.request()
         while True:
             member, chat = await self._reach(route, send, on_failure=on_failure)
-            if ways[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
+            if endpoints[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
                 break
             member.continues_by = "chat"  # it has no completions, so the next attempt goes there
             chat.close()
@@ -213,14 +212,15 @@ class Pool:
         return chat
 
     def ids_ignored(self, backend: str) -> None:
-        """Note that a backend has not gone on with the ids that it was given."""
+        """Note that a backend has not continued from the ids that it was given."""
         member = self.members.by_name.get(backend)
         if member is not None and member.continues_by == "chat":
             member.continues_by = None
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
-        or no budget left. Requests of a backend that is gone need no budget to move to a healthy one, nor to wait for one.
+        or no budget left. Requests of a backend that cannot be reached need no budget to move to a healthy one, nor to wait for
+        it.
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
         if len(route.avoid) >= self._retries or self.members.only is not None:
@@ -230,8 +230,8 @@ class Pool:
         usable = [member for member in remaining if self._is_allowed(member)]
         if reason == "busy":
             usable = remaining = [member for member in usable if member.has_room]
-        moves = reason in GONE and (not usable or any(_is_well(member) for member in usable))
-        if not remaining or not (moves or self._budget.take(self._clock())):
+        moves = reason in UNREACHABLE and (not usable or any(_is_well(member) for member in usable))
+        if not remaining or not (moves or self._budget.take(self.members.clock())):
             return None
         self._observer.request_retried(failed, reason)
         return other
@@ -240,7 +240,7 @@ class Pool:
         """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
         refuses = status in (401, 403) and not member.backend.takes_client_key
         if refuses:
-            self._observer.log("backend refuses the gateway's key", member.name, status=status)
+            self._observer.warn("backend refuses the gateway's key", member.name, status=status)
         return refuses
 
     # ---- choosing -------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Pool:
         return await self._wait(route, serving)
 
     async def _wait(self, route: Route, serving: list[Member]) -> Member:
-        came = self._clock()
+        came = self.members.clock()
         group = frozenset(member.name for member in serving)
         waiting = self._queue.wait(group, partial(self._suits, route), self._abandon)
         self._observer.queue_length_changed(len(self._queue.waiters) + 1)
@@ -326,7 +326,7 @@ class Pool:
             raise error from None
         finally:
             self._observer.queue_length_changed(len(self._queue.waiters))
-        self._observer.queue_wait_ended(self._clock() - came)
+        self._observer.queue_wait_ended(self.members.clock() - came)
         return member
 
     def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
@@ -337,7 +337,7 @@ class Pool:
             raise self._none_usable(serving)
         usable = [member for member in taking if self._is_allowed(member)]
         if not usable:
-            now = self._clock()
+            now = self.members.clock()
             tryable = [member for member in taking if member.has_room and member.breaker.may_try(now)]
             return sorted(tryable, key=lambda member: (not member.healthy, member.breaker.opens_in(now)))[:1]
         # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
@@ -345,7 +345,7 @@ class Pool:
 
     def _is_allowed(self, member: Member) -> bool:
         """Tell whether the breaker lets a request through."""
-        return member is self.members.only or member.breaker.allows(self._clock())
+        return member is self.members.only or member.breaker.allows(self.members.clock())
 
     def _suits(self, route: Route, member: Member) -> bool:
         """Tell whether a backend with room can take a waiting request; much may have changed since the request came."""
@@ -353,7 +353,7 @@ class Pool:
         return member in serving and _takes_requests(member, route) and member in self._preferred(serving, route)
 
     def _none_usable(self, serving: list[Member]) -> ApiError:
-        now = self._clock()
+        now = self.members.clock()
         waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
         error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
         error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
@@ -365,8 +365,8 @@ class Pool:
         self._sent += 1
         member.last = self._sent
         member.in_flight += 1
-        if not member.breaker.spotless:
-            member.breaker.begin(self._clock())
+        if not member.breaker.no_recent_failures:
+            member.breaker.begin(self.members.clock())
         self._observer.request_started(member.name)
         return member
 
@@ -392,7 +392,7 @@ class Pool:
         """Note that an answer is over: complete, closed by us, or failed."""
         if failure is not None:
             self._failed(member, failure)
-        elif status < 500 and not member.breaker.spotless and member.breaker.state(self._clock()) == "closed":
+        elif status < 500 and not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) == "closed":
             member.breaker.succeeded()
         self._give_back(member)
 
@@ -401,16 +401,17 @@ class Pool:
             member.healthy = False  # there are no health checks
             member.breaker.abandoned()
         else:
-            before = member.breaker.state(self._clock())
-            member.breaker.failed(self._clock(), gone=reason in GONE)
-            if before != "open" and member.breaker.state(self._clock()) == "open":
-                self._observer.log("breaker open", member.name, seconds=round(member.breaker.opens_in(self._clock()), 1))
+            now = self.members.clock()
+            before = member.breaker.state(now)
+            member.breaker.failed(now, unreachable=reason in UNREACHABLE)
+            if before != "open" and member.breaker.state(now) == "open":
+                self._observer.warn("breaker open", member.name, seconds=round(member.breaker.opens_in(now), 1))
                 member.check_soon()
         self.members.report_state(member)
 
     def _answered(self, member: Member) -> None:
         """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
-        recovered = not member.breaker.spotless and member.breaker.state(self._clock()) != "closed"
+        recovered = not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) != "closed"
         if recovered:
             member.breaker.succeeded()
             self._observer.log("breaker closed", member.name)
@@ -427,7 +428,7 @@ def _takes_requests(member: Member, route: Route) -> bool:
 
 def _is_well(member: Member) -> bool:
     """Tell whether nothing speaks against a backend, as far as is known."""
-    return member.healthy and (member.breaker.spotless or member.breaker.closed_by_check)
+    return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
 
 
 def _own_name(member: Member, model: str) -> str:

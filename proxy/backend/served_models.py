@@ -32,7 +32,7 @@ class BackendSpec:
 
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
-    the others. `continue_answers`: how often an answer may go on at another backend."""
+    the others. `continue_answers`: how often another backend may continue an answer."""
 
     name: str
     url: str

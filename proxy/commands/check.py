@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.commands.numbers import positive
+from proxy.commands.argument_types import positive
 from proxy.conformance.checker import WARNINGS, Violation, check_stream, frames
 
 # Exit statuses.
@@ -26,7 +26,7 @@ UNUSABLE = 2
 # Violations of one rule that the table shows; `--json` has them all.
 _SHOWN_PER_RULE = 5
 # The answer to a small request is far shorter.
-_MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 _WEATHER_TOOL = {
     "type": "function",
@@ -42,8 +42,8 @@ _WEATHER_TOOL = {
 }
 
 
-class Unusable(Exception):
-    """There is no stream to check, or no record to replay; the text says why."""
+class UnusableStream(Exception):
+    """There is no stream to check; the text says why."""
 
 
 class CheckedStream(NamedTuple):
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
         checked = _check(args.target, data, codex=args.client == "codex")
-    except Unusable as error:
+    except UnusableStream as error:
         print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
     if args.json:
@@ -96,9 +96,9 @@ def run(args: argparse.Namespace) -> int:
 def _check(target: str, data: bytes, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
-        raise Unusable(f"no server-sent events in {target}")
+        raise UnusableStream(f"no server-sent events in {target}")
     if '"chat.completion.chunk"' in texts[0]:
-        raise Unusable(f"{target} is a stream of Chat Completions, not of Responses")
+        raise UnusableStream(f"{target} is a stream of Chat Completions, not of Responses")
     violations = check_stream(data, unfinished_allowed=codex)
     return CheckedStream(target, len(texts), _event_type(texts[-1]), violations)
 
@@ -118,7 +118,7 @@ def _read(target: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if target == "-" else Path(target).read_bytes()
     except OSError as error:
-        raise Unusable(f"cannot read {target}: {error.strerror}") from None
+        raise UnusableStream(f"cannot read {target}: {error.strerror}") from None
 
 
 def _fetch(args: argparse.Namespace) -> bytes:
@@ -130,13 +130,13 @@ def _fetch(args: argparse.Namespace) -> bytes:
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
     if not all(value.isascii() for value in headers.values()):
-        raise Unusable("the API key contains characters that a header may not have")
+        raise UnusableStream("the API key contains characters that a header may not have")
     try:
         with httpx.Client(headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)
             return _stream(client, f"{base}/responses", _request(model, args.input, tools=args.tools))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unusable(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
+        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
 
 
 def _base_url(url: str) -> str:
@@ -158,21 +158,21 @@ def _request(model: str, text: str | None, *, tools: bool) -> dict[str, Any]:
 def _first_model(client: httpx.Client, base: str) -> str:
     answer = client.get(f"{base}/models", headers={"accept": "application/json"})
     if answer.is_error:
-        raise Unusable(f"{base}/models answered {_http_error(answer)}; name one with --model")
+        raise UnusableStream(f"{base}/models answered {_http_error(answer)}; name one with --model")
     try:
         return str(answer.json()["data"][0]["id"])
     except (ValueError, LookupError, TypeError):
-        raise Unusable(f"{base}/models lists no model; name one with --model") from None
+        raise UnusableStream(f"{base}/models lists no model; name one with --model") from None
 
 
 def _stream(client: httpx.Client, url: str, request: dict[str, Any]) -> bytes:
     with client.stream("POST", url, json=request) as answer:
         if not answer.is_success:
             answer.read()
-            raise Unusable(f"{url} answered {_http_error(answer)}")
+            raise UnusableStream(f"{url} answered {_http_error(answer)}")
         kind = answer.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            raise Unusable(f"{url} answered with {kind or 'no content type'}, not with a stream")
+            raise UnusableStream(f"{url} answered with {kind or 'no content type'}, not with a stream")
         return _received(answer.iter_bytes(), url)
 
 
@@ -181,8 +181,8 @@ def _received(pieces: Iterable[bytes], url: str) -> bytes:
     try:
         for piece in pieces:
             data += piece
-            if len(data) > _MAX_BYTES:
-                raise Unusable(f"{url} sent more than {_MAX_BYTES} bytes")
+            if len(data) > MAX_BYTES:
+                raise UnusableStream(f"{url} sent more than {MAX_BYTES} bytes")
     except httpx.HTTPError as error:
         # What came before is checked: that its end is missing is the result.
         print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)

@@ -27,7 +27,7 @@ from proxy.commands.codex_config import (
     Offer,
     Unusable,
     configuration,
-    is_loopback,
+    is_on_this_machine,
     offer_of,
     preferred,
     write,
@@ -35,7 +35,7 @@ from proxy.commands.codex_config import (
 from proxy.settings import backend_url
 
 _NO_CODEX = 127
-# Codex's background server would outlive it, with the address of a gateway that is gone, and copy itself into the home.
+# Codex's background server would outlive it, with the address of a gateway that has ended, and copy itself into the home.
 _NO_DAEMON = "--no-daemon"
 # Times in seconds. Autoconfiguration has so long before Codex is started.
 _START_TIMEOUT = 30.0
@@ -151,7 +151,7 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
             print(f"responses-gateway: a gateway answers at {url} already: it is used as it is", file=sys.stderr)
         yield url
         return
-    if not is_loopback(url):
+    if not is_on_this_machine(url):
         raise Unusable(f"no gateway answers at {url}")
     own = _with_free_port(url)  # so that it is nobody else's, and may end with this Codex
     process = _start(own, args, log)
@@ -229,7 +229,7 @@ def _answers(url: str) -> bool:
 
 
 def _health(url: str) -> httpx.Response:
-    return httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT, trust_env=not is_loopback(url))
+    return httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT, trust_env=not is_on_this_machine(url))
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -270,7 +270,7 @@ def _without_daemon(binary: str) -> list[str]:
 
 def _environment(url: str, home: Path) -> dict[str, str]:
     environment = {**os.environ, "CODEX_HOME": str(home)}
-    if is_loopback(url):
+    if is_on_this_machine(url):
         for name in ("NO_PROXY", "no_proxy"):
             environment[name] = ",".join(filter(None, [os.environ.get(name), urlsplit(url).hostname]))
     return environment

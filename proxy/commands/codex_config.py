@@ -20,6 +20,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 from proxy.settings import Settings, backend_url
+from proxy.wire.hosts.addresses import is_loopback
 
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 PROVIDER = "responses-gateway"
@@ -108,10 +109,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def is_loopback(url: str) -> bool:
+def is_on_this_machine(url: str) -> bool:
     """Tell whether the URL is on this machine, where no HTTP proxy is used, whatever the environment says."""
-    host = urlsplit(url).hostname or ""
-    return host in {"localhost", "::1"} or host.startswith("127.")
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:
@@ -135,7 +135,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
         raise Unusable(f"the variable {env_key} is not set: Codex needs it, and so does the list of models")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_loopback(url))
+        answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_on_this_machine(url))
     except httpx.HTTPError:
         raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
     if answer.status_code in (401, 403):
@@ -181,9 +181,9 @@ def preferred(served: Sequence[str], path: Path) -> str:
 
 
 def configuration(url: str, model: str, env_key: str | None, *, web_search: bool = False) -> dict[str, Any]:
-    """Return what Codex must be told, as nested dicts in the order of the file. Context window, prompt and the rest come with
-    the catalog, from the gateway. With `web_search` Codex posts its searches to the gateway; up to 0.169 at least it does so
-    only with a feature that it calls unstable, and warns of at each start unless it is told not to."""
+    """Return the settings that Codex needs, as nested dicts in the order of the file. Context window, prompt and the rest come
+    with the catalog, from the gateway. With `web_search` Codex posts its searches to the gateway; up to 0.169 at least it does
+    so only with a feature that it calls unstable, and warns of at each start unless that is turned off."""
     provider = {
         "name": PROVIDER,
         "base_url": url,

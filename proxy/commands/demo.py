@@ -20,12 +20,12 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
-from proxy.commands.numbers import not_negative
+from proxy.commands.argument_types import not_negative
 from proxy.conformance.checker import WARNINGS, Violation, check_stream
 from proxy.server.app import create_app as create_gateway
 from proxy.server.lifespan import open_parts
 from proxy.settings import Settings
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.wire.sse import SSEDecoder
 
 _TIMEOUT = 30.0
@@ -49,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
     parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
     parser.add_argument(
-        "--personality",
-        choices=sorted(PERSONALITIES),
+        "--dialect",
+        "--personality",  # its earlier name
+        choices=sorted(DIALECTS),
         default="vllm",
         help="server that the backend behaves like (default: %(default)s)",
     )
@@ -144,15 +145,15 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript,
     transcript = Transcript()
     body = bytearray()
     async with AsyncExitStack() as stack:
-        personality = PERSONALITIES[args.personality]
+        dialect = DIALECTS[args.dialect]
         options = SimulatorOptions(
             models=(_MODEL,),
-            personality=personality,
+            dialect=dialect,
             tokens_per_second=args.tokens_per_second,
             first_token_seconds=0.3,
         )
         backend = await stack.enter_async_context(serving(create_app(options)))
-        settings = _settings(f"{backend}/v1", raw=personality.markup is not None)
+        settings = _settings(f"{backend}/v1", raw=dialect.markup is not None)
         parts = await stack.enter_async_context(open_parts(settings))
         gateway = await stack.enter_async_context(serving(create_gateway(parts)))
         ports = [url.rpartition(":")[2] for url in (gateway, backend)]

@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proxy.commands.argument_types import positive
 from proxy.commands.check import printable
-from proxy.commands.gateway_tour import Step, tour
-from proxy.commands.numbers import positive
+from proxy.commands.smoke_test import Step, run_smoke_test
 from proxy.probing.diagnosis import Finding, findings, rows, server_name
 from proxy.probing.prober import probe
 from proxy.probing.profile import Profile
@@ -152,7 +152,7 @@ def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], con
 
 
 def _examine_gateway(args: argparse.Namespace, api_key: str | None) -> int:
-    steps = tour(args.gateway, model=args.model, api_key=api_key, patience=args.timeout)
+    steps = run_smoke_test(args.gateway, model=args.model, api_key=api_key, timeout=args.timeout)
     unreachable = steps[0].outcome == "failed"  # then there are no others
     if args.json:
         verdict = "unreachable" if unreachable else "broken" if _any_failed(steps) else "works"

@@ -58,23 +58,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
     parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
-    flagged = (knob for knob in reference() if knob.kind != "MAPPING")  # a mapping is for files, not for command lines
-    for title, knobs in groupby(flagged, key=lambda knob: knob.section):
+    # A mapping is for files, not for command lines.
+    flagged = (setting for setting in reference() if setting.kind != "MAPPING")
+    for title, settings in groupby(flagged, key=lambda setting: setting.section):
         group = parser.add_argument_group(title)
-        for knob in knobs:
-            _add_flag(group, knob)
+        for setting in settings:
+            _add_flag(group, setting)
     if isinstance(parser, HelpParser):
         parser.show_often(_OFTEN_NEEDED)
 
 
-def _add_flag(group: argparse._ArgumentGroup, knob: SettingInfo) -> None:
-    description = _MARKDOWN_LINK.sub(r"\1", knob.description).replace("`", "")
-    text = f"{description} (default: {knob.default})".replace("%", "%%")
-    if knob.kind == "true|false":
-        group.add_argument(flag(knob.name), action=argparse.BooleanOptionalAction, default=None, help=text)
+def _add_flag(group: argparse._ArgumentGroup, setting: SettingInfo) -> None:
+    description = _MARKDOWN_LINK.sub(r"\1", setting.description).replace("`", "")
+    text = f"{description} (default: {setting.default})".replace("%", "%%")
+    if setting.kind == "true|false":
+        group.add_argument(flag(setting.name), action=argparse.BooleanOptionalAction, default=None, help=text)
     else:
-        action = "append" if knob.repeated else "store"
-        group.add_argument(flag(knob.name), action=action, metavar=knob.kind, help=text)
+        action = "append" if setting.repeated else "store"
+        group.add_argument(flag(setting.name), action=action, metavar=setting.kind, help=text)
 
 
 def run(args: argparse.Namespace) -> int:

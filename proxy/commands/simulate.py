@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from proxy.commands.numbers import count, not_negative, port
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.commands.argument_types import count, not_negative, port
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,11 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", action="append", metavar="NAME", help="a model to list; may be repeated")
     parser.add_argument("--strict-models", action="store_true", help="answer 404 to models that are not listed")
     parser.add_argument(
-        "--personality",
-        choices=sorted(PERSONALITIES),
+        "--dialect",
+        "--personality",  # its earlier name
+        choices=sorted(DIALECTS),
         default="vllm",
         metavar="NAME",
-        help=f"server to behave like: {', '.join(PERSONALITIES)} (default: %(default)s)",
+        help=f"server to behave like: {', '.join(DIALECTS)} (default: %(default)s)",
     )
     parser.add_argument(
         "--tokens-per-second", type=not_negative, default=0.0, metavar="N", help="pace of a stream; 0: no limit"
@@ -41,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def options_from(args: argparse.Namespace) -> SimulatorOptions:
     """Return the options that the arguments give."""
-    personality = PERSONALITIES[args.personality]
+    dialect = DIALECTS[args.dialect]
     if args.tokens_per_delta:
-        personality = replace(personality, tokens_per_delta=args.tokens_per_delta)
+        dialect = replace(dialect, tokens_per_delta=args.tokens_per_delta)
     return SimulatorOptions(
         models=tuple(args.model or ("simulator",)),
-        personality=personality,
+        dialect=dialect,
         tokens_per_second=args.tokens_per_second,
         first_token_seconds=args.first_token_seconds,
         max_model_len=args.max_model_len,

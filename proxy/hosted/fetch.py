@@ -12,8 +12,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver, complaint
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.public_connections import PrivateAddressError, PublicResolver
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.web_pages import page_complaint
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -57,9 +59,9 @@ class Fetcher:
         `resolver` asks the DNS, by default aiohttp's does."""
         self._timeout = timeout
         self._max_bytes = max_bytes
-        self._allowed = PrivateHosts(private_hosts)
+        self._private_hosts = AllowedHosts.read(private_hosts)
         connector = aiohttp.TCPConnector(
-            resolver=PublicResolver(self._allowed, resolver),
+            resolver=PublicResolver(self._private_hosts, resolver),
             use_dns_cache=False,  # so that each connection is to addresses that were judged for it
             limit=_CONNECTIONS,
             limit_per_host=_CONNECTIONS_OF_HOST,
@@ -79,7 +81,7 @@ class Fetcher:
         await self._session.close()
 
     async def fetch(self, url: str) -> Fetched:
-        """Return a page. Raise `ToolFailure`, whose message does not tell what is behind a private address."""
+        """Return a page. Raise `ToolFailure`, whose message reveals nothing of a private address."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url)
@@ -104,7 +106,7 @@ class Fetcher:
     def _check(self, url: str) -> None:
         if len(url) > _LONGEST_URL:
             raise ToolFailure(f"The URL is longer than {_LONGEST_URL} characters: it is not fetched.")
-        reason = complaint(url, self._allowed)
+        reason = page_complaint(url, self._private_hosts)
         if reason is not None:
             raise ToolFailure(f"This URL cannot be fetched: {reason}. Only public pages can be read.")
 

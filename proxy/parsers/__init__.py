@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.parsers.delta_buffer import REPAIRS, Repair
-from proxy.parsers.engine import FirstMarker, MarkupParser
+from proxy.parsers.engine import MarkupParser
+from proxy.parsers.interface import FirstMarker, Parser
 from proxy.parsers.prompt_end import PromptEnd
 from proxy.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
 
@@ -21,6 +22,7 @@ __all__ = [
     "TOOLS",
     "FirstMarker",
     "MarkupParser",
+    "Parser",
     "PromptEnd",
     "Repair",
     "base_name",

@@ -267,7 +267,7 @@ class CallParser:
         return Progress.ON
 
     def _without_end(self, call: CallFormat) -> Progress:
-        """Go on without an end marker: with another object, or with the end of the call."""
+        """Continue without an end marker: with another object, or with the end of the call."""
         source = self._source
         if isinstance(call.arguments, JsonEnvelope):
             following = _NEXT_OBJECT.match(source.text, source.at)

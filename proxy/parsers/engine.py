@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from proxy.parsers.call_parser import CallParser, Progress
 from proxy.parsers.delta_buffer import DeltaBuffer
 from proxy.parsers.format import CallBlock, CallFormat, ChannelFormat, Format
+from proxy.parsers.interface import FirstMarker, Parser
 from proxy.parsers.lexer import Hit, Lexer, SourceText, TokenGate, compiled, skip_spaces
 from proxy.parsers.text_output import TextKind, TextOutput
 from proxy.wire.deltas import Delta, FinishReason
@@ -41,7 +42,6 @@ _SHOWN = (
     MarkerEffect.STRAY_CLOSE_REASONING,
     MarkerEffect.STRAY_CLOSE_CALL,
 )
-FirstMarker: TypeAlias = Literal["none", "open", "again", "late", "close"]
 
 _QUOTES = "`'\""
 _REREAD_LIMIT = 4096  # characters of a rejected call that are read again for markers
@@ -76,14 +76,10 @@ def marker_effects(form: Format) -> dict[TextKind, dict[str, MarkerEffect]]:
     return {TextKind.ANSWER: answer, TextKind.REASONING: thinking}
 
 
-class MarkupParser:
-    """Parses the raw text of one choice of one response into deltas. `feed` takes a piece of the text and, where the server
-    sends them, the ids of its tokens; `finish` is called once, at the end. Both return `Reasoning`, `Text`, `ToolCall` and
+class MarkupParser(Parser):
+    """Parses by the format of a model family. `feed` and `finish` return `Reasoning`, `Text`, `ToolCall` and
     `ToolArguments`, nothing else. `repairs` counts what had to be mended, by the kinds of `REPAIRS`. A call whose arguments are
-    not complete JSON at the end was cut.
-
-    `first_marker`: the first marker of reasoning in the text has opened it ("late": behind other text; "again": it was open
-    already), or closed it."""
+    not complete JSON at the end was cut."""
 
     def __init__(
         self,
@@ -113,7 +109,6 @@ class MarkupParser:
         if self._channels is not None and self._channels.begins and self._text.kind is TextKind.ANSWER:
             self._step = self._channel_header
         self._finished = False
-        self.first_marker: FirstMarker = "none"
         ends = [marker for block in self._tools.blocks for marker in block.closes]
         opening = (MarkerEffect.OPEN_CALL, MarkerEffect.OPEN_CHANNEL)
         opens = [marker for marker, effect in self._effects[TextKind.ANSWER].items() if effect in opening]
@@ -131,16 +126,16 @@ class MarkupParser:
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
-        markers = self._gate.see(token_ids)
+        markers = self._gate.observe(token_ids)
         if token_ids is not None:
             self._deltas.count(len(token_ids) - markers)
         self._source.extend(text)
         self._run()
         return self._deltas.take()
 
-    def unsee(self, token_ids: Sequence[int]) -> None:
+    def rewind(self, token_ids: Sequence[int]) -> None:
         """Forget the last ids, whose text has not come: they will come again."""
-        markers = self._gate.unsee(token_ids)
+        markers = self._gate.rewind(token_ids)
         self._deltas.count(markers - len(token_ids))
 
     def finish(self, reason: FinishReason) -> list[Delta]:

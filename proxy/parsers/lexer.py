@@ -91,14 +91,14 @@ class TokenGate:
         self._waiting: deque[str] = deque()
         self.strict = False
 
-    def see(self, token_ids: Sequence[int] | None) -> int:
+    def observe(self, token_ids: Sequence[int] | None) -> int:
         """Take the ids of a piece of text; return how many of them are markers."""
         self.strict = token_ids is not None and bool(self._special)
         seen = [self._marker_of[token] for token in token_ids or () if token in self._marker_of]
         self._waiting.extend(seen)
         return len(seen)
 
-    def unsee(self, token_ids: Sequence[int]) -> int:
+    def rewind(self, token_ids: Sequence[int]) -> int:
         """Forget the last ids, whose text has not come; return how many of them are markers."""
         markers = [self._marker_of[token] for token in token_ids if token in self._marker_of]
         for marker in reversed(markers):
@@ -116,7 +116,7 @@ class TokenGate:
         return marker in self._special
 
     def passes(self, token_ids: Sequence[int] | None) -> bool:
-        """Take the ids, as `see` does, if no marker is among them and none is due; tell whether they were taken."""
+        """Take the ids, as `observe` does, if no marker is among them and none is due; tell whether they were taken."""
         if not self._special:
             return True
         if self._waiting or not self._marker_of.keys().isdisjoint(token_ids or ()):

@@ -148,7 +148,7 @@ def _any_reasoning() -> ReasoningFormat:
 
 
 def _any_tools() -> ToolFormat:
-    """Combine every family's calls. Families that share an opening are told apart by the character that follows it."""
+    """Combine every family's calls. Families that share an opening are distinguished by the character that follows it."""
     originals = [part for family in _FAMILIES if family.original for part in family.tools.values()]
     parts = list(dict.fromkeys((*originals, *TOOLS.values())))
     return ToolFormat(
@@ -160,7 +160,7 @@ def _any_tools() -> ToolFormat:
 
 
 def _any_channels(parts: Iterable[ReasoningFormat] | Iterable[ToolFormat]) -> ChannelFormat | None:
-    """Return the channels that can be told by their markers alone: no answer begins inside their header."""
+    """Return the channels that can be recognised by their markers alone: no answer begins inside their header."""
     return next((part.channels for part in parts if part.channels and not part.channels.begins), None)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from proxy.parsers.interface import Parser
 from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
 PREFIX = "vllm:"
@@ -129,8 +130,8 @@ class VllmParsers:
         return self.tokenizer.encode(marker, add_special_tokens=False) if marker else None
 
 
-class VllmParser:
-    """Gives a parser of vLLM's the interface of `MarkupParser`. vLLM may raise any exception. Without token ids, `feed` makes
+class VllmParser(Parser):
+    """Gives a parser of vLLM's the interface of ours. vLLM may raise any exception. Without token ids, `feed` makes
     them from the text: this is right as long as its pieces are those of the server."""
 
     def __init__(self, machine: Any, request: Any, tokenizer: Tokenizer, prompt_ids: Sequence[int] | None) -> None:
@@ -158,6 +159,10 @@ class VllmParser:
             deltas += self._step(piece, its_ids, finished=False)
         return deltas
 
+    def rewind(self, token_ids: Sequence[int]) -> None:
+        """Do not count the last ids, whose text has not come: they will come again. vLLM's parser itself keeps them."""
+        self._waiting -= self._text_tokens(token_ids)
+
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. vLLM does not distinguish the reasons to stop."""
         if self._finished:
@@ -169,7 +174,7 @@ class VllmParser:
         message = self._machine.parse_delta(text, ids, self._request, self._prompt_ids, finished=finished)
         deltas = [] if message is None else self._deltas(message)
         if self._counted:
-            self._count(deltas, sum(token not in self._markers for token in ids))
+            self._count(deltas, self._text_tokens(ids))
         return deltas
 
     def _deltas(self, message: Any) -> list[Delta]:
@@ -196,6 +201,9 @@ class VllmParser:
     def _arguments(self, call: Any) -> list[Delta]:
         text = call.function.arguments if call.function else None
         return [ToolArguments(self._calls[call.index], text)] if text else []
+
+    def _text_tokens(self, ids: Sequence[int]) -> int:
+        return sum(token not in self._markers for token in ids)
 
     def _count(self, deltas: list[Delta], tokens: int) -> None:
         """Give the tokens to the last of the deltas; without one they wait for the next."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from proxy.backend.servers import MAKES
-from proxy.probing.misfits import reasoning_parser_for, swallowed_parser
+from proxy.backend.server_types import SERVER_TYPES
+from proxy.probing.parser_mismatch import reasoning_parser_for, swallowed_parser
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import NeededParsers, markup_leaks, needed_parsers
 
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 def server_name(profile: Profile) -> str:
     """Return the name and version of the server, such as `vLLM 0.32.0`."""
-    name = MAKES[profile.server].title
+    name = SERVER_TYPES[profile.server].title
     return f"{name} {profile.version}" if profile.version else name
 
 
@@ -111,10 +111,10 @@ def _reasoning(profile: Profile) -> Iterator[Finding]:
         yield Finding("warning", "A whole answer arrived as reasoning, without any text.", advice)
     fitting = reasoning_parser_for(profile)
     if fitting is not None:
-        make = MAKES[profile.server]
+        server_type = SERVER_TYPES[profile.server]
         flag = f"--reasoning-parser {_name(profile, fitting)}"
         text = "The reasoning parser of the server does not fit the model: it leaves markup in the text or in the reasoning."
-        advice = f"Start the server with {flag}." if make.parser_flags else make.parsing
+        advice = f"Start the server with {flag}." if server_type.parser_flags else server_type.parsing
         yield Finding("warning", text, advice)
     if profile.reasoning_field == "reasoning_content":
         yield Finding(
@@ -176,9 +176,9 @@ def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
 
 
 def _flags(profile: Profile, needed: NeededParsers) -> str:
-    make = MAKES[profile.server]
-    if not make.parser_flags:
-        return make.parsing
+    server_type = SERVER_TYPES[profile.server]
+    if not server_type.parser_flags:
+        return server_type.parsing
     flags = []
     if profile.calls not in _PARSED:
         flags.append(_tool_flag(profile, needed.tools))
@@ -194,7 +194,9 @@ def _tool_flag(profile: Profile, parser: str | None) -> str:
 
 def _name(profile: Profile, parser: str | None) -> str:
     """Return the server's name for a parser, or a placeholder if the parser is not known."""
-    return "NAME" if parser in (None, "auto") else dict(MAKES[profile.server].parser_names).get(parser or "", parser or "")
+    return (
+        "NAME" if parser in (None, "auto") else dict(SERVER_TYPES[profile.server].parser_names).get(parser or "", parser or "")
+    )
 
 
 def _limits(profile: Profile) -> Iterator[Finding]:

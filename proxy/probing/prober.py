@@ -11,10 +11,10 @@ import json
 import time
 from typing import Any, Literal
 
-from proxy.backend.servers import MAKES
+from proxy.backend.server_types import SERVER_TYPES
 from proxy.backend.transport.client import Backend
 from proxy.probing.answer import MARKER_TOKENS, Answer
-from proxy.probing.misfits import reads_any_call, tool_parser_for
+from proxy.probing.parser_mismatch import reads_any_call, tool_parser_for
 from proxy.probing.profile import Profile
 from proxy.probing.questions import (
     ASSISTANT,
@@ -31,8 +31,8 @@ from proxy.probing.questions import (
 
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
-# How long generation may go on after the client has disconnected, in seconds; a healthy server stops within 0.1.
-_STOP_DEADLINE = 2.0
+# How long generation may continue after the client has disconnected, in seconds; a healthy server stops within 0.1.
+STOP_DEADLINE = 2.0
 # The longest prompt that is sent just to see it refused, in tokens.
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
@@ -121,12 +121,12 @@ class _Prober:
         await self._questions.list_models()
         if profile.server == "ollama":
             # It may hold many models and loads each on demand. It parses by itself, and knows one name for the limit.
-            profile.max_tokens_field = MAKES[profile.server].max_tokens_field
+            profile.max_tokens_field = SERVER_TYPES[profile.server].max_tokens_field
             return
-        if len(profile.models) > 1 and not MAKES[profile.server].one_model:
+        if len(profile.models) > 1 and not SERVER_TYPES[profile.server].one_model:
             profile.refusal = f"it lists {len(profile.models)} models, which may differ"
             return
-        self._questions.wants_token_ids = MAKES[profile.server].token_ids
+        self._questions.wants_token_ids = SERVER_TYPES[profile.server].token_ids
         answer = await self._questions.find_limit_field()
         _require_answer(answer)
         if answer.status != 200:
@@ -139,10 +139,10 @@ class _Prober:
     # ---- which server -----------------------------------------------------------------------------------------------
 
     async def _identify(self) -> None:
-        for server, make in MAKES.items():
-            if make.identity is None:
+        for server, server_type in SERVER_TYPES.items():
+            if server_type.identity is None:
                 continue
-            path, proof = make.identity
+            path, proof = server_type.identity
             status, value = await self._questions.get(path, below=self._questions.backend.root)
             if status == 200 and isinstance(value, dict) and (proof in value or proof in (value.get("paths") or ())):
                 self._profile.server = server
@@ -312,7 +312,7 @@ class _Prober:
         if self._profile.reasoning_field is not None:
             thought = {**ASSISTANT, self._profile.reasoning_field: "They greet me."}
             self._profile.reasoning_history = accepted(await self._questions.ask_one_token([USER, thought, USER]))
-        if self._profile.reasoning_history and MAKES[self._profile.server].reasoning_field is None:
+        if self._profile.reasoning_history and SERVER_TYPES[self._profile.server].reasoning_field is None:
             await self._find_history_field()
 
     async def _find_history_field(self) -> None:
@@ -355,7 +355,7 @@ class _Prober:
     # ---- disconnecting ----------------------------------------------------------------------------------------------
 
     async def _disconnect(self) -> None:
-        """Disconnect in the middle of a long answer, and see in the server's metrics whether generation goes on."""
+        """Disconnect in the middle of a long answer, and see in the server's metrics whether generation continues."""
         before = await self._running_requests()
         if before is None:
             return
@@ -365,7 +365,7 @@ class _Prober:
         answer = await self._questions.ask("disconnect", question, limit=4096, cut_after=3, **extras)
         if not answer.cut or answer.finish_reason is not None:
             return  # it ended too soon to disconnect in the middle
-        deadline = time.monotonic() + _STOP_DEADLINE
+        deadline = time.monotonic() + STOP_DEADLINE
         while (running := await self._running_requests()) is not None and running > before:
             if time.monotonic() > deadline:
                 self._profile.stops = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from proxy.backend.servers import Server
+from proxy.backend.server_types import Server
 from proxy.probing.answer import ErrorShape
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import aiohttp
 from yarl import URL
 
-from proxy.backend.servers import server_of
+from proxy.backend.server_types import server_of
 from proxy.backend.transport.client import Backend
 from proxy.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from proxy.probing.profile import Model, Profile

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from proxy import parsers
-from proxy.backend.servers import MAKES
+from proxy.backend.server_types import SERVER_TYPES
 from proxy.probing.known_models import KnownModel
-from proxy.probing.misfits import reads_call
+from proxy.probing.parser_mismatch import reads_call
 from proxy.probing.profile import Profile
 from proxy.settings import PARSER_SETTINGS, Settings
 
@@ -68,7 +68,7 @@ def markup_leaks(profile: Profile) -> bool:
 def recommended_settings(profile: Profile) -> dict[str, Any]:
     """Return `backend` and the settings that should differ from their defaults, as they stand in a YAML file."""
     wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
-    wanted["named_tool_choice"] = profile.named_tool_choice or MAKES[profile.server].named_tool_choice
+    wanted["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
     wanted["custom_tool_grammar"] = profile.pattern_reading
     if profile.tolerates.get("two_user") is False:
         wanted["user_messages"] = "merge"
@@ -112,11 +112,11 @@ def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[
 
 def _reasoning_field(profile: Profile) -> str | None:
     """Return the field in which reasoning is sent back: the one in which it reaches the prompt, if that was found out; else the
-    one in which it came, or that of this make of server, unless the server refuses it."""
+    one in which it came, or that of this type of server, unless the server refuses it."""
     if profile.reasoning_history is False:
         return "none"
     if profile.history_field is not None:
         return profile.history_field
     if profile.reasoning_field in ("reasoning", "reasoning_content"):
         return profile.reasoning_field
-    return MAKES[profile.server].reasoning_field
+    return SERVER_TYPES[profile.server].reasoning_field

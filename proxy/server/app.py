@@ -15,8 +15,8 @@ from proxy.server.access.middleware import access_middlewares, add_access_header
 from proxy.server.access.rate_limits import has_limits
 from proxy.server.http.bodies import BODIES, Bodies
 from proxy.server.http.errors import complete_head, errors_as_json
-from proxy.server.http.hops import Hops
-from proxy.server.http.hosts import Hosts
+from proxy.server.http.host_check import HostCheck
+from proxy.server.http.loop_detection import LoopDetection
 from proxy.server.lifespan import Parts
 from proxy.server.resources.admin import Admin, OnChange
 from proxy.server.resources.codex_catalog import load_model_table
@@ -29,10 +29,10 @@ from proxy.server.resources.responses import ResponsesResource
 from proxy.server.resources.search import Search
 from proxy.server.resources.stored_responses import StoredResponses
 from proxy.server.resources.websocket import WebSockets
-from proxy.server.window.process_view import ProcessView
-from proxy.server.window.processes import Processes
+from proxy.server.window.permissions import WindowAccess
 from proxy.server.window.resource import Window
-from proxy.server.window.visitors import Visitors
+from proxy.server.window.worker_view import WorkerView
+from proxy.server.window.workers import Workers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,8 +53,8 @@ def create_app(
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, websockets)
-    hops = Hops()
-    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, hops, parts.toolbox.kinds)
+    loop_detection = LoopDetection()
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, parts.toolbox.kinds)
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
@@ -68,7 +68,7 @@ def create_app(
     if settings.operations_port is None:
         _add_operations(app, health, parts, on_backend_change, folder)
     if settings.relay:
-        passthrough = Passthrough(parts.pool, settings, hops)
+        passthrough = Passthrough(parts.pool, settings, loop_detection)
         router.add_route("*", "/v1/{path:.+}", passthrough.relay)
         for path in ("/tokenize", "/detokenize"):
             router.add_post(path, passthrough.relay_unversioned)
@@ -99,7 +99,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     metrics = parts.metrics
     access = access_middlewares(settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    app = web.Application(middlewares=[observed, errors_as_json(_hosts(parts), metrics.defects.inc), *access])
+    app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
     app[BODIES] = bodies
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
@@ -115,10 +115,10 @@ def _bodies(parts: Parts) -> Bodies:
     )
 
 
-def _hosts(parts: Parts) -> Hosts:
+def _host_check(parts: Parts) -> HostCheck:
     settings = parts.settings
     metrics = parts.metrics
-    return Hosts(
+    return HostCheck(
         settings.allowed_hosts,
         has_keys=bool(settings.api_keys),
         count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
@@ -183,9 +183,9 @@ def _add_operations(
 
 def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
     """Add the page that shows every stream, unless the settings say that there is none."""
-    history = parts.responses.history
-    if history is None:
+    recent = parts.responses.history
+    if recent is None:
         return
-    view = ProcessView(parts.responses, history, parts.pool, parts.autoconfiguration)
-    visitors = Visitors(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    Window(Processes(view, folder), visitors, parts.in_flight).add_to(app)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
+    Window(Workers(view, folder), access, parts.in_flight).add_to(app)

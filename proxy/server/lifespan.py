@@ -11,35 +11,33 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from proxy import __version__
 from proxy.backend.members import ALL, Share
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
-from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.mcp.servers import McpServers
 from proxy.hosted.search.mcp_provider import CallerFor
 from proxy.hosted.search.web import Web
 from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
-from proxy.server.generation.background import Background
-from proxy.server.generation.history import History
+from proxy.server.generation.background.runner import Background
+from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.preparation.prepare import Preparation
+from proxy.server.generation.recent_requests import RecentRequests
 from proxy.server.generation.responses import Responses
 from proxy.server.generation.store_upkeep import StoreUpkeep
-from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.recording.timed import TimedRecorder
 from proxy.server.setup.backend_specs import specs_of
 from proxy.server.setup.backends import PoolMetrics, pool_options
 from proxy.server.setup.code_sandbox import open_sandbox
-from proxy.server.setup.hosted_limits import hosted_limits
-from proxy.server.setup.hosted_search import open_web
+from proxy.server.setup.hosted_tools import hosted_limits, open_web
 from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.server.setup.store import fleet_counters, open_store
 from proxy.settings import Settings
@@ -47,7 +45,7 @@ from proxy.state import FleetCounters, Store
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
-from proxy.version import commit
+from proxy.version import __version__, commit
 
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
@@ -119,7 +117,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.push_async_callback(autoconfiguration.close)
         toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
         in_flight = InFlight()
-        history = History() if settings.ui == "auto" else None
+        history = RecentRequests() if settings.ui == "auto" else None
         sample = partial(_sample, history, in_flight)
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
@@ -161,7 +159,7 @@ def _recorder(settings: Settings) -> Recorder:
     return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
 
 
-def _sample(history: History | None, in_flight: InFlight) -> None:
+def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
     """Note how much runs, for the plots."""
     if history is not None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))

@@ -9,11 +9,10 @@ from pydantic import Field, field_validator
 
 from proxy.settings.keys import ApiKeys
 from proxy.settings.section import Seconds, Section, TextList
+from proxy.wire.hosts.allowed_hosts import is_entry
 
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+/?", re.IGNORECASE)
-
-_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
 
 
 class AccessSettings(Section):
@@ -86,7 +85,7 @@ class AccessSettings(Section):
     @classmethod
     def _check_hosts(cls, value: list[str]) -> list[str]:
         for host in value:
-            if host != "*" and not _HOST.fullmatch(host):
+            if not is_entry(host, ports=False, patterns=True):
                 raise ValueError("a host is a name without scheme and port: llm.example.com, or *.example.com")
         return value
 

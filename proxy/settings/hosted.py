@@ -9,12 +9,12 @@ from pydantic import BeforeValidator, ByteSize, Field, SecretStr, field_validato
 
 from proxy.settings.mcp_servers import McpServerDetails, check_label
 from proxy.settings.section import Seconds, Section, TextList
+from proxy.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
 _MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
-_PRIVATE_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(\.[a-z0-9_-]+)*)(:[0-9]{1,5})?", re.IGNORECASE)
 # YAML 1.1 reads an unquoted `off` as false.
 _OffOrName = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]
 
@@ -45,8 +45,8 @@ class Hosted(Section):
     web_search_provider: str | None = Field(
         default=None,
         description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
-        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. See "
-        "docs/hosted-tools.md.",
+        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. "
+        "Requires `pip install 'responses-gateway[web]'`. See docs/hosted-tools.md.",
     )
     web_search_url: str | None = Field(
         default=None,
@@ -163,7 +163,7 @@ class Hosted(Section):
     @classmethod
     def _check_private_hosts(cls, value: list[str]) -> list[str]:
         for host in value:
-            if not _PRIVATE_HOST.fullmatch(host):
+            if not is_entry(host, ports=True, patterns=False):
                 raise ValueError("a host is a name or an address, optionally with a port: wiki.example.lan, 10.1.2.3:8080")
         return [host.lower() for host in value]
 

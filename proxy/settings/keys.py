@@ -1,10 +1,11 @@
-"""API keys in the settings: never in plain text once they have been read."""
+"""API keys: in the settings, never in plain text once they have been read, and in the headers of requests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
@@ -15,12 +16,22 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Shorter keys could be guessed.
 SHORTEST_KEY = 16
+# Where clients put their key. `Authorization` has `Bearer` before it.
+KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 
 
 def hash_of(key: str) -> str:
     """Return `sha256:` and the digest of a key in hexadecimal. A slow hash such as bcrypt would not be better: the keys are
     random and cannot be guessed, and every request is checked, so it must be fast."""
     return _PREFIX + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def given_key(headers: Mapping[str, str]) -> str:
+    """Return the key in a request's headers, or an empty text if there is none."""
+    scheme, _, token = headers.get("Authorization", "").strip().partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("X-Api-Key") or headers.get("Api-Key") or ""
 
 
 class ApiKey(BaseModel):

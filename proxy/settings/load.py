@@ -25,7 +25,7 @@ from proxy.settings import (
     suggestion,
     variable,
 )
-from proxy.validation import problem
+from proxy.wire.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)

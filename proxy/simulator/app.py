@@ -40,7 +40,7 @@ def create_app(options: SimulatorOptions | None = None) -> web.Application:
 
 
 async def _abort_streams(app: web.Application) -> None:
-    """End all streams: the server is told to stop."""
+    """End all streams: the server is stopped."""
     for player in app[PLAYERS]:
         player.abort()
 
@@ -115,7 +115,7 @@ async def _stream(request: web.Request, answer: AnswerPlan, transport: asyncio.T
     if ending == "finished":
         counters.finished[answer.rendered.finish_reason] += 1
         await response.write_eof()
-    elif ending == "gone":
+    elif ending == "disconnected":
         counters.aborted += 1
     return response
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from proxy.simulator.dialect import Dialect, Shape
 from proxy.simulator.generation import Token, generate, unparsed, with_halves
-from proxy.simulator.personality import Personality, Shape
 from proxy.simulator.script import Script
 from proxy.simulator.tokenizer import END, token_id
 
@@ -34,7 +34,7 @@ class RenderedChunk(NamedTuple):
 class Style:
     """Everything besides the script that its bytes depend on."""
 
-    personality: Personality
+    dialect: Dialect
     token_ids: bool = False
     # the prompt has opened the thought
     opened: bool = False
@@ -71,27 +71,27 @@ def render(script: Script, style: Style) -> Rendered:
 
 def written_tokens(script: Script, style: Style) -> list[Token]:
     """Return all tokens of an answer but the end token, whatever its limit."""
-    personality = style.personality
-    notation = personality.markup or personality.notation
-    tokens = generate(script, notation, personality.separators, personality.interleave)
+    dialect = style.dialect
+    notation = dialect.markup or dialect.notation
+    tokens = generate(script, notation, dialect.separators, dialect.interleave)
     if style.opened:
         tokens = _without_opening(tokens)
-    if personality.unparsed:
-        tokens = list(unparsed(tokens, personality.unparsed, "content"))
-    if personality.swallows_calls:
+    if dialect.unparsed:
+        tokens = list(unparsed(tokens, dialect.unparsed, "content"))
+    if dialect.swallows_calls:
         tokens = list(unparsed(tokens, frozenset({"calls"}), "silent"))
     return list(with_halves(tokens))
 
 
 def _render(script: Script, style: Style) -> Rendered:
-    personality = style.personality
+    dialect = style.dialect
     tokens = written_tokens(script, style)
     if style.generated:
         tokens = _rest(tokens, style.generated)
     cut = style.max_tokens is not None and len(tokens) >= style.max_tokens
     if cut:
         tokens = tokens[: style.max_tokens]
-    finish = "length" if cut else script.finish or _finish_reason(tokens, personality)
+    finish = "length" if cut else script.finish or _finish_reason(tokens, dialect)
     chunks = _chunks(tokens, style, finish, cut)
     return Rendered(
         chunks=tuple(chunks),
@@ -102,7 +102,7 @@ def _render(script: Script, style: Style) -> Rendered:
         completion_tokens=chunks[-1].tokens,
         reasoning_tokens=chunks[-1].reasoning_tokens,
         calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
-        closing=_closing(personality.shape),
+        closing=_closing(dialect.shape),
     )
 
 
@@ -128,10 +128,10 @@ def _without_opening(tokens: list[Token]) -> list[Token]:
 _render_cached = lru_cache(maxsize=32)(_render)
 
 
-def _finish_reason(tokens: list[Token], personality: Personality) -> str:
-    if personality.markup or not any(token.field == "name" for token in tokens):
+def _finish_reason(tokens: list[Token], dialect: Dialect) -> str:
+    if dialect.markup or not any(token.field == "name" for token in tokens):
         return "stop"
-    return "function_call" if personality.function_call else "tool_calls"
+    return "function_call" if dialect.function_call else "tool_calls"
 
 
 def _closing(shape: Shape) -> bytes:
@@ -139,19 +139,19 @@ def _closing(shape: Shape) -> bytes:
 
 
 def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[RenderedChunk]:
-    shape = style.personality.shape
+    shape = style.dialect.shape
     show_silent = style.token_ids or style.logprobs is not None
-    if not style.personality.markup and shape.first_arguments == "whole":
+    if not style.dialect.markup and shape.first_arguments == "whole":
         tokens = _whole_calls(tokens)
-    groups = list(_groups(tokens, style.personality))
+    groups = list(_groups(tokens, style.dialect))
     last = groups.pop() if cut and groups else []  # the text of a cut answer shares the chunk with the finish reason
     chunks: list[RenderedChunk] = []
     count = reasoning = 0
     for group in groups:
         count += len(group)
         reasoning += sum(token.field == "reasoning" for token in group)
-        delta = _delta(group, style.personality)
-        if delta or show_silent or style.personality.markup:
+        delta = _delta(group, style.dialect)
+        if delta or show_silent or style.dialect.markup:
             body = _body(delta, group, style, None)
             field = max((token.field for token in group), key=lambda name: _RANK[name])
             chunks.append(RenderedChunk(body, count, reasoning, field))
@@ -159,17 +159,17 @@ def _chunks(tokens: list[Token], style: Style, finish: str, cut: bool) -> list[R
         last = [Token(END, "silent", "")]
     count += len(last)
     reasoning += sum(token.field == "reasoning" for token in last)
-    body = _body(_delta(last, style.personality), last, style, finish)
+    body = _body(_delta(last, style.dialect), last, style, finish)
     return [*chunks, RenderedChunk(body, count, reasoning, "finish")]
 
 
-def _groups(tokens: Sequence[Token], personality: Personality) -> Iterator[list[Token]]:
+def _groups(tokens: Sequence[Token], dialect: Dialect) -> Iterator[list[Token]]:
     """Group tokens that share a delta: `tokens_per_delta` of them, or fewer where a delta could not keep their order."""
     group: list[Token] = []
     rank = -1
     for token in tokens:
-        token_rank = _RANK["content"] if personality.markup else _RANK[token.field]
-        if group and (len(group) >= personality.tokens_per_delta or -1 < token_rank < rank):
+        token_rank = _RANK["content"] if dialect.markup else _RANK[token.field]
+        if group and (len(group) >= dialect.tokens_per_delta or -1 < token_rank < rank):
             yield group
             group = []
             rank = -1
@@ -202,26 +202,26 @@ def _whole_calls(tokens: list[Token]) -> list[Token]:
     return result
 
 
-def _delta(group: list[Token], personality: Personality) -> dict[str, Any]:
-    if personality.markup:
+def _delta(group: list[Token], dialect: Dialect) -> dict[str, Any]:
+    if dialect.markup:
         return {"content": "".join(token.raw for token in group if token.raw != END)} if group else {}
     delta: dict[str, Any] = {}
     calls: list[dict[str, Any]] = []
     for token in group:
         if token.field == "reasoning":
-            if personality.reasoning != "none":
-                delta[personality.reasoning] = delta.get(personality.reasoning, "") + token.text
+            if dialect.reasoning != "none":
+                delta[dialect.reasoning] = delta.get(dialect.reasoning, "") + token.text
         elif token.field in ("content", "refusal"):
             delta[token.field] = delta.get(token.field, "") + token.text
         elif token.field in ("name", "arguments"):
-            _add_call(calls, token, personality.shape)
-    if calls and personality.function_call:
+            _add_call(calls, token, dialect.shape)
+    if calls and dialect.function_call:
         delta["function_call"] = {key: value for part in calls for key, value in part["function"].items() if value}
     elif calls:
-        if personality.shape.null_content:
+        if dialect.shape.null_content:
             delta.setdefault("content", None)
         delta["tool_calls"] = calls
-    return {**personality.shape.every_delta, **delta} if delta else {}
+    return {**dialect.shape.every_delta, **delta} if delta else {}
 
 
 def _add_call(calls: list[dict[str, Any]], token: Token, shape: Shape) -> None:
@@ -241,18 +241,18 @@ def _add_call(calls: list[dict[str, Any]], token: Token, shape: Shape) -> None:
 
 
 def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str | None) -> bytes:
-    shape = style.personality.shape
+    shape = style.dialect.shape
     written = dumps(delta)
     if not delta and finish is not None:
         written = shape.final_delta
-    elif not delta and style.personality.markup:
+    elif not delta and style.dialect.markup:
         written = '{"content":""}'
     choice = f'{{"index":0,"delta":{written}'
     if shape.has_logprobs:
         choice += f',"logprobs":{_logprobs(group, style)}'
     choice += f',"finish_reason":{dumps(finish)}'
     choice += shape.choice_extra if finish is None else shape.final_choice_extra
-    if shape.make == "vllm":
+    if shape.server == "vllm":
         ids = [token.id or token_id(token.raw) for token in group] if style.token_ids else None
         choice += f',"token_ids":{dumps(ids)}'
     return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + _closing(shape)

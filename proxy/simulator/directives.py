@@ -1,6 +1,6 @@
 """Directives: how a request tells the simulator what to do, in the user message, the model name or headers.
 
-In the last user message: `scenario: NAME`, `fault: SPEC`, `personality: NAME`, `tps: N` (tokens per second), `tokens: N`
+In the last user message: `scenario: NAME`, `fault: SPEC`, `dialect: NAME`, `tps: N` (tokens per second), `tokens: N`
 (a long answer). In the model name the same without the words in front, joined by `+`: `sim-agent`, `sim-long+tps=20`,
 `sim-drop-5`. In the headers: `x-simulator-fault: SPEC`, and `x-simulator` with the directives that a message could contain."""
 
@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.dialect import DIALECTS
 from proxy.simulator.faults import Faults, parse_faults
-from proxy.simulator.personality import PERSONALITIES
 from proxy.simulator.scenarios import SCENARIOS, choose, is_title_request
 
-_DIRECTIVE = re.compile(r"\b(scenario|fault|personality|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
+# `personality` is the earlier name of `dialect`.
+_DIRECTIVE = re.compile(r"\b(scenario|fault|dialect|personality|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
 _MODEL_PREFIX = "sim-"
 
 
@@ -25,7 +26,7 @@ class Directives:
 
     scenario: str
     faults: Faults
-    personality: str | None = None
+    dialect: str | None = None
     tokens_per_second: float | None = None
     tokens: int | None = None
 
@@ -44,14 +45,16 @@ def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]
     return Directives(
         scenario=_known(scenario.replace("-", "_"), SCENARIOS, "scenario"),
         faults=parse_faults(found.get("fault", "")),
-        personality=_known(found["personality"], PERSONALITIES, "personality") if "personality" in found else None,
+        dialect=_known(found["dialect"], DIALECTS, "dialect") if "dialect" in found else None,
         tokens_per_second=float(found["tps"]) if "tps" in found else None,
         tokens=min(int(tokens), 1_000_000) if tokens else None,
     )
 
 
 def _from_text(text: str) -> dict[str, str]:
-    return {match[1]: match[2] for match in _DIRECTIVE.finditer(text)}
+    found = {match[1]: match[2] for match in _DIRECTIVE.finditer(text)}
+    earlier_name = found.pop("personality", None)
+    return found if earlier_name is None else {"dialect": earlier_name, **found}
 
 
 def _from_model(model: str) -> dict[str, str]:
@@ -63,8 +66,8 @@ def _from_model(model: str) -> dict[str, str]:
         name, separator, value = word.partition("=")
         if word.replace("-", "_") in SCENARIOS:
             found["scenario"] = word
-        elif word in PERSONALITIES:
-            found["personality"] = word
+        elif word in DIALECTS:
+            found["dialect"] = word
         elif separator and name in ("tps", "tokens"):
             found[name] = value
         else:

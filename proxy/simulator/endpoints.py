@@ -12,8 +12,8 @@ from aiohttp import web
 
 from proxy.simulator import tokenizer
 from proxy.simulator.chat_request import ChatRequest
+from proxy.simulator.dialect import Server
 from proxy.simulator.errors import vllm_error
-from proxy.simulator.personality import Make
 from proxy.simulator.state import COUNTERS, OPTIONS, RECEIVED
 from proxy.simulator.validation import parsed_body
 
@@ -25,22 +25,22 @@ def add_model_routes(app: web.Application) -> None:
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
-    make = app[OPTIONS].personality.shape.make
-    if make == "llamacpp":
+    server = app[OPTIONS].dialect.shape.server
+    if server == "llamacpp":
         app.router.add_post("/apply-template", apply_template)
         app.router.add_post("/tokenize", tokenize_content)
-    elif make != "transformers":
+    elif server != "transformers":
         app.router.add_post("/tokenize", tokenize)
         app.router.add_post("/detokenize", detokenize)
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_get("/simulator/requests", requests)
-    path, answer = _identity(make, app[OPTIONS].max_model_len)
+    path, answer = _identity(server, app[OPTIONS].max_model_len)
     app.router.add_get(path, _constant(answer))
 
 
-def _identity(make: Make, context: int) -> tuple[str, dict[str, Any]]:
-    """Return the endpoint that identifies a server of this make, with its answer."""
-    known: dict[Make, tuple[str, dict[str, Any]]] = {
+def _identity(server: Server, context: int) -> tuple[str, dict[str, Any]]:
+    """Return the endpoint that identifies a server of this kind, with its answer."""
+    known: dict[Server, tuple[str, dict[str, Any]]] = {
         "vllm": ("/version", {"version": "0.32.0"}),
         "sglang": ("/get_server_info", {"version": "0.5.6", "context_length": context}),
         "llamacpp": ("/props", {"default_generation_settings": {"n_ctx": context}, "build_info": "b6900-simulator"}),
@@ -48,7 +48,7 @@ def _identity(make: Make, context: int) -> tuple[str, dict[str, Any]]:
         "openai": ("/v1/engines", {"object": "list", "data": []}),
         "transformers": ("/openapi.json", {"info": {"title": "FastAPI"}, "paths": {"/load_model": {}}}),
     }
-    return known[make]
+    return known[server]
 
 
 def _constant(answer: dict[str, Any]) -> Any:
@@ -62,13 +62,13 @@ async def models(request: web.Request) -> web.Response:
     """Handle `GET /v1/models`; vLLM and SGLang report `max_model_len`."""
     options = request.app[OPTIONS]
     created = int(time.time())
-    shape = options.personality.shape
+    shape = options.dialect.shape
     entries: list[dict[str, Any]] = []
     for name in options.models:
         entry: dict[str, Any] = {"id": name, "object": "model", "created": created, "owned_by": shape.owner}
-        if shape.make in ("vllm", "sglang"):
+        if shape.server in ("vllm", "sglang"):
             entry |= {"root": name, "parent": None, "max_model_len": options.max_model_len}
-        if shape.make == "llamacpp":
+        if shape.server == "llamacpp":
             entry["meta"] = {"n_ctx_train": options.max_model_len}
         entries.append(entry)
     return web.json_response({"object": "list", "data": entries})
@@ -97,7 +97,7 @@ async def tokenize(request: web.Request) -> web.Response:
     if not isinstance(text, str):
         if not isinstance(body.get("messages"), list):
             raise vllm_error("1 validation error:\n  Field required", type="Bad Request", param="body.prompt")
-        text = ChatRequest(body).prompt_text(opens_thought=request.app[OPTIONS].personality.opens_thought)
+        text = ChatRequest(body).prompt_text(opens_thought=request.app[OPTIONS].dialect.opens_thought)
     pieces = tokenizer.split(text)
     answer = {
         "count": len(pieces),

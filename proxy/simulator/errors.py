@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.simulator.personality import Make
+from proxy.simulator.dialect import Server
 
 # The servers whose wording is known.
-WORDINGS: tuple[Make, ...] = ("vllm", "sglang", "llamacpp", "ollama", "openai")
+WORDINGS: tuple[Server, ...] = ("vllm", "sglang", "llamacpp", "ollama", "openai")
 
 _TYPES = {
     400: "BadRequestError",
@@ -43,43 +43,43 @@ def vllm_error(message: str, *, type: str = "BadRequestError", param: str | None
     return ErrorAnswer(status, {"error": {"message": message, "type": type, "param": param, "code": status}})
 
 
-def status_error(make: Make, status: int, retry_after: str | None = None) -> ErrorAnswer:
-    """Make the answer of a server of this make that refuses a request with `status`."""
+def status_error(server: Server, status: int, retry_after: str | None = None) -> ErrorAnswer:
+    """Make the answer of a server of this kind that refuses a request with `status`."""
     message = _MESSAGES.get(status, "Internal server error")
     type_ = _TYPES.get(status, "InternalServerError")
     body: dict[str, Any] = {"error": {"message": message, "type": type_, "param": None, "code": status}}
-    if make == "sglang":
+    if server == "sglang":
         body = {"object": "error", "message": message, "type": type_, "param": None, "code": status}
-    elif make == "llamacpp":
+    elif server == "llamacpp":
         kind = "unavailable_error" if status == 503 else "server_error"
         body = {"error": {"code": status, "message": message, "type": kind}}
-    elif make == "ollama":
+    elif server == "ollama":
         body = {"error": {"message": message, "type": "api_error", "param": None, "code": None}}
-    elif make == "openai":
+    elif server == "openai":
         code = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}.get(status)
         type_ = "invalid_request_error" if status < 429 else "requests" if status == 429 else "server_error"
         body = {"error": {"message": message, "type": type_, "param": None, "code": code}}
     return ErrorAnswer(status, body, retry_after)
 
 
-def context_overflow(make: Make, prompt_tokens: int, limit: int) -> ErrorAnswer:
+def context_overflow(server: Server, prompt_tokens: int, limit: int) -> ErrorAnswer:
     """Make the answer to a prompt that exceeds the context, as each server words it."""
-    if make == "vllm":
+    if server == "vllm":
         return vllm_error(
             f"This model's maximum context length is {limit} tokens. However, your prompt contains at least {limit + 1} input "
             "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. "
             f"(parameter=input_tokens, value={limit + 1})",
             param="input_tokens",
         )
-    if make == "sglang":
+    if server == "sglang":
         text = f"The input ({prompt_tokens} tokens) is longer than the model's context length ({limit} tokens)."
         return ErrorAnswer(400, {"object": "error", "message": text, "type": "BadRequestError", "param": None, "code": 400})
-    if make == "llamacpp":
+    if server == "llamacpp":
         text = f"request ({prompt_tokens} tokens) exceeds the available context size ({limit} tokens), try increasing it"
         sizes = {"n_prompt_tokens": prompt_tokens, "n_ctx": limit}
         error: dict[str, Any] = {"code": 400, "message": text, "type": "exceed_context_size_error", **sizes}
         return ErrorAnswer(400, {"error": error})
-    if make == "ollama":
+    if server == "ollama":
         text = "the input length exceeds the context length"
         return ErrorAnswer(400, {"error": {"message": text, "type": "api_error", "param": None, "code": None}})
     text = (

@@ -12,9 +12,9 @@ in the model name. Positions count chunks from 0 (after the role chunk); `half`,
 | `reset` | cut the connection before the headers |
 | `slow-headers=S`, `delay=S` | wait before the headers; before the first token |
 | `drop=P`, `eof=P` | cut the connection at a position; end the body there without finish reason or `[DONE]` |
-| `abort=P` | the finish reason `abort` at a position, with a token, as vLLM sends it when it is told to stop |
+| `abort=P` | the finish reason `abort` at a position, with a token, as vLLM sends it when it is stopped |
 | `error=P` | an error chunk and `[DONE]` at a position, as vLLM does when its engine dies |
-| `malformed=P` | a chunk that is not JSON at a position; the stream goes on |
+| `malformed=P` | a chunk that is not JSON at a position; the stream continues |
 | `silence=S` | nothing for S seconds in the middle |
 | `no-done`, `no-finish` | leave out `[DONE]`; the finish reason |
 | `length=N`, `filter=P` | finish reason `length` after N tokens; `content_filter` at a position |

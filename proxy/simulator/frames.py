@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.simulator.chunks import Rendered, dumps
+from proxy.simulator.dialect import Dialect
 from proxy.simulator.errors import dead_engine
 from proxy.simulator.faults import Faults
-from proxy.simulator.personality import Personality
 from proxy.simulator.tokenizer import encode
 
 _CALL_ID = re.compile(rb"\x7fcall-(\d+)\x7f")
@@ -47,7 +47,7 @@ class Frames:
         return b"".join(frame if type(frame) is CompleteFrame else head + frame for frame in self.frames[start:end])
 
     def abort(self, position: int) -> None:
-        """End the answer at a position as vLLM does when it is told to stop: with a token, usage and `[DONE]`."""
+        """End the answer at a position as vLLM does when it is stopped: with a token, usage and `[DONE]`."""
         frame = self.frames[position] if position < len(self.frames) else b""
         if _UNFINISHED not in frame or not position:
             return
@@ -64,7 +64,7 @@ class Stream:
     id: str
     created: int
     model: str
-    personality: Personality
+    dialect: Dialect
     prompt: str
     prompt_tokens: int
     # tokens of the prompt that were in the cache
@@ -101,7 +101,7 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
 def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
     """Return the usage of the whole answer."""
     counts = _usage_counts(stream, rendered.completion_tokens, rendered.reasoning_tokens)
-    if stream.personality.shape.make == "vllm":
+    if stream.dialect.shape.server == "vllm":
         created = stream.prompt_tokens // 16 * 16 - stream.cached_tokens
         details = {"cached_tokens": stream.cached_tokens, "created_cache_tokens": created}
     else:
@@ -167,7 +167,7 @@ def _head(stream: Stream) -> bytes:
 
 
 def _role_body(stream: Stream) -> bytes:
-    shape = stream.personality.shape
+    shape = stream.dialect.shape
     logprobs = ',"logprobs":null' if shape.has_logprobs else ""
     first = shape.first_extra
     if stream.token_ids:
@@ -179,7 +179,7 @@ def _role_body(stream: Stream) -> bytes:
 
 
 def _usage_body(rendered: Rendered, stream: Stream) -> bytes:
-    return f'"choices":[],"usage":{dumps(usage(rendered, stream))}{stream.personality.shape.usage_extra}}}\n\n'.encode()
+    return f'"choices":[],"usage":{dumps(usage(rendered, stream))}{stream.dialect.shape.usage_extra}}}\n\n'.encode()
 
 
 def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:
@@ -198,7 +198,7 @@ def _usage_counts(stream: Stream, completion: int, reasoning: int) -> dict[str, 
         "total_tokens": stream.prompt_tokens + completion,
         "completion_tokens": completion,
     }
-    if stream.personality.markup is None:  # only a server that parses reasoning can count it
+    if stream.dialect.markup is None:  # only a server that parses reasoning can count it
         counts["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return counts
 
@@ -219,7 +219,7 @@ def completion(rendered: Rendered, stream: Stream) -> dict[str, Any]:
         "model": stream.model,
         "choices": [choice],
     }
-    if stream.personality.shape.make != "vllm":
+    if stream.dialect.shape.server != "vllm":
         return body | {"usage": usage(rendered, stream)}
     choice |= {"stop_reason": None, "token_ids": None, "routed_experts": None}
     return body | {
@@ -236,20 +236,20 @@ def completion(rendered: Rendered, stream: Stream) -> dict[str, Any]:
 
 
 def _message(rendered: Rendered, stream: Stream) -> dict[str, Any]:
-    personality = stream.personality
+    dialect = stream.dialect
     message: dict[str, Any] = {"role": "assistant", "content": _text(rendered, "content") or None}
-    if personality.shape.make == "vllm":
+    if dialect.shape.server == "vllm":
         message |= {"refusal": None, "annotations": None, "audio": None, "function_call": None}
-    if personality.markup:
+    if dialect.markup:
         return message | {"content": "".join(token.raw for token in rendered.tokens)}
     if refusal := _text(rendered, "refusal"):
         message["refusal"] = refusal
-    if personality.reasoning != "none" and (reasoning := _text(rendered, "reasoning")):
-        message[personality.reasoning] = reasoning
-    elif personality.shape.make == "vllm":
+    if dialect.reasoning != "none" and (reasoning := _text(rendered, "reasoning")):
+        message[dialect.reasoning] = reasoning
+    elif dialect.shape.server == "vllm":
         message["reasoning"] = None
     calls = [_call(rendered, number, stream) for number in range(rendered.calls)]
-    if calls and personality.function_call:
+    if calls and dialect.function_call:
         message["function_call"] = calls[0]["function"]
     elif calls:
         message["tool_calls"] = calls

@@ -13,8 +13,8 @@ from aiohttp import web
 from proxy.simulator.frames import Frames
 from proxy.simulator.state import COUNTERS, PLAYERS, Counters
 
-# `finished`: all was sent; `cut`: the connection was cut on purpose; `gone`: the client disconnected.
-Ending = Literal["finished", "cut", "gone"]
+# `finished`: all was sent; `cut`: the connection was cut on purpose; `disconnected`: the client disconnected.
+Ending = Literal["finished", "cut", "disconnected"]
 
 # Chunks per write if no pace is set.
 _BURST = 8
@@ -37,7 +37,7 @@ class Player:
         tokens_per_second: float,
     ) -> None:
         self._frames = frames
-        self._transport = transport
+        self.transport = transport
         self._counters = counters
         self._chunked = chunked
         self._interval = 1 / tokens_per_second if tokens_per_second > 0 else 0.0
@@ -59,16 +59,16 @@ class Player:
                 self._timer.cancel()
 
     def abort(self) -> None:
-        """End the answer now, as a server does that is told to stop."""
+        """End the answer now, as a server does that is stopped."""
         self._frames.abort(self._position)
         self._interval = 0.0
 
     def _step(self) -> None:
-        if self._transport.is_closing():
-            self._ending.set_result("gone")
+        if self.transport.is_closing():
+            self._ending.set_result("disconnected")
             return
         now = self._loop.time()
-        if self._transport.get_write_buffer_size() > _HIGH_WATER:
+        if self.transport.get_write_buffer_size() > _HIGH_WATER:
             self._timer = self._loop.call_later(_WATCH / 5, self._step)
             return
         end = self._ready(now)
@@ -97,14 +97,14 @@ class Player:
 
     def _send(self, end: int) -> None:
         data = self._frames.bytes_of(self._position, end)
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         before = self._frames.counts[self._position - 1] if self._position else 0
         self._counters.generation_tokens += self._frames.counts[end - 1] - before
         self._position = end
 
     def _end(self) -> None:
         if self._frames.cut:
-            self._transport.abort()
+            self.transport.abort()
         self._ending.set_result("cut" if self._frames.cut else "finished")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from proxy.simulator.personality import PERSONALITIES, Personality
+from proxy.simulator.dialect import DIALECTS, Dialect
 
 # Messages for which faults are counted.
 _REMEMBERED = 1000
@@ -16,12 +16,12 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True)
 class SimulatorOptions:
-    """The options of a simulator. A request may override personality and pace (see `directives.py`). `tokens_per_second` is the
+    """The options of a simulator. A request may override dialect and pace (see `directives.py`). `tokens_per_second` is the
     pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
     accepted too, unless `strict_models`. With `api_key`, requests without it get 401."""
 
     models: tuple[str, ...] = ("simulator",)
-    personality: Personality = field(default_factory=lambda: PERSONALITIES["vllm"])
+    dialect: Dialect = field(default_factory=lambda: DIALECTS["vllm"])
     tokens_per_second: float = 0.0
     first_token_seconds: float = 0.0
     max_model_len: int = 131072
@@ -29,11 +29,11 @@ class SimulatorOptions:
     api_key: str | None = None
 
 
-class Player(Protocol):
-    """Sends a stream."""
+class RunningAnswer(Protocol):
+    """An answer that is being sent."""
 
     def abort(self) -> None:
-        """End the answer now, as a server does that is told to stop."""
+        """End the answer now, as a server does that is stopped."""
 
 
 @dataclass
@@ -99,4 +99,4 @@ COUNTERS = web.AppKey("counters", Counters)
 RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
 FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
 # the streams that are being sent
-PLAYERS: web.AppKey[set[Player]] = web.AppKey("players", set)
+PLAYERS: web.AppKey[set[RunningAnswer]] = web.AppKey("players", set)

@@ -1,4 +1,4 @@
-"""`POST /v1/completions`: a prompt in ids is gone on with, in raw text; of any other prompt the answer repeats it."""
+"""`POST /v1/completions`: a prompt in ids is continued in raw text; any other prompt is repeated."""
 
 from __future__ import annotations
 

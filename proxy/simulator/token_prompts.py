@@ -1,7 +1,7 @@
 """Prompts that are ids of tokens: a prompt that was rendered before, and behind it what was generated already.
 
-A real server goes on with whatever ids it gets. Here the messages are read back from the prompt, so that the same scenario
-answers, and goes on behind the tokens that were generated."""
+A real server continues whatever ids it gets. Here the messages are read back from the prompt, so that the same scenario
+answers, and continues after the tokens that were generated."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from proxy.simulator.dialect import Dialect
 from proxy.simulator.errors import ErrorAnswer, context_overflow, vllm_error
-from proxy.simulator.personality import Personality
 
 
 def parsed_body(data: bytes, content_type: str) -> dict[str, Any]:
@@ -34,27 +34,27 @@ _OPENAI_FIELDS = frozenset({
 })  # fmt: skip
 
 
-def check_chat_request(body: dict[str, Any], personality: Personality, max_model_len: int) -> None:
+def check_chat_request(body: dict[str, Any], dialect: Dialect, max_model_len: int) -> None:
     """Raise `ErrorAnswer` for what vLLM answers with 400; it accepts unknown fields, strict servers do not."""
     messages = body.get("messages")
     if messages is None:
         raise _invalid("missing", "body.messages", "Field required", input=f"<dict of {len(body)} items>")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise _invalid("list_type", "body.messages", "Input should be a valid list")
-    if personality.refuses_unknown_fields and (unknown := set(body) - _OPENAI_FIELDS):
+    if dialect.refuses_unknown_fields and (unknown := set(body) - _OPENAI_FIELDS):
         raise ErrorAnswer(422, {"detail": f"Unexpected fields in the request: {unknown}"})
     _check_sampling(body, max_model_len)
     if body.get("stream_options") and not body.get("stream"):
         raise vllm_error("Stream options can only be defined when `stream=True`.", param="stream_options")
-    _check_tools(body, personality)
+    _check_tools(body, dialect)
     for message in messages:
         _check_history_arguments(message)
 
 
-def check_prompt_length(prompt_tokens: int, personality: Personality, max_model_len: int) -> None:
+def check_prompt_length(prompt_tokens: int, dialect: Dialect, max_model_len: int) -> None:
     """Raise `ErrorAnswer` if the prompt fills the context."""
     if prompt_tokens >= max_model_len:
-        raise context_overflow(personality.shape.make, prompt_tokens, max_model_len)
+        raise context_overflow(dialect.shape.server, prompt_tokens, max_model_len)
 
 
 def _check_sampling(body: dict[str, Any], max_model_len: int) -> None:
@@ -82,7 +82,7 @@ def _check_sampling(body: dict[str, Any], max_model_len: int) -> None:
             )
 
 
-def _check_tools(body: dict[str, Any], personality: Personality) -> None:
+def _check_tools(body: dict[str, Any], dialect: Dialect) -> None:
     tools = body.get("tools")
     choice = body.get("tool_choice")
     for number, tool in enumerate(tools or ()):
@@ -91,7 +91,7 @@ def _check_tools(body: dict[str, Any], personality: Personality) -> None:
             raise _invalid("missing", f"body.tools.{number}.function", "Field required", input=given)
     if choice not in (None, "none") and not tools:
         raise vllm_error("When using `tool_choice`, `tools` must be set. (parameter=tool_choice)", param="tool_choice")
-    if not tools or personality.parses_calls or choice == "none" or personality.shape.make != "vllm":
+    if not tools or dialect.parses_calls or choice == "none" or dialect.shape.server != "vllm":
         return
     if choice in (None, "auto"):
         raise vllm_error('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')

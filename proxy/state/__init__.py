@@ -1,19 +1,22 @@
 """Store responses, their items, conversations, and the events of running responses."""
 
-from proxy.state.fleet_counters import Claim, CountersUnavailable, FleetCounters, Refusal, Verdict
+from proxy.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Refusal, Verdict
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from proxy.state.records import (
+    Abandoned,
+    AbandonedEnd,
     Ages,
     Conversation,
     Cursor,
     EventRow,
+    HistorySpan,
+    ItemPage,
+    NewEvents,
     NewItem,
     Orphan,
-    Page,
     PageOrder,
-    Record,
+    ResponseRecord,
     Running,
-    Span,
     Stored,
 )
 from proxy.state.results import recent
@@ -21,7 +24,8 @@ from proxy.state.sqlite import Sqlite
 from proxy.state.store import Store
 
 __all__ = [
-    "Ages", "Claim", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow", "EventsUnavailable",
-    "FleetCounters", "LiveLog", "NewItem", "Orphan", "Page", "PageOrder", "Record", "Refusal", "Running", "Span", "Sqlite",
-    "Store", "StoreUnavailable", "Stored", "Verdict", "recent",
+    "Abandoned", "AbandonedEnd", "Ages", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow",
+    "EventsUnavailable", "FleetCounters", "HistorySpan", "ItemPage", "LimitRequest", "LiveLog", "NewEvents", "NewItem",
+    "Orphan", "PageOrder", "Refusal", "ResponseRecord", "Running", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict",
+    "recent",
 ]  # fmt: skip

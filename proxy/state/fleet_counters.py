@@ -15,13 +15,14 @@ class CountersUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a process tells about one client. The first three are its limits (per minute, per minute, at the same time; 0 for
-    none).
+class LimitRequest:
+    """One client's limits and usage in a process.
+
+    `requests` (per minute), `tokens_per_minute` and `concurrent` are the limits; 0 for none.
 
     `requests_left` and `tokens_left` are what the process believes to be left: used where the fleet has no counters (any more)
-    and, with `doubted`, where those have more. `tokens` were used and not told yet; `running` are the client's requests in this
-    process, with the one that asks to be let in."""
+    and, with `stale`, where the fleet's counters have more. `tokens` were used since the previous report; `running` is the
+    number of the client's requests in this process, including the one to be admitted."""
 
     client: str
     requests: int
@@ -29,14 +30,14 @@ class Claim:
     concurrent: int
     requests_left: float
     tokens_left: float
-    doubted: bool
+    stale: bool
     tokens: int
     running: int
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to a claim: whether one more request may run, what is left afterwards, and how many gateways share it."""
+    """The answer to a `LimitRequest`: why one more request may not run, what is left, and how many gateways share that."""
 
     refused: Refusal
     requests_left: float
@@ -51,10 +52,10 @@ class FleetCounters(Protocol):
     async def join(self, member: str, seconds: float) -> int:
         """Take part for so long; return how many gateways do. `member` is `GATEWAY:PROCESS`."""
 
-    async def take(self, member: str, claim: Claim) -> Verdict:
+    async def take(self, member: str, request: LimitRequest) -> Verdict:
         """Let one more request run, if the limits allow it, in one round trip. What is refused is not counted."""
 
-    async def report(self, member: str, claims: Sequence[Claim]) -> None:
+    async def report(self, member: str, requests: Sequence[LimitRequest]) -> None:
         """Count what was used and what runs, in one round trip for all."""
 
     async def leave(self, member: str) -> None:

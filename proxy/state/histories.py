@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from proxy.state.interfaces import Sql
-from proxy.state.records import Cursor, NewItem, Page, PageOrder, Place, Span, new_id
+from proxy.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id
 
 _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -83,7 +83,7 @@ def values(sql: Sql, end: Place) -> list[dict[str, Any]]:
     return [_decode(text) for text in texts(sql, end)]
 
 
-def page(sql: Sql, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
+def page(sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
     """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
     statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
     rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
@@ -102,7 +102,7 @@ def page(sql: Sql, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> 
         first = max(0, last - limit)  # the nearest ones
     else:
         more = last > first + limit
-    return Page([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
+    return ItemPage([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
 
 
 def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:

@@ -69,8 +69,9 @@ class LiveLog(Protocol):
     async def close(self) -> None:
         """Disconnect."""
 
-    async def append(self, response_id: str, row: EventRow) -> None:
-        """Append a piece to a stream that this process runs. If it raises, the piece is not part of the log."""
+    async def append(self, response_id: str, row: EventRow) -> bool:
+        """Append a piece to a stream that this process runs. Return False if it has ended, or another process has adopted it.
+        If it raises, the piece is not part of the log."""
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
         """Take over a stream of another process, which can append nothing to it any more. Return all pieces, with their

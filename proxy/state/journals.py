@@ -1,14 +1,14 @@
-"""What another process needs to go on with a running response, as SQL inside an open transaction.
+"""What another process needs to take a running response over, as SQL inside an open transaction.
 
-The first row of a journal tells how the response began; each further one belongs to a piece of its events, and is written with
-it. Whoever takes a response over takes its journal out, so that nobody does so twice. No journal outlives its response."""
+The first row of a journal has the start of the response; each further one belongs to a piece of its events, and is written with
+it. A takeover deletes the journal, so that there is no second one. No journal outlives its response."""
 
 from __future__ import annotations
 
 from proxy.state.interfaces import Sql
 from proxy.state.records import ACTIVE, EventRow
 
-# The place of the row that tells how the response began.
+# The place of the row with the start of the response.
 _BEGINNING = -1
 
 

@@ -33,7 +33,7 @@ _TIMEOUTS = {
 # Raised when a connection is lost.
 _LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 # How long a transaction may do nothing, in seconds: others wait for the rows that a process has written which was halted.
-_IDLE = 10.0
+IDLE_TIMEOUT = 10.0
 # How often a transaction is attempted.
 _ATTEMPTS = 20
 # The advisory lock for migrations: any number that nobody else uses.
@@ -122,7 +122,7 @@ class Postgres:
             if connection is not None:
                 self._all.discard(connection)
             connection = psycopg.connect(autocommit=True, **self._target)
-            connection.execute(f"SET idle_in_transaction_session_timeout = {_IDLE * 1000:.0f}")
+            connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000:.0f}")
             self._of_thread.connection = connection
             self._all.add(connection)
         return connection

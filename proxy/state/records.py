@@ -25,7 +25,7 @@ def new_id(prefix: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ResponseRecord:
     """A response to be stored. Times are Unix times in seconds.
 
     `head` and `tail` are the JSON of the response before and after the items of its `output`.
@@ -34,7 +34,7 @@ class Record:
     up to `context`, in case `context` is deleted while the response runs.
     `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once.
     `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
-    `results`: what the model was told by the calls of hosted tools, by the ids of their items, of which it is no part."""
+    `results`: the results of hosted calls as the model got them, by the ids of their items, of which they are no part."""
 
     id: str
     tenant: str
@@ -56,8 +56,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The process that runs a response in the background; it is considered dead at `until` (Unix time). `journal` tells how the
-    response began, if another process may go on with it."""
+    """The process that runs a response in the background; it is considered dead at `until` (Unix time). `journal` has the start
+    of the response, if another process may take it over."""
 
     worker: str
     until: float
@@ -95,14 +95,14 @@ class Conversation:
     end: Place
 
 
-class Page(NamedTuple):
+class ItemPage(NamedTuple):
     """The items of one page, each with its id, and whether there are more after it."""
 
     items: list[dict[str, Any]]
     more: bool
 
 
-class Span(NamedTuple):
+class HistorySpan(NamedTuple):
     """A part of a history: the items after `begin`, up to and including `end`."""
 
     begin: Place
@@ -117,8 +117,8 @@ class Cursor(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What became of the responses that a worker runs: `alive` are those that it should go on with, `elsewhere` those that
-    another worker runs by now, or has ended. The others were cancelled or deleted."""
+    """The answer to a heartbeat: `alive` are the responses that the worker still runs, `elsewhere` those that another worker
+    has taken over, or ended. The others were cancelled or deleted."""
 
     alive: set[str]
     elsewhere: set[str]
@@ -126,7 +126,7 @@ class Claims(NamedTuple):
 
 class EventRow(NamedTuple):
     """Events of a running response that were written together: numbers `first` to `next` - 1, as SSE text. `journal`: what they
-    were made of, if another process may go on with the response."""
+    were made of, if another process may take the response over."""
 
     first: int
     next: int
@@ -134,15 +134,43 @@ class EventRow(NamedTuple):
     journal: bytes = b""
 
 
+class NewEvents(NamedTuple):
+    """Events of a running response to be stored. `head` is given when the response has left the queue: it is in progress from
+    now on, and this is the JSON before its output."""
+
+    record: ResponseRecord
+    row: EventRow
+    head: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A running response that was taken over from a process that is gone: how it began, and those of its events that the
-    database has."""
+    """A running response that was taken over from a dead process: its start, and those of its events that the database has."""
 
     id: str
     tenant: str
     beginning: bytes
     rows: Sequence[EventRow]
+
+
+class Abandoned(NamedTuple):
+    """A running response whose process died, and that no other one takes over: the JSON before and after its output, and the
+    events that were stored. `cancelled`: its client has cancelled it."""
+
+    head: str
+    tail: str
+    rows: Sequence[EventRow]
+    cancelled: bool
+
+
+class AbandonedEnd(NamedTuple):
+    """The end of such a response: its status, the JSON before its output, the JSON of its items, and its last events. These are
+    None if all before them were lost."""
+
+    status: str
+    head: str
+    output: Sequence[str]
+    last: EventRow | None
 
 
 class Ages(NamedTuple):

@@ -2,7 +2,7 @@
 
 Needs `pip install 'responses-gateway[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of
 the event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
-writes the log again from memory. Who takes a log over leaves its name beside it, and all others write nothing more."""
+writes the log again from memory. A process that adopts a log writes its name beside it, and all others write nothing more."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LOG = "responses-gateway:events:"
 _OWNER = "responses-gateway:owner:"
 _CANCELLATIONS = "responses-gateway:cancelled"
 
-# Pieces of one log, and cancellations, that the server keeps; a reader that is farther behind waits for the database.
-_MAX_PIECES = 20_000
+# Pieces of one log, and cancellations, that the server keeps; a reader that needs older ones waits for the database.
+MAX_PIECES = 20_000
 _MAX_CANCELLATIONS = 1000
 # Pieces per read.
 _PIECES = 500
@@ -87,15 +87,17 @@ class RedisLog:
         await self._commands.aclose()
         await self._readers.aclose()
 
-    async def append(self, response_id: str, row: EventRow) -> None:
+    async def append(self, response_id: str, row: EventRow) -> bool:
         own = self._written.setdefault(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
-        if await self._write(response_id, expected, row, _ABANDONED) == 0:
+        result = await self._write(response_id, expected, row, _ABANDONED)
+        if result == 0:
             pieces = [*own, row]
             data = b"".join(piece.data for piece in pieces)
             whole = EventRow(pieces[0].first, row.next, data, b"".join(piece.journal for piece in pieces))
-            await self._write(response_id, "", whole, _ABANDONED)
+            result = await self._write(response_id, "", whole, _ABANDONED)
         own.append(row)
+        return result > 0
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
         await _send(self._commands, "SET", _OWNER + response_id, self._owner, "EX", _ABANDONED)
@@ -154,7 +156,7 @@ class RedisLog:
                 await asyncio.sleep(_WATCH_RETRY)
 
     async def _write(self, response_id: str, expected: str, row: EventRow, kept: int, *, last: bool = False) -> int:
-        values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, _MAX_PIECES, int(last)]
+        values: list[str | int | bytes] = [expected, f"{row.next}-0", row.first, row.data, kept, MAX_PIECES, int(last)]
         values += [self._owner, row.journal]
         return cast("int", await _translating_errors(self._append(keys=_keys(response_id), args=values)))
 

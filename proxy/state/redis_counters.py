@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from redis import exceptions
 
-from proxy.state.fleet_counters import Claim, CountersUnavailable, Refusal, Verdict
+from proxy.state.fleet_counters import CountersUnavailable, LimitRequest, Refusal, Verdict
 from proxy.state.redis import connect
 
 T = TypeVar("T")
@@ -24,19 +24,19 @@ _GATEWAYS = _PREFIX + "gateways"
 # Connections of a process.
 _CONNECTIONS = 16
 # Seconds within which an answer has to come: requests wait for it.
-_TIMEOUT = 2.0
+TIMEOUT = 2.0
 # Seconds for which the running requests of a client are kept without a report.
 _RUNNING_KEPT = 120
 
 # Returns the reason of a refusal, the levels and the number of gateways. A level is the hint where there is none, or where the
-# hint is less and the level in doubt.
+# hint is less and the level is stale.
 _COUNT = """
 local member = ARGV[1]
 local take = ARGV[2] == '1'
 local per_minute = {tonumber(ARGV[3]), tonumber(ARGV[4])}
 local concurrent = tonumber(ARGV[5])
 local hint = {tonumber(ARGV[6]), tonumber(ARGV[7])}
-local doubted = ARGV[8] == '1'
+local stale = ARGV[8] == '1'
 local running = tonumber(ARGV[10])
 if take then running = running - 1 end
 local time = redis.call('TIME')
@@ -50,7 +50,7 @@ for kind = 1, 2 do
         level[kind] = hint[kind]
         if found[kind] and found[3] then
             level[kind] = math.min(limit, tonumber(found[kind]) + math.max(0, now - at) * limit / 60)
-            if doubted then level[kind] = math.min(level[kind], hint[kind]) end
+            if stale then level[kind] = math.min(level[kind], hint[kind]) end
         end
     end
 end
@@ -135,24 +135,24 @@ class RedisCounters:
 
     def __init__(self, url: str) -> None:
         """Connect to `url`, as for the log of running responses."""
-        self._client = connect(url, _CONNECTIONS, _TIMEOUT)
+        self._client = connect(url, _CONNECTIONS, TIMEOUT)
         self._count = self._client.register_script(_COUNT)
         self._join = self._client.register_script(_JOIN)
 
     async def join(self, member: str, seconds: float) -> int:
         return cast("int", await _within(self._join(keys=[_PROCESSES, _GATEWAYS], args=[member, seconds])))
 
-    async def take(self, member: str, claim: Claim) -> Verdict:
-        answer = await _within(self._count(keys=_keys(claim), args=_arguments(member, claim, take=True)))
+    async def take(self, member: str, request: LimitRequest) -> Verdict:
+        answer = await _within(self._count(keys=_keys(request), args=_arguments(member, request, take=True)))
         refused, requests, tokens, gateways = answer
         return Verdict(cast("Refusal", refused.decode()), float(requests), float(tokens), int(gateways))
 
-    async def report(self, member: str, claims: Sequence[Claim]) -> None:
+    async def report(self, member: str, requests: Sequence[LimitRequest]) -> None:
         try:
-            await _within(self._send(member, claims))
+            await _within(self._send(member, requests))
         except _NoScript:  # the server was started again
             await _within(self._client.script_load(_COUNT))
-            await _within(self._send(member, claims))
+            await _within(self._send(member, requests))
 
     async def leave(self, member: str) -> None:
         await self.join(member, 0)
@@ -160,32 +160,32 @@ class RedisCounters:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _send(self, member: str, claims: Sequence[Claim]) -> None:
+    async def _send(self, member: str, requests: Sequence[LimitRequest]) -> None:
         async with self._client.pipeline(transaction=False) as pipeline:
-            for claim in claims:
-                pipeline.evalsha(self._count.sha, 4, *_keys(claim), *map(str, _arguments(member, claim, take=False)))
+            for request in requests:
+                pipeline.evalsha(self._count.sha, 4, *_keys(request), *map(str, _arguments(member, request, take=False)))
             await pipeline.execute()
 
 
-def _keys(claim: Claim) -> list[str]:
+def _keys(request: LimitRequest) -> list[str]:
     # Names of keys and addresses of clients are nobody else's business.
-    client = blake2b(claim.client.encode(), digest_size=16).hexdigest()
+    client = blake2b(request.client.encode(), digest_size=16).hexdigest()
     return [f"{_PREFIX}left:{client}", f"{_PREFIX}running:{client}", _PROCESSES, _GATEWAYS]
 
 
-def _arguments(member: str, claim: Claim, *, take: bool) -> list[str | int | float]:
-    limits = (claim.requests, claim.tokens_per_minute, claim.concurrent)
-    left = (claim.requests_left, claim.tokens_left)
-    return [member, int(take), *limits, *left, int(claim.doubted), claim.tokens, claim.running, _RUNNING_KEPT]
+def _arguments(member: str, request: LimitRequest, *, take: bool) -> list[str | int | float]:
+    limits = (request.requests, request.tokens_per_minute, request.concurrent)
+    left = (request.requests_left, request.tokens_left)
+    return [member, int(take), *limits, *left, int(request.stale), request.tokens, request.running, _RUNNING_KEPT]
 
 
 async def _within(command: Awaitable[Any]) -> Any:
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             return await command
     except exceptions.NoScriptError as error:
         raise _NoScript("the server has lost the script") from error
     except TimeoutError:
-        raise CountersUnavailable(f"no answer within {_TIMEOUT:g} seconds") from None
+        raise CountersUnavailable(f"no answer within {TIMEOUT:g} seconds") from None
     except (exceptions.RedisError, OSError) as error:
         raise CountersUnavailable(type(error).__name__) from error

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from proxy.state import histories, journals, repeated_texts
 from proxy.state.interfaces import Sql
-from proxy.state.records import ACTIVE, Claims, EventRow, Orphan, Record, Running, Stored
+from proxy.state.records import (
+    ACTIVE,
+    Abandoned,
+    AbandonedEnd,
+    Ages,
+    Claims,
+    EventRow,
+    Orphan,
+    ResponseRecord,
+    Running,
+    Stored,
+)
 
-# The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
-CANCELLED = {"code": "server_error", "message": "The response was cancelled."}
 # How long the log of a stream that was not requested in the background is kept, in seconds.
 _LOG_KEPT = 3600.0
 # A heartbeat this far ahead, in seconds, is from before the clock was set back.
 _AHEAD = 3600.0
+# Ids in one statement.
+_IDS = 1000
 # The statuses that continue a conversation: after a failure the client will ask again.
 _CONTINUED = frozenset({"completed", "incomplete"})
-# Given the events of a stream so far and the next number, returns the events that close the open item, and that item.
-CloseOpen = Callable[[bytes, int], tuple[list[bytes], list[str]]]
+EndAbandoned = Callable[[Abandoned], AbandonedEnd]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
 
 
-def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -> bool:
+def save(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> bool:
     """Write a response, or its end. Return False if it had already ended, or was deleted while it ran."""
     begun = record.detached and running is None  # it was written when it started
     end = _update(sql, record) if begun else _insert(sql, record, expires_at, running)
@@ -35,7 +42,7 @@ def save(sql: Sql, record: Record, expires_at: float, running: Running | None) -
     return True
 
 
-def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None) -> int:
+def _insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> int:
     """Write a response. Return the place of its last output item."""
     ends = _ends(sql, record)
     sql.execute(
@@ -62,7 +69,7 @@ def _insert(sql: Sql, record: Record, expires_at: float, running: Running | None
     return ends[2]
 
 
-def _update(sql: Sql, record: Record) -> int | None:
+def _update(sql: Sql, record: ResponseRecord) -> int | None:
     """Write the end of a response. Return the place of its last output item; None if it has ended already, was deleted, or is
     run by another process by now."""
     statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker)"
@@ -119,6 +126,13 @@ def delete_expired(sql: Sql, now: float, limit: int) -> list[float]:
     return [row[1] for row in rows]
 
 
+def ages(sql: Sql, now: float) -> Ages:
+    """Return the age of the oldest response that has ended, and for how long one has been expired."""
+    statement = "SELECT created_at, expires_at FROM responses WHERE alive_until IS NULL ORDER BY expires_at LIMIT 1"
+    row = sql.execute(statement).fetchone()
+    return Ages(max(0.0, now - row[0]), max(0.0, now - row[1])) if row is not None else Ages(0.0, 0.0)
+
+
 def delete_logs(sql: Sql, now: float, limit: int) -> int:
     """Delete the event logs of at most `limit` streams that can no longer be resumed. Return how many."""
     statement = "SELECT id FROM responses WHERE log_until < ? AND alive_until IS NULL LIMIT ?"
@@ -141,41 +155,45 @@ def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
     return None if row is None else row[0] in ACTIVE
 
 
-def still_alive(sql: Sql, ids: Iterable[str], running: Running) -> Claims:
-    """Write the heartbeat of a worker for the responses that it runs; queued ones are in progress from then on. Return what
-    became of them."""
-    statement = (
-        "UPDATE responses SET alive_until = ? WHERE id = ? AND worker = ? AND alive_until IS NOT NULL "
-        "RETURNING cancelled, status, head"
-    )
+def still_alive(sql: Sql, ids: Sequence[str], running: Running) -> Claims:
+    """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return which it still runs."""
     alive: set[str] = set()
-    elsewhere: set[str] = set()
-    for key in ids:
-        row = sql.execute(statement, (running.until, key, running.worker)).fetchone()
-        if row is None:
-            if sql.execute("SELECT 1 FROM responses WHERE id = ?", (key,)).fetchone() is not None:
-                elsewhere.add(key)
-            continue
-        cancelled, status, head = row
-        if status == "queued":
-            head = head.replace('"status":"queued"', '"status":"in_progress"', 1)
-            sql.execute("UPDATE responses SET status = 'in_progress', head = ? WHERE id = ?", (head, key))
-        if not cancelled:
-            alive.add(key)
+    ended: set[str] = set()
+    for begin in range(0, len(ids), _IDS):
+        some = ids[begin : begin + _IDS]
+        marks = ", ".join("?" * len(some))
+        statement = (
+            "UPDATE responses SET alive_until = ? WHERE worker = ? AND alive_until IS NOT NULL "
+            f"AND id IN ({marks}) RETURNING id, cancelled"
+        )
+        for key, cancelled in sql.execute(statement, (running.until, running.worker, *some)).fetchall():
+            (ended if cancelled else alive).add(key)
+    missing = [key for key in ids if key not in alive | ended]
+    elsewhere = {key for key in missing if sql.execute("SELECT 1 FROM responses WHERE id = ?", (key,)).fetchone() is not None}
     return Claims(alive, elsewhere)
 
 
-def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> None:
-    """Write a piece of a stream, perhaps again; nothing happens if the response was deleted, has ended, or is run by another
-    process than `worker`. `repeated` are those texts of the response."""
+def leave_queue(sql: Sql, record: ResponseRecord, head: str) -> None:
+    """Have a queued response be in progress; `head` is its JSON before the output from now on."""
     sql.execute(
+        "UPDATE responses SET status = 'in_progress', head = ? "
+        "WHERE id = ? AND status = 'queued' AND worker = coalesce(?, worker)",
+        (head, record.id, record.worker),
+    )
+
+
+def append_events(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> bool:
+    """Write a piece of a stream, perhaps again. Return False, and write nothing, if the response was deleted, has ended, or is
+    run by another process than `worker`. `repeated` are those texts of the response."""
+    written = sql.execute(
         "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses "
         "WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker) "
         "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
         (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE, worker),
-    )
-    if row.journal:
+    ).rowcount
+    if written and row.journal:
         journals.append(sql, response_id, row, worker)
+    return written > 0
 
 
 def events(sql: Sql, response_id: str, after: int) -> list[EventRow]:
@@ -196,13 +214,13 @@ def events_of(sql: Sql, response_id: str, after: int) -> tuple[list[EventRow], b
 
 
 def abandoned(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """Return the responses of workers without a recent heartbeat that nobody can go on with: ids, and until when each was
+    """Return the responses of workers without a recent heartbeat that cannot be taken over: ids, and until when each was
     considered alive."""
     return _of_dead_workers(sql, now, f"(cancelled = 1 OR NOT {_HAS_JOURNAL})")
 
 
 def orphans(sql: Sql, now: float) -> list[tuple[str, float]]:
-    """Return the same of those that another process may go on with."""
+    """Return the same of those that another process may take over."""
     return _of_dead_workers(sql, now, f"cancelled = 0 AND {_HAS_JOURNAL}")
 
 
@@ -236,12 +254,9 @@ def release(sql: Sql, response_id: str, worker: str, now: float) -> None:
     sql.execute(statement, (now, response_id, worker))
 
 
-def fail_abandoned(
-    sql: Sql, response_id: str, now: float, error: dict[str, Any], live: Sequence[EventRow] | None, close: CloseOpen
-) -> EventRow | None:
-    """End an abandoned response as failed, or as cancelled if that was requested. `live` is its log if the database does not
-    have it. Return the last events, which are empty if all that came before was lost; None if the response has ended
-    otherwise."""
+def end_abandoned(sql: Sql, response_id: str, now: float, live: Sequence[EventRow], end: EndAbandoned) -> AbandonedEnd | None:
+    """End an abandoned response as `end` says. `live` is its log if the database does not have it. Return None if the response
+    has ended otherwise."""
     row = sql.execute(
         "SELECT head, tail, input_end, repeated_end, tenant, cancelled FROM responses "
         "WHERE id = ? AND (alive_until < ? OR alive_until > ?)",
@@ -251,53 +266,22 @@ def fail_abandoned(
         return None
     head, tail, input_end, repeated_end, tenant, cancelled = row
     repeated = repeated_texts.load(sql, repeated_end)
-    for piece in live or ():
+    for piece in live:
         append_events(sql, response_id, piece, repeated)
-    log = events(sql, response_id, -1)
-    done = [_item_of(line) for piece in log for line in piece.data.split(b"\n") if line.startswith(_DONE)]
-    new_head = _ended(head, "failed", CANCELLED if cancelled else error)
-    begin = log[-1].next if log else 0
-    closing, cut = close(b"".join(piece.data for piece in log), begin)
-    done += cut
-    number = begin + len(closing)
-    response = f"{new_head}{','.join(done)}{repeated_texts.restored(tail, repeated)}"
-    text = f'{{"type":"response.failed","sequence_number":{number},"response":{response}}}'
-    failed = f"event: response.failed\ndata: {text}\n\n".encode()
-    last = EventRow(begin, number + 1, b"".join([*closing, failed])) if log else EventRow(0, 0, b"")
-    if log:
-        append_events(sql, response_id, last, repeated)
-    if cancelled:
-        new_head = _ended(head, "cancelled", None)
-    output_end = histories.append(sql, tenant, input_end, done)
+    rows = events(sql, response_id, -1)
+    ended = end(Abandoned(head, repeated_texts.restored(tail, repeated), rows, bool(cancelled)))
+    if ended.last is not None:
+        append_events(sql, response_id, ended.last, repeated)
+    output_end = histories.append(sql, tenant, input_end, ended.output)
     sql.execute(
         "UPDATE responses SET status = ?, head = ?, output_end = ?, worker = NULL, alive_until = NULL WHERE id = ?",
-        ("cancelled" if cancelled else "failed", new_head, output_end, response_id),
+        (ended.status, ended.head, output_end, response_id),
     )
     journals.delete(sql, response_id)
-    return last
+    return ended
 
 
-_DONE = b'data: {"type":"response.output_item.done"'
-
-
-def _item_of(line: bytes) -> str:
-    """Return the item of an `output_item.done`, byte for byte."""
-    return bytes(msgspec.json.decode(line[6:], type=_ItemDone).item).decode()
-
-
-class _ItemDone(msgspec.Struct):
-    item: msgspec.Raw
-
-
-def _ended(head: str, status: str, error: dict[str, Any] | None) -> str:
-    """Return the text before the output of a response that has ended."""
-    response: dict[str, Any] = msgspec.json.decode(head + "]}")
-    output = response.pop("output")
-    text = msgspec.json.encode({**response, "status": status, "error": error, "output": output}).decode()
-    return text.removesuffix("]}")
-
-
-def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
+def _ends(sql: Sql, record: ResponseRecord) -> tuple[int, int, int]:
     """Return the places before the input, of its last item, and of the last item of the output."""
     context = record.context
     if not histories.exists(sql, context):
@@ -306,7 +290,7 @@ def _ends(sql: Sql, record: Record) -> tuple[int, int, int]:
     return context, input_end, histories.append(sql, record.tenant, input_end, record.output, record.results)
 
 
-def _continue_conversation(sql: Sql, record: Record, end: int, expires_at: float) -> None:
+def _continue_conversation(sql: Sql, record: ResponseRecord, end: int, expires_at: float) -> None:
     row = sql.execute(
         "SELECT output_end FROM conversations WHERE tenant = ? AND id = ?", (record.tenant, record.conversation)
     ).fetchone()

@@ -1,6 +1,6 @@
-"""What the model was told by hosted calls, as SQL inside an open transaction.
+"""The results of hosted calls as the model got them, as SQL inside an open transaction.
 
-It stands beside the item of the call, never in it: nobody but the model reads it again. It goes with the item."""
+They are stored beside the item of the call, never in it, because only the model reads them again. They are deleted with it."""
 
 from __future__ import annotations
 

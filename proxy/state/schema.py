@@ -61,11 +61,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
     ),
     (
-        # What the model was told by the hosted call that the item is (see `results.py`).
+        # The result of the hosted call that the item is, as the model got it (see `results.py`).
         "ALTER TABLE items ADD COLUMN result {blob}",
     ),
     (
-        # What another process needs to go on with a running response (see `journals.py`).
+        # What another process needs to take a running response over (see `journals.py`).
         "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
         "PRIMARY KEY (response, first))",
     ),

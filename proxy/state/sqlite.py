@@ -20,7 +20,7 @@ from proxy.state.schema import SQLITE, TooNew, migrate
 T = TypeVar("T")
 
 # How long a transaction waits for one of another process, in seconds.
-_BUSY_TIMEOUT = 10
+BUSY_TIMEOUT = 10
 _RETRY = 0.02
 # The largest number of pieces of work in one transaction.
 _BATCH = 64
@@ -33,7 +33,7 @@ _CACHE = 16 * 1024
 
 # A file of an older version that is not larger than this, in bytes, is rewritten once so that it can shrink: it takes a second
 # or two, in which nobody can write.
-_LARGEST_REWRITTEN = 256 * 1024 * 1024
+LARGEST_REWRITTEN = 256 * 1024 * 1024
 # Pages that are given back at once. Some stay free, for what comes next: so many, and this part of the file.
 _PAGES = 256
 _SPARE_PAGES = 256
@@ -52,7 +52,7 @@ class Sqlite:
 
     def __init__(self, path: Path | None) -> None:
         """Use the file at `path`, created with its folder if absent; None keeps everything in memory."""
-        self._path = path
+        self.path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of the open file
@@ -162,7 +162,7 @@ class Sqlite:
 
     def _usable(self) -> sqlite3.Connection:
         """Return the connection; a new one if the file was deleted, or replaced by a backup."""
-        if self._connection is None or (self._path is not None and _identity(self._path) != self._file):
+        if self._connection is None or (self.path is not None and _identity(self.path) != self._file):
             self._close()
             self._open()
         assert self._connection is not None
@@ -171,13 +171,13 @@ class Sqlite:
     def _open(self) -> None:
         connection = None
         try:
-            if self._path is not None:
-                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            connection = sqlite3.connect(self._path or ":memory:", timeout=_BUSY_TIMEOUT, isolation_level=None)
+            if self.path is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            connection = sqlite3.connect(self.path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None)
             # Files may shrink. The first write of a new file fixes this; an older one changes when it is rewritten.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            if self._path is not None:
-                self._path.chmod(0o600)
+            if self.path is not None:
+                self.path.chmod(0o600)
                 _switch_to_wal(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
                 connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG}")
@@ -193,10 +193,10 @@ class Sqlite:
         except (sqlite3.Error, OSError, TooNew) as error:
             if connection is not None:
                 connection.close()
-            reason = str(error) if isinstance(error, TooNew) else f"cannot open {self._path}: {error}"
+            reason = str(error) if isinstance(error, TooNew) else f"cannot open {self.path}: {error}"
             raise StoreUnavailable(reason) from error
         self._connection = connection
-        self._file = _identity(self._path) if self._path is not None else None
+        self._file = _identity(self.path) if self.path is not None else None
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -236,7 +236,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     """Switch to WAL; wait, as SQLite does not do here, if another process switches the new file at the same moment."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT
+    deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -272,7 +272,7 @@ def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
 def _let_it_shrink(connection: sqlite3.Connection) -> None:
     """Rewrite the file of an older version, unless it is large, or another process uses it right now."""
     pages = _pages(connection)
-    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL and pages.all * pages.size <= _LARGEST_REWRITTEN:
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL and pages.all * pages.size <= LARGEST_REWRITTEN:
         with suppress(sqlite3.OperationalError):
             connection.execute("VACUUM")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from proxy.state import conversations, histories, journals, responses, results, retention
+from proxy.state import conversations, histories, journals, responses, results
 from proxy.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from proxy.state.records import (
     Ages,
@@ -22,14 +22,15 @@ from proxy.state.records import (
     Conversation,
     Cursor,
     EventRow,
+    HistorySpan,
+    ItemPage,
+    NewEvents,
     NewItem,
     Orphan,
-    Page,
     PageOrder,
     Place,
-    Record,
+    ResponseRecord,
     Running,
-    Span,
     Stored,
     new_id,
 )
@@ -65,7 +66,7 @@ class Store:
         """Build the store on `database`. `retention`: how long a response is kept, in seconds. `live`: where the events of
         running responses are kept, if not in the database. `steady`: a monotonic clock, to notice that `clock` was set.
         `max_bytes`: how large the stored data may get; 0 means any size."""
-        self._database = database
+        self.database = database
         self._retention = retention
         self._clock = clock
         self._live = live
@@ -80,7 +81,7 @@ class Store:
     async def open(self) -> None:
         """Connect, and migrate the schema. Raises `StoreUnavailable`."""
         try:
-            await self._database.open()
+            await self.database.open()
             if self._live is not None:
                 await self._live.open()
         except StoreUnavailable:
@@ -89,7 +90,7 @@ class Store:
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._database.close()
+        await self.database.close()
         if self._live is not None:
             await self._live.close()
 
@@ -97,7 +98,7 @@ class Store:
         steady = self._steady or time.monotonic
         begun = steady()
         try:
-            result = await self._database.run(work)
+            result = await self.database.run(work)
         except StoreUnavailable:
             self._trusted_from = self._clock() + _RECOVERY
             raise
@@ -107,7 +108,7 @@ class Store:
 
     # ---- responses --------------------------------------------------------------------------------------------------
 
-    async def save(self, record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
+    async def save(self, record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
         """Write a response: once, or in the background twice, when it starts (`running`) and when it has ended, with its
         last events. Return False if it had ended otherwise or was deleted: then nothing was written."""
         expires_at = record.created_at + self._retention
@@ -131,8 +132,8 @@ class Store:
             await live.end(record.id, last if saved else None)
         return saved
 
-    def leave(self, response_id: str) -> None:
-        """Forget a response that another process runs by now, or has ended."""
+    def forget(self, response_id: str) -> None:
+        """Forget the log of a response that another process runs by now, or has ended."""
         if self._live is not None:
             self._live.forget(response_id)
 
@@ -155,7 +156,7 @@ class Store:
         """Return the items up to a place."""
         return await self._run(lambda sql: histories.values(sql, end))
 
-    async def page(self, span: Span, order: PageOrder, limit: int, cursor: Cursor) -> Page | None:
+    async def page(self, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
         """Return a page of a part of a history; None if the cursor names none of its items."""
         return await self._run(lambda sql: histories.page(sql, span, order, limit, cursor))
 
@@ -168,18 +169,29 @@ class Store:
         return await self._run(lambda sql: histories.find(sql, tenant, ids))
 
     async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
-        """Find what the model was told by hosted calls, by the ids of their items, which are in the order of the history. Of
-        more than `most_bytes` together the oldest are left out."""
+        """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
+        `most_bytes` together the oldest are left out."""
         return await self._run(lambda sql: results.find(sql, tenant, ids, most_bytes))
 
     # ---- running responses ------------------------------------------------------------------------------------------
 
-    async def append_events(self, record: Record, row: EventRow) -> None:
-        """Write the next piece of a stream. After a failure it may be written again, and be longer."""
-        if self._live is not None:
-            await self._live.append(record.id, row)
-        else:
-            await self._run(lambda sql: responses.append_events(sql, record.id, row, record.repeated, record.worker))
+    async def append_events(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
+        """Write the next piece of each of several streams. Return, by the ids of the responses, whether it was written; False:
+        the response was deleted, has ended, or is run by another process. (A log beside the database notices no deletion.)
+        What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
+        live = self._live
+        if live is None:
+            return await self._run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
+        started = [(piece.record, piece.head) for piece in pieces if piece.head is not None]
+        if started:
+            await self._run(partial(_leave_queue, started=started))
+        appending = (live.append(piece.record.id, piece.row) for piece in pieces)
+        results = await asyncio.gather(*appending, return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if len(failures) == len(results) or not isinstance(failure, StoreUnavailable):
+                raise failure
+        return {piece.record.id: done for piece, done in zip(pieces, results, strict=True) if isinstance(done, bool)}
 
     async def events(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
@@ -209,12 +221,12 @@ class Store:
         """Ask the process that runs the response to end it."""
         found = await self._run(lambda sql: responses.cancel(sql, tenant, response_id))
         if found and self._live is not None:
-            with suppress(EventsUnavailable):  # the next heartbeat tells it as well
+            with suppress(EventsUnavailable):  # the next heartbeat brings it as well
                 await self._live.cancel(response_id)
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
-        """Call `cancelled` with ids of responses that should end, sooner than `still_alive` tells, until the task is cancelled.
-        Returns at once if there is no quicker way."""
+        """Call `cancelled` with ids of responses that should end, sooner than `still_alive` reports them, until the task is
+        cancelled. Returns at once if there is no quicker way."""
         if self._live is not None:
             await self._live.watch(cancelled)
 
@@ -222,9 +234,9 @@ class Store:
         """Tell whether a response still runs; None if there is none with this id."""
         return await self._run(lambda sql: responses.is_active(sql, tenant, response_id))
 
-    async def still_alive(self, ids: Iterable[str], running: Running) -> Claims:
-        """Write the heartbeat of a worker for the responses that it runs. Return what became of them."""
-        return await self._run(lambda sql: responses.still_alive(sql, ids, running))
+    async def still_alive(self, ids: Collection[str], running: Running) -> Claims:
+        """Write the heartbeat of a worker for the responses that it runs. Return which it still runs."""
+        return await self._run(lambda sql: responses.still_alive(sql, list(ids), running))
 
     async def take_over(self, running: Running, most: int, mine: Collection[str] = ()) -> list[Orphan]:
         """Have a worker run responses of dead workers from now on, `most` at a time; no two get the same one. Nobody can take
@@ -258,27 +270,24 @@ class Store:
         now = self._clock()
         await self._run(lambda sql: responses.release(sql, response_id, worker, now))
 
-    async def fail_abandoned(
-        self, code: str, message: str, close: responses.CloseOpen, mine: Collection[str] = ()
-    ) -> list[str]:
-        """End the responses of dead workers as failed; `close` closes their open items. `mine`: what this process runs, however
-        late its heartbeat is. Return the ids."""
+    async def end_abandoned(self, end: responses.EndAbandoned, mine: Collection[str] = ()) -> list[str]:
+        """End the responses of dead workers as `end` says; return their ids. `mine`: what this process runs, however late its
+        heartbeat is."""
         now = self._clock()
-        error = {"code": code, "message": message}
-        failed: list[str] = []
+        done: list[str] = []
         self._notice_jump(now)
         abandoned = await self._run(lambda sql: responses.abandoned(sql, now))  # in any case, to notice an outage
         for response_id, until in abandoned if now >= self._trusted_from else ():
             log = None if response_id in mine else await self._log_of(response_id, until)
-            if log is not None:
-                fail = partial(responses.fail_abandoned, response_id=response_id, now=now, error=error, live=log, close=close)
-                last = await self._run(fail)
-                if last is not None:
-                    failed.append(response_id)
-                    if self._live is not None:
-                        with suppress(EventsUnavailable):
-                            await self._live.end(response_id, last if last.data else None)
-        return failed
+            if log is None:
+                continue
+            ended = await self._run(partial(responses.end_abandoned, response_id=response_id, now=now, live=log, end=end))
+            if ended is not None:
+                done.append(response_id)
+                if self._live is not None:
+                    with suppress(EventsUnavailable):
+                        await self._live.end(response_id, ended.last)
+        return done
 
     def _notice_jump(self, now: float) -> None:
         """Wait for new heartbeats if the clock was set or the machine slept: the old ones are of another time. The same if this
@@ -351,7 +360,7 @@ class Store:
         conversations were deleted."""
         now = self._clock()
         await self._in_steps(lambda: self._run(lambda sql: responses.delete_logs(sql, now, _BATCH)))
-        return await self._in_steps(lambda: self._run(lambda sql: retention.delete_expired(sql, now, _BATCH)))
+        return await self._in_steps(lambda: self._run(lambda sql: _delete_expired(sql, now, _BATCH)))
 
     async def make_room(self) -> int:
         """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
@@ -360,20 +369,20 @@ class Store:
     async def _make_some_room(self) -> int:
         if await self.size() <= self._max_bytes:
             return 0
-        return await self._run(lambda sql: retention.delete_oldest(sql, _BATCH))
+        return await self._run(lambda sql: _delete_oldest(sql, _BATCH))
 
     async def give_space_back(self) -> None:
         """Give space that is no longer needed back to the file system."""
-        await self._in_steps(self._database.shrink)
+        await self._in_steps(self.database.shrink)
 
     async def size(self) -> int:
         """Return about how many bytes the stored data take."""
-        return await self._database.size()
+        return await self.database.size()
 
     async def ages(self) -> Ages:
         """Return how old the oldest response is."""
         now = self._clock()
-        return await self._run(lambda sql: retention.ages(sql, now))
+        return await self._run(lambda sql: responses.ages(sql, now))
 
     async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
         """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""
@@ -406,7 +415,7 @@ class Store:
         return await self._run(work)
 
 
-def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
+def _save(sql: Sql, record: ResponseRecord, running: Running | None, last: EventRow | None, expires_at: float) -> bool:
     if last is not None and running is None:
         responses.append_events(sql, record.id, last, record.repeated, record.worker)
     saved = responses.save(sql, record, expires_at, running)
@@ -415,3 +424,27 @@ def _save(sql: Sql, record: Record, running: Running | None, last: EventRow | No
     if last is not None and running is not None:
         responses.append_events(sql, record.id, last, record.repeated, running.worker)
     return saved
+
+
+def _leave_queue(sql: Sql, started: Sequence[tuple[ResponseRecord, str]]) -> None:
+    for record, head in started:
+        responses.leave_queue(sql, record, head)
+
+
+def _append(sql: Sql, piece: NewEvents) -> bool:
+    record, row, head = piece
+    if head is not None:
+        responses.leave_queue(sql, record, head)
+    return responses.append_events(sql, record.id, row, record.repeated, record.worker)
+
+
+def _delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` responses, and as many conversations, that have expired. Return how many."""
+    return len(responses.delete_expired(sql, now, limit)) + conversations.delete_expired(sql, now, limit)
+
+
+def _delete_oldest(sql: Sql, limit: int) -> int:
+    """Delete the responses and conversations that would expire first, at most `limit` of each. Return how many."""
+    deleted = responses.delete_expired(sql, float("inf"), limit)
+    until = deleted[-1] if deleted else float("inf")
+    return len(deleted) + conversations.delete_expired(sql, until, limit)

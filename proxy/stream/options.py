@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from proxy.stream.items.hosted import HostedOptions
-from proxy.stream.markup import Markup
-from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.tokens import Encode
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
+from proxy.stream.reading.markup import Markup
+from proxy.stream.tokens.meter import Encode
 from proxy.wire.tools import Grammar, ToolTable
 
 
@@ -68,7 +68,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     holds_text: bool = False  # the backend holds text back, because it looks for stop strings
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
-    markup: Markup | ThoughtWatch | None = None  # reads the markup in the text; one for each stream
+    markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
 

@@ -1,4 +1,4 @@
-"""Plain values become the text of Responses events and of the response object: no decisions are made here.
+"""Plain values become the text of Responses events: no decisions are made here.
 
 An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and a blank line (Open Responses: "event" equals
 "type"; every `data` is one JSON object). What repeats from delta to delta of one item is built once, by `delta_head`."""
@@ -6,25 +6,18 @@ An event is `event: TYPE`, `data: {"type": TYPE, ..., "sequence_number": N}` and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
-
-from proxy.wire.deltas import Usage
-
-Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 # The literal that ends every stream (Open Responses, R3).
 DONE = "data: [DONE]\n\n"
 
 # An SSE comment: keeps proxies awake, invisible to clients.
 COMMENT = ": keep-alive\n\n"
-
-# Values of the echo that are at least this long, as JSON, are worth storing once.
-_LONG = 1024
 
 _encode = msgspec.json.Encoder().encode
 # Returns a text as a JSON string.
@@ -144,84 +137,8 @@ class EventWriter:
             self.deltas[event] = self.deltas.get(event, 0) + deltas
 
 
-class Outcome(NamedTuple):
-    """What the end of a response adds to it: usage as JSON, a Unix time in seconds, (code, message) of the error."""
-
-    usage: str = "null"
-    completed_at: int | None = None
-    incomplete_reason: str | None = None
-    error: tuple[str, str] | None = None
-
-
-class ResponseObject:
-    """The JSON of one response around its output: identity and the echo of its request, built once."""
-
-    __slots__ = ("_echo", "_head", "_model", "_tail", "id", "long_texts")
-
-    def __init__(self, response_id: str, created_at: int, model: str, echo: Mapping[str, Any]) -> None:
-        """Build what repeats. `created_at` is a Unix time in seconds; `echo` the fields that repeat the request."""
-        self.id = response_id
-        self.long_texts: list[str] = []  # the JSON of the long values of the echo, in order
-        self._echo = self._with_long_texts(echo)
-        self._model = model
-        self._head = f'{{"id":"{response_id}","object":"response","created_at":{created_at}'
-        self._tail = self._tail_of(self._echo)
-
-    def _with_long_texts(self, echo: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the echo with its long values as JSON already."""
-        encoded: dict[str, msgspec.Raw] = {}
-        for name, value in echo.items():
-            if (text := _long_json(value)) is not None:
-                encoded[name] = msgspec.Raw(text)
-                self.long_texts.append(text.decode())
-        return {**echo, **encoded} if encoded else echo
-
-    def around(self, status: Status, outcome: Outcome, *, stored: bool | None = None) -> tuple[str, str]:
-        """Return the text before and behind the output items. `stored` overrides the `store` of the request, if it has one."""
-        usage, completed_at, reason, error = outcome
-        completed = "null" if completed_at is None else completed_at
-        incomplete = "null" if reason is None else f'{{"reason":"{reason}"}}'
-        failure = "null" if error is None else f'{{"code":"{error[0]}","message":{quote(error[1])}}}'
-        tail = self._tail
-        if stored is not None and self._echo.get("store", stored) != stored:
-            tail = self._tail_of({**self._echo, "store": stored})
-        before = (
-            f'{self._head},"status":"{status}","completed_at":{completed},"error":{failure}'
-            f',"incomplete_details":{incomplete},"output":['
-        )
-        return before, f'],"usage":{usage}{tail}'
-
-    def _tail_of(self, echo: Mapping[str, Any]) -> str:
-        return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'
-
-
-def _long_json(value: Any) -> bytes | None:
-    """Return the JSON of a long value; None if it is short, or contains half a surrogate pair."""
-    if not value or not isinstance(value, str | list | dict) or (isinstance(value, str) and len(value) < _LONG):
-        return None
-    try:
-        text = _encode(value)
-    except UnicodeEncodeError:
-        return None
-    return text if len(text) >= _LONG else None
-
-
 def sendable(text: str) -> str:
     """Return the text as a client gets it: halves of surrogate pairs cannot be sent."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
-
-
-def usage_json(usage: Usage | None) -> str:
-    """Return the usage object, or null if the backend reported no counts."""
-    if usage is None or usage.input is None or usage.output is None:
-        return "null"
-    cached = min(usage.cached or 0, usage.input)
-    reasoning = min(usage.reasoning or 0, usage.output)
-    return (
-        f'{{"input_tokens":{usage.input}'
-        f',"input_tokens_details":{{"cached_tokens":{cached},"cache_write_tokens":{usage.cache_write or 0}}}'
-        f',"output_tokens":{usage.output},"output_tokens_details":{{"reasoning_tokens":{reasoning}}}'
-        f',"total_tokens":{usage.input + usage.output}}}'
-    )

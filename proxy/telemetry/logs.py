@@ -124,7 +124,7 @@ class _BatchHandler(logging.StreamHandler[Any]):
             if lines:
                 self.stream.write("\n".join(lines) + "\n")
             super().flush()
-        except OSError:  # a full disk, or a reader that is gone: no request must fail because of it
+        except OSError:  # a full disk, or a reader that has ended: no request must fail because of it
             self.lost += count
         else:
             self.lost = 0 if lines else self.lost

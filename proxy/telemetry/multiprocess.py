@@ -32,7 +32,7 @@ class Folder:
 
     def __init__(self, places: Sequence[str | None] = PLACES) -> None:
         self.path = _new_folder(places)
-        self._lock = folder_lock.lock(self.path)
+        self.lock = folder_lock.lock(self.path)
         for other in self.path.parent.glob(f"{_PREFIX}*"):
             if _is_abandoned(other):
                 shutil.rmtree(other, ignore_errors=True)
@@ -40,7 +40,7 @@ class Folder:
     def remove(self) -> None:
         """Delete the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        os.close(self.lock)
 
 
 def _new_folder(places: Sequence[str | None]) -> Path:

@@ -123,7 +123,7 @@ class Registry:
         child = self.child(metric, *labels)
         buckets = getattr(child, "_buckets", ())
         if not hasattr(child, "_sum") or len(buckets) != len(counts):
-            _warn_once()
+            warn_once()
             _observe_each(child, self._bounds[metric], counts, total)
             return
         for bucket, count in zip(buckets, counts, strict=True):
@@ -201,7 +201,7 @@ def name_files(name: str) -> None:
     if names_own_files():
         values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
     else:
-        _warn_once()
+        warn_once()
 
 
 def _observe_each(histogram: Histogram, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
@@ -217,7 +217,7 @@ def _observe_each(histogram: Histogram, bounds: Sequence[float], counts: Sequenc
 
 
 @functools.cache
-def _warn_once() -> None:
+def warn_once() -> None:
     found = version("prometheus_client")
     message = "prometheus_client %s differs from %s, which the gateway was tested with: metrics use its slower public API"
     logging.getLogger("responses_gateway").warning(message, found, _TESTED)

@@ -1,8 +1,8 @@
 """Traces over OTLP: a span for each response, a child span for each request to a backend and for each call of a hosted tool.
 
-A client's own trace (W3C Trace Context) goes on to the backend whether the gateway traces or not. `Tracing` needs the extra
-`otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
-bounded queue: when the collector is slow or gone, nothing but spans is lost. Sampling, batching, headers and certificates
+A client's own trace (W3C Trace Context) is passed on to the backend whether the gateway traces or not. `Tracing` needs the
+extra `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
+bounded queue: when the collector is slow or has failed, nothing but spans is lost. Sampling, batching, headers and certificates
 follow the standard `OTEL_*` variables, as the SDK reads them.
 
 Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with

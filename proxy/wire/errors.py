@@ -142,7 +142,7 @@ def _client_param(param: str) -> str | None:
 
 
 def is_dead_engine(error: Any) -> bool:
-    """Tell whether an error object in a stream says that vLLM's engine has died, whatever the request was."""
+    """Tell whether an error object in a stream means that vLLM's engine has died, whatever the request was."""
     message = _fields({"error": error}).get("message")
     return isinstance(message, str) and _DEAD_ENGINE.match(message) is not None
 

@@ -1,10 +1,40 @@
-"""What a hosted call told the model, kept beside its item, so that the model can be told again in a later turn."""
+"""Hosted tools: what a request gives to them, and what the model saw of their calls, kept for later turns beside the items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+
+# Results of a file search that does not ask for a number.
+DEFAULT_RESULTS = 20
+# The name and the content of an `input_file` part, as the client sent them.
+SentFile = tuple[str, str]
+
+
+def sent_file(part: Any) -> SentFile | None:
+    """Return the file in a part of a message, which may be anything; None if it contains none."""
+    if not isinstance(part, dict) or part.get("type") != "input_file":
+        return None
+    filename = part.get("filename") or ""
+    data = part.get("file_data")
+    return (filename, data) if isinstance(filename, str) and isinstance(data, str) and data else None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSearchRequest:
+    """A `file_search` tool. `stores`: the ids of the vector stores; `filters`: conditions for the attributes of files, as the
+    request has them; `ranker`: a name, where one is asked for; `hybrid`: weights of a hybrid search; `score_threshold`: the
+    least score of a result."""
+
+    stores: tuple[str, ...]
+    max_num_results: int = DEFAULT_RESULTS
+    filters: Mapping[str, Any] | None = None
+    ranker: str | None = None
+    hybrid: Mapping[str, Any] | None = None
+    score_threshold: float | None = None
 
 
 class CitedSource(msgspec.Struct, frozen=True):
@@ -23,7 +53,7 @@ class CitedSource(msgspec.Struct, frozen=True):
 
 
 class KeptResult(msgspec.Struct, frozen=True):
-    """The arguments of a call as the model wrote them, and the text that it got. `sources` may be cited from then on."""
+    """The arguments of a call as the model wrote them, and the text that the model got. `sources` may be cited from then on."""
 
     arguments: str
     text: str
@@ -38,7 +68,7 @@ decode_result = msgspec.json.Decoder(KeptResult).decode
 
 
 def citable(sources: Iterable[CitedSource]) -> dict[int, CitedSource]:
-    """Return the sources by number, without the numbers that several of them have: nobody can tell which one is meant."""
+    """Return the sources by number, without the numbers that several of them have, which are ambiguous."""
     found: dict[int, CitedSource] = {}
     ambiguous: set[int] = set()
     for source in sources:

@@ -1,8 +1,8 @@
-"""The ids of items that the gateway makes: unique, and the items of one turn of the model can be told by them.
+"""The ids of items that the gateway makes: unique, and the same in one part for all items of one turn of the model.
 
 A response with hosted tools takes several turns of the model. Later each of them has to be one message again, as it was when it
 was made: for the model, which may have called several tools at once, and for the prefix cache of its server. A client without
-stored responses sends nothing back but the items, so their ids have to tell."""
+stored responses sends nothing back but the items, so their ids have to name the turn."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def turn_mark(turn: int) -> str:
 
 
 def turn_of(item_id: object) -> TurnKey | None:
-    """Return which turn of which response an item belongs to; None if its id does not tell."""
+    """Return the turn of the response that an item belongs to; None if its id names none."""
     found = _ITEM_ID.fullmatch(item_id) if isinstance(item_id, str) else None
     return None if found is None else f"{found[1]}{found[2] or ''}"

@@ -48,7 +48,7 @@ def _read(text: str) -> tuple[str, dict[str, Any]] | None:
 
 @dataclass(slots=True)
 class JsonScanner:
-    """Tells where the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
+    """Finds where the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
 
     _depth: int = 0
     _opened: bool = False
@@ -127,7 +127,7 @@ class StringDecoder:
 
 
 def _escape(text: str, at: int) -> tuple[str, int] | None:
-    """Return the character of the escape whose backslash stands before `at`, and where the text goes on; None if it is cut."""
+    """Return the character of the escape whose backslash stands before `at`, and where it ends; None if it is cut."""
     letter = text[at : at + 1]
     if letter != "u":
         return (_ESCAPES.get(letter, "\\" + letter), at + 1) if letter else None

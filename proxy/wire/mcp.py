@@ -56,8 +56,8 @@ ALL_TOOLS = ToolFilter()
 NO_TOOLS = ToolFilter(frozenset())
 
 
-class Approval(NamedTuple):
-    """Which calls need an approval, as somebody demands it: `always` these, `never` those."""
+class ApprovalPolicy(NamedTuple):
+    """Which calls need an approval, by the request or by the operator: `always` these, `never` those."""
 
     always: ToolFilter | None = None
     never: ToolFilter | None = None
@@ -76,13 +76,13 @@ class McpToolset:
     """An `mcp` tool of a request: a server, and which of its tools the model may call.
 
     `allowed`: filters that a tool must pass, those of the operator included. `approval`: what the request demands, None if it
-    says nothing. `configured_approval`: what the operator demands, None likewise."""
+    has no rule. `configured_approval`: what the operator demands, None likewise."""
 
     server: McpServer
     description: str | None = None
     allowed: Sequence[ToolFilter] = ()
-    approval: Approval | None = None
-    configured_approval: Approval | None = None
+    approval: ApprovalPolicy | None = None
+    configured_approval: ApprovalPolicy | None = None
 
     def offers(self, tool: ListedTool) -> bool:
         """Tell whether the model may call a tool."""
@@ -90,7 +90,7 @@ class McpToolset:
 
     def needs_approval(self, tool: ListedTool) -> bool:
         """Tell whether a call needs the approval of the client. It does if the operator says `always`; otherwise the request
-        decides, then the operator. If nobody says anything, it does."""
+        decides, then the operator. By default it does."""
         always = self.configured_approval.always if self.configured_approval is not None else None
         if always is not None and always.matches(tool):
             return True

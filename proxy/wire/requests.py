@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from proxy.validation import problem
 from proxy.wire.errors import ApiError, invalid_request
+from proxy.wire.validation import problem
 
 # The deepest nesting of JSON: no request needs more, and every later encoder would have to cope with it.
 MAX_DEPTH = 128

@@ -7,6 +7,8 @@ import re
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LF = 10
+# Most bytes of one event that is not complete.
+MOST_BUFFERED = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -21,7 +23,7 @@ class SSEDecoder:
 
     __slots__ = ("_limit", "buffer")
 
-    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
+    def __init__(self, limit: int = MOST_BUFFERED) -> None:
         self.buffer = b""  # the beginning of an incomplete event
         self._limit = limit
 

@@ -21,8 +21,8 @@ CUSTOM_INPUT = "input"
 class ToolTarget(NamedTuple):
     """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. That of an `mcp` tool
     is the label of its server. Only in a `ToolTable`:
-    `expects_ciphertext`: the client asked for encrypted arguments, so each call tells it that none is; `needs_approval`: the
-    client decides about each call before it is run."""
+    `expects_ciphertext`: the client asked for encrypted arguments, so each call states that none is encrypted;
+    `needs_approval`: the client decides about each call before it is run."""
 
     kind: ToolKind
     name: str
@@ -61,7 +61,7 @@ def offered_name(tools: ToolTable, name: str) -> str:
 
 def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
     """Return the tool of a chat name, or None if the client has to know it. A name with the label of an MCP server is a tool of
-    that server, even if it has none of this name: the call then fails, and the model is told so."""
+    that server, even if it has none of this name: the call then fails, and the model gets the error."""
     found = tools.get(name)
     if found is not None:
         return found

@@ -7,7 +7,7 @@ import zlib
 # How much is given to zlib at once, in bytes. It copies what it does not need of that.
 _WINDOW = 64 * 1024
 # The most compressed files in a row that count as one body. Tools that compress in parallel make some.
-_MEMBERS = 1024
+MAX_MEMBERS = 1024
 _GZIP = zlib.MAX_WBITS | 16
 _ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
 # The method in the first byte of a zlib header. Some clients send what is called `deflate` without that header.
@@ -71,6 +71,6 @@ class Unpacker:
         if self.ended:
             return
         self._members += 1
-        if self._members > _MEMBERS:
+        if self._members > MAX_MEMBERS:
             raise DamagedBodyError
         self._decompressor = zlib.decompressobj(self._bits)

@@ -98,10 +98,10 @@ def test_it_never_locks_anybody_out_for_ever(actions: list[str]) -> None:
 def test_a_health_check_that_succeeds_closes_it_after_connections_that_failed() -> None:
     breaker = Breaker(2, 10)
     for _ in range(2):
-        breaker.failed(0, gone=True)
+        breaker.failed(0, unreachable=True)
     assert breaker.check_ended(succeeded=True)
-    assert (breaker.state(0), breaker.allows(0), breaker.spotless) == ("closed", True, False)
-    breaker.failed(1, gone=True)
+    assert (breaker.state(0), breaker.allows(0), breaker.no_recent_failures) == ("closed", True, False)
+    breaker.failed(1, unreachable=True)
     assert breaker.state(1) == "open"  # one failure is enough now
     assert not breaker.check_ended(succeeded=True)  # the checks were wrong before
     assert not breaker.check_ended(succeeded=False)

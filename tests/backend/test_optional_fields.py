@@ -78,7 +78,7 @@ def refusing_fields(refused: set[str], *, one_at_a_time: bool = False, status: i
 
 def body_of(connection: Connection) -> dict[str, Any]:
     """Return the body of the request that is being answered."""
-    body: dict[str, Any] = json.loads(connection._requests[-1].partition(b"\r\n\r\n")[2])
+    body: dict[str, Any] = json.loads(connection.requests[-1].partition(b"\r\n\r\n")[2])
     return body
 
 

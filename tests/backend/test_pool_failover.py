@@ -151,7 +151,7 @@ def test_a_breaker_opens_tries_and_closes() -> None:
                 return served.metric("backend_breaker_state", backend=a.place, state=name)
 
             now = [1000.0]
-            served.parts.pool._clock = served.parts.pool.members._clock = lambda: now[0]
+            served.parts.pool.members.clock = lambda: now[0]
             a.does = 503
             for _ in range(4):
                 assert text_of((await ask_first(served, a)).final) == "B"

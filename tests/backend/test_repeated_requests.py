@@ -89,7 +89,7 @@ def test_many_idle_connections_are_not_tried_one_after_the_other(stream: bool) -
     async def test() -> None:
         closes = Closing(reused="nothing", fresh="nothing")
         async with backend(closes.play) as server, gateway(server.url, adapt=False) as served:
-            sender = served.parts.pool.members.only.backend._chats  # type: ignore[union-attr]
+            sender = served.parts.pool.members.only.backend.chats  # type: ignore[union-attr]
             assert isinstance(sender, aiohttp_internals.DirectSender)
             answers = [await sender.post(b"{}", {}) for _ in range(5)]  # at the same time: five connections
             for answer in answers:

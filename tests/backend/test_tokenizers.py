@@ -14,7 +14,7 @@ import pytest
 from proxy.backend.tokenizer.chat_template import ChatTemplate
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
 from proxy.parsers import reasoning_markers
-from proxy.stream.tokens import TokenMeter
+from proxy.stream.tokens.meter import TokenMeter
 from proxy.wire.errors import ApiError
 from tests.stream.vocabularies import PREFIXED, vocabulary
 

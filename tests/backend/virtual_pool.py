@@ -109,6 +109,9 @@ class Observer(PoolObserver):
     def log(self, message: str, backend: str, **fields: Any) -> None:
         self.lines.append((message, backend))
 
+    def warn(self, message: str, backend: str, **fields: Any) -> None:
+        self.log(message, backend, **fields)
+
 
 class VirtualPool:
     """A pool of servers, and what became of the requests."""

@@ -19,7 +19,7 @@ CONTINUED = (*IMPATIENT, "--continue-answers", "2")
 RAW = ("--reasoning-parser", "qwen3", "--tool-call-parser", "hermes")
 SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "parsed": ((), ()),
-    "raw": (("--personality", "vllm-raw"), RAW),
+    "raw": (("--dialect", "vllm-raw"), RAW),
 }
 
 

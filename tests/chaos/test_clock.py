@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.state import EventRow, Record, Running, Sqlite, Store
+from proxy.server.generation.background.lost import end_lost
+from proxy.state import EventRow, ResponseRecord, Running, Sqlite, Store
 from proxy.state.interfaces import Sql
-from proxy.stream.stored_stream import close_open_item
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import Event, events_of, run, until
@@ -91,17 +91,17 @@ def test_processes_that_were_halted_together_are_not_taken_for_dead() -> None:
         store = Store(Sqlite(None), 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
-        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         clocks.pass_(60)
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         clocks.pass_(1)
         await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         for _ in range(16):
             clocks.pass_(1)
-            found = await store.fail_abandoned("x", "y", close_open_item)
+            found = await store.end_abandoned(end_lost)
         assert found == ["resp_1"]
         await store.close()
 
@@ -117,7 +117,7 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
         store = Store(database, 1e9, lambda: clocks.wall, steady=lambda: clocks.steady)
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
-        record = Record("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         works = database.run
 
@@ -128,15 +128,15 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
             return await works(work)
 
         monkeypatch.setattr(database, "run", hangs)
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         monkeypatch.setattr(database, "run", works)
         clocks.pass_(1)
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
         found: list[str] = []
         for _ in range(16):
             clocks.pass_(1)
-            found += await store.fail_abandoned("x", "y", close_open_item)
+            found += await store.end_abandoned(end_lost)
         assert found == ["resp_1"]
         await store.close()
 
@@ -153,15 +153,15 @@ def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
         await store.open()
         for name in ("resp_dead", "resp_alive"):
             head = json.dumps({"id": name, "status": "in_progress"})[:-1] + ',"output":['
-            record = Record(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
+            record = ResponseRecord(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
             await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         clocks.wall += jump
-        assert await store.fail_abandoned("x", "y", close_open_item) == []
+        assert await store.end_abandoned(end_lost) == []
         found = []
         for _ in range(20):
             clocks.pass_(1)
             await store.still_alive(["resp_alive"], Running("w", clocks.wall + 15))
-            found += await store.fail_abandoned("x", "y", close_open_item)
+            found += await store.end_abandoned(end_lost)
         assert found == ["resp_dead"]
         await store.close()
 

@@ -108,7 +108,7 @@ def test_the_machine_of_a_client() -> None:
             client = await RawClient.connect(running)
             await client.post(input="scenario: long tokens: 20000 tps: 50")
             await client.read_until(b"output_text.delta")
-            vanish(client._socket)
+            vanish(client.socket)
             await until(lambda: behind_us.connections == 0, "the backend is free")
             await running.says("delivery=client_left")
             await shows(running, lambda line: line == 'responses_gateway_client_disconnects_total{phase="stream"} 1.0')
@@ -138,7 +138,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
             await until(lambda: behind_us.connections)
             known.clear()
             (member,) = served.parts.pool.members.by_name.values()
-            member.backend._chats._connector.clear_dns_cache()  # half a minute later
+            member.backend.chats.connector.clear_dns_cache()  # half a minute later
             message = assert_error(await post(served), 502, "server_error")
             assert "cannot be reached" in message
             assert (await running).final["status"] == "completed"

@@ -29,8 +29,8 @@ def summarising_stage() -> Iterator[Stage]:
     """Serve a gateway that gives reasoning as a summary to clients that do not ask for one."""
     servers = Background()
     stack = AsyncExitStack()
-    knobs = {"reasoning_summary": "always"}
-    stage = servers.run(stack.enter_async_context(open_stage(SimulatorOptions(), None, knobs)))
+    overrides = {"reasoning_summary": "always"}
+    stage = servers.run(stack.enter_async_context(open_stage(SimulatorOptions(), None, overrides)))
     yield stage
     servers.run(stack.aclose())
     servers.stop()

@@ -43,8 +43,8 @@ def start_stage(background: Background) -> Iterator[StartStage]:
     stack = AsyncExitStack()
     stages: list[Stage] = []
 
-    def start(options: SimulatorOptions | None = None, backends: Sequence[str] = (), **knobs: Any) -> Stage:
-        opening = stack.enter_async_context(open_stage(options or SimulatorOptions(), list(backends), knobs))
+    def start(options: SimulatorOptions | None = None, backends: Sequence[str] = (), **overrides: Any) -> Stage:
+        opening = stack.enter_async_context(open_stage(options or SimulatorOptions(), list(backends), overrides))
         stages.append(background.run(opening))
         return stages[-1]
 

@@ -80,13 +80,13 @@ StartStage = Callable[..., Stage]
 
 
 @asynccontextmanager
-async def open_stage(options: SimulatorOptions, backends: list[str], knobs: dict[str, Any]) -> AsyncIterator[Stage]:
-    """Servers on free ports while the block runs. `backends` are URLs to use instead of the simulator's, `knobs` are fields
+async def open_stage(options: SimulatorOptions, backends: list[str], overrides: dict[str, Any]) -> AsyncIterator[Stage]:
+    """Servers on free ports while the block runs. `backends` are URLs to use instead of the simulator's, `overrides` are fields
     of the gateway's settings."""
     simulator = create_simulator(options)
     tape = Tape()
     async with serving(simulator) as simulator_url:
-        settings = Settings(backend=backends or [simulator_url], access_log=False, **{"store": "memory", **knobs})
+        settings = Settings(backend=backends or [simulator_url], access_log=False, **{"store": "memory", **overrides})
         async with _gateway(settings) as (host, port), tape.listening(host, port) as tapped:
             yield Stage(simulator, tape, f"http://127.0.0.1:{tapped}/v1")
 

@@ -17,7 +17,7 @@ import pytest
 
 from proxy.commands.codex_config import PROVIDER, configuration
 from proxy.server.resources.codex_catalog import SHIPPED_PROMPT
-from proxy.simulator import PERSONALITIES, SimulatorOptions, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, serving
 from proxy.simulator import create_app as create_simulator
 from tests.codex.codex_cli import BINARY, PLAIN, Codex
 from tests.codex.servers import GREETING, Background, Stage, StartStage
@@ -220,12 +220,12 @@ def test_one_command_starts_the_gateway_runs_codex_and_cleans_up(codex: Codex) -
     assert "stopped" in (codex.home / "gateway.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("personality", ["vllm-raw", "llamacpp"])
-def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: Background, personality: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm-raw", "llamacpp"])
+def test_the_first_request_is_as_the_backend_wants_it(codex: Codex, background: Background, dialect: str) -> None:
     """Codex is started when the gateway has looked at its backend: here one that refuses tools, or has a field of its own."""
     stack = AsyncExitStack()
     port = free_port()
-    simulator = create_simulator(SimulatorOptions(personality=PERSONALITIES[personality]))
+    simulator = create_simulator(SimulatorOptions(dialect=DIALECTS[dialect]))
     backend = background.run(stack.enter_async_context(serving(simulator)))
     with start(codex, f"http://127.0.0.1:{port}", "--backend", backend, "exec", *PLAIN, "scenario: agent") as process:
         output, errors = process.communicate(timeout=PATIENCE)

@@ -28,8 +28,8 @@ _CONTINUED = {"continue_answers": 1, "adapt": False}
 
 
 @pytest.fixture
-def two_simulators(background: Background, personality: str) -> Iterator[list[Simulator]]:
-    several = [Simulator("--personality", personality, "--model", _MODEL, "--model", _OF_CODE_MODE) for _ in range(2)]
+def two_simulators(background: Background, dialect: str) -> Iterator[list[Simulator]]:
+    several = [Simulator("--dialect", dialect, "--model", _MODEL, "--model", _OF_CODE_MODE) for _ in range(2)]
     with ExitStack() as stack:
         for one in several:
             stack.callback(lambda one=one: background.run(one.kill()))
@@ -55,7 +55,7 @@ async def _kill_the_writer(stage: Stage, several: list[Simulator], event: str) -
                     return
 
 
-@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize(
     ("tool", "event"),
     [
@@ -65,7 +65,7 @@ async def _kill_the_writer(stage: Stage, several: list[Simulator], event: str) -
     ],
 )
 def test_the_backend_is_killed_in_the_middle_of_a_patch(
-    personality: str,
+    dialect: str,
     tool: str,
     event: str,
     tmp_path: Path,
@@ -73,7 +73,7 @@ def test_the_backend_is_killed_in_the_middle_of_a_patch(
     two_simulators: list[Simulator],
     start_stage: StartStage,
 ) -> None:
-    parsers: dict[str, Any] = _RAW if personality == "vllm-raw" else {}
+    parsers: dict[str, Any] = _RAW if dialect == "vllm-raw" else {}
     stage = start_stage(backends=[one.url for one in two_simulators], **_CONTINUED, **parsers)
     codex = Codex(tmp_path, stage.url)
     codex.provider |= {"stream_max_retries": 0, "request_max_retries": 0}

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import Stage, StartStage
 from tests.codex.test_tools import assert_agent_did_its_work, names
 
 
-def raw_stage(start_stage: StartStage, personality: str, tool_call_parser: str) -> Stage:
+def raw_stage(start_stage: StartStage, dialect: str, tool_call_parser: str) -> Stage:
     return start_stage(
-        SimulatorOptions(personality=PERSONALITIES[personality]),
+        SimulatorOptions(dialect=DIALECTS[dialect]),
         reasoning_parser="qwen3",
         tool_call_parser=tool_call_parser,
         opened_thinking="no",
@@ -22,13 +22,11 @@ def raw_stage(start_stage: StartStage, personality: str, tool_call_parser: str) 
 
 
 @pytest.mark.parametrize(
-    ("personality", "tool_call_parser"),
+    ("dialect", "tool_call_parser"),
     [("vllm-raw", "hermes"), ("vllm-raw-xml", "qwen3_coder"), ("sglang-raw", "hermes"), ("vllm-raw", "auto")],
 )
-def test_a_file_is_written_edited_and_run(
-    personality: str, tool_call_parser: str, tmp_path: Path, start_stage: StartStage
-) -> None:
-    stage = raw_stage(start_stage, personality, tool_call_parser)
+def test_a_file_is_written_edited_and_run(dialect: str, tool_call_parser: str, tmp_path: Path, start_stage: StartStage) -> None:
+    stage = raw_stage(start_stage, dialect, tool_call_parser)
     assert_agent_did_its_work(Codex(tmp_path, stage.url), "scenario: agent")
     working = [chat for chat in stage.chats if "tools" in chat]
     assert working

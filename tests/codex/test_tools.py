@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import GREETING, Stage, StartStage
 
@@ -57,7 +57,7 @@ def test_a_patch_adds_a_file(codex: Codex) -> None:
     "name", ["vllm-interleaved", "vllm-interval", "vllm-usage-none", "sglang", "llamacpp", "ollama", "deepseek", "legacy"]
 )
 def test_the_same_work_on_every_kind_of_backend(name: str, tmp_path: Path, start_stage: StartStage) -> None:
-    stage = start_stage(SimulatorOptions(personality=PERSONALITIES[name]))
+    stage = start_stage(SimulatorOptions(dialect=DIALECTS[name]))
     assert_agent_did_its_work(Codex(tmp_path, stage.url), "scenario: agent")
 
 

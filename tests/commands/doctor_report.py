@@ -36,25 +36,25 @@ def run(*argv: str, environ: Mapping[str, str] | None = None) -> int:
 
 @asynccontextmanager
 async def server(
-    personality: str = "vllm", *, model: str = "m", change: Change | None = None, **options: Any
+    dialect: str = "vllm", *, model: str = "m", change: Change | None = None, **options: Any
 ) -> AsyncIterator[str]:
     """Serve a simulator; `change` may alter a chat request, or answer it instead."""
     chosen = {"tokens_per_second": _PACE, "max_model_len": CONTEXT, **options}
-    async with serving(SimulatedBackend(personality, change, models=(model,), **chosen).app) as url:
+    async with serving(SimulatedBackend(dialect, change, models=(model,), **chosen).app) as url:
         yield url
 
 
 def examine(
     *argv: str,
     change: Change | None = None,
-    personality: str = "vllm",
+    dialect: str = "vllm",
     environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> int:
-    """Run the command against a simulator of this personality; return its exit status."""
+    """Run the command against a simulator of this dialect; return its exit status."""
 
     async def test() -> int:
-        async with server(personality, change=change, **options) as url:
+        async with server(dialect, change=change, **options) as url:
             return await asyncio.to_thread(run, url, *argv, environ=environ)
 
     return asyncio.run(test())

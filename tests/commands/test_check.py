@@ -234,7 +234,7 @@ def test_a_stream_that_breaks_off_before_its_first_event_ends_with_2() -> None:
 
 
 def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(check, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(check, "MAX_BYTES", 1000)
     assert Server(encode(good())).check() == 2
     assert "more than 1000 bytes" in capsys.readouterr().err
 

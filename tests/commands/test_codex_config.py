@@ -51,8 +51,8 @@ def background() -> Iterator[Background]:
 def start_stage(background: Background) -> Iterator[StartStage]:
     stack = AsyncExitStack()
 
-    def start(options: SimulatorOptions | None = None, backend: str | None = None, **knobs: Any) -> Stage:
-        return background.run(stack.enter_async_context(open_stage(options or SimulatorOptions(), backend, knobs)))
+    def start(options: SimulatorOptions | None = None, backend: str | None = None, **overrides: Any) -> Stage:
+        return background.run(stack.enter_async_context(open_stage(options or SimulatorOptions(), backend, overrides)))
 
     yield start
     background.run(stack.aclose())

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from proxy.commands import demo
 from proxy.conformance.checker import Violation
-from proxy.simulator import PERSONALITIES
+from proxy.simulator import DIALECTS
 
 
 def shown(renderable: Any) -> str:
@@ -70,15 +70,15 @@ def test_the_summary_names_broken_laws_and_a_missing_end() -> None:
 
 
 # But those of servers that leave calls out, or leave their markup to clients that know nothing of it.
-WITH_CALLS = [name for name, kind in PERSONALITIES.items() if not kind.swallows_calls and "calls" not in kind.unparsed]
+WITH_CALLS = [name for name, kind in DIALECTS.items() if not kind.swallows_calls and "calls" not in kind.unparsed]
 
 
-@pytest.mark.parametrize("personality", sorted(WITH_CALLS))
-def test_the_demo_plays_through_the_gateway_and_ends_well(personality: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("dialect", sorted(WITH_CALLS))
+def test_the_demo_plays_through_the_gateway_and_ends_well(dialect: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("proxy.server.app", reason="the gateway's application is not there yet")
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
-    status = demo.run(parser.parse_args(["--tokens-per-second", "0", "--personality", personality]))
+    status = demo.run(parser.parse_args(["--tokens-per-second", "0", "--dialect", dialect]))
     out = " ".join(capsys.readouterr().out.split())
     assert status == 0, out
     assert "invariants: ok" in out

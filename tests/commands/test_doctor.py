@@ -17,7 +17,7 @@ from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, 
 from tests.server import running_gateway
 from tests.server.running_gateway import gateway
 
-# ---- verdicts on personalities ----------------------------------------------------------------------------------------
+# ---- verdicts on dialects ----------------------------------------------------------------------------------------
 
 
 def test_a_vllm_that_parses_works_as_it_is() -> None:
@@ -43,7 +43,7 @@ def test_a_vllm_that_parses_works_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("personality", "model", "parser", "reasoning"),
+    ("dialect", "model", "parser", "reasoning"),
     [
         ("vllm-raw", "Qwen/Qwen3-8B", "hermes", "qwen3"),
         ("vllm-raw", "m", "hermes", "qwen3"),
@@ -51,8 +51,8 @@ def test_a_vllm_that_parses_works_as_it_is() -> None:
         ("vllm-raw", "nvidia/nemotron-3-nano", "hermes", "nemotron_v3"),  # what was seen goes before the name
     ],
 )
-def test_a_raw_vllm_is_told_its_flags(personality: str, model: str, parser: str, reasoning: str) -> None:
-    found = report(personality=personality, model=model)
+def test_a_raw_vllm_is_told_its_flags(dialect: str, model: str, parser: str, reasoning: str) -> None:
+    found = report(dialect=dialect, model=model)
     assert (found.status, found.verdict) == (0, "works with the settings below")
     flags = f"--enable-auto-tool-choice --tool-call-parser {parser} --reasoning-parser {reasoning}"
     assert flags in found.said("warning")
@@ -60,18 +60,18 @@ def test_a_raw_vllm_is_told_its_flags(personality: str, model: str, parser: str,
 
 
 def test_a_raw_sglang_is_told_flags_by_its_own_names() -> None:
-    found = report(personality="sglang-raw")
+    found = report(dialect="sglang-raw")
     assert found.server == "SGLang 0.5.6"
     assert "Start the server with --tool-call-parser qwen25 --reasoning-parser qwen3." in found.said("warning")
     assert found.settings["tool_call_parser"] == "hermes"
 
 
 @pytest.mark.parametrize(
-    ("personality", "server"),
+    ("dialect", "server"),
     [("sglang", "SGLang 0.5.6"), ("transformers", "transformers serve"), ("deepseek", "unknown server")],
 )
-def test_reasoning_content_becomes_a_setting(personality: str, server: str) -> None:
-    found = report(personality=personality)
+def test_reasoning_content_becomes_a_setting(dialect: str, server: str) -> None:
+    found = report(dialect=dialect)
     assert (found.status, found.verdict, found.server) == (0, "works with the settings below", server)
     assert found.settings == {"reasoning_field": "reasoning_content"}
     assert "reasoning_content" in found.said("note")
@@ -79,40 +79,40 @@ def test_reasoning_content_becomes_a_setting(personality: str, server: str) -> N
 
 
 def test_llamacpp_tells_its_context_elsewhere() -> None:
-    assert report(personality="llamacpp").profile["models"] == [{"id": "m", "max_length": CONTEXT}]
+    assert report(dialect="llamacpp").profile["models"] == [{"id": "m", "max_length": CONTEXT}]
 
 
 def test_ollama_works_but_does_not_report_its_context() -> None:
-    found = report(personality="ollama")
+    found = report(dialect="ollama")
     assert (found.status, found.verdict, found.server) == (0, "works", "Ollama 0.13.0")
     assert "OLLAMA_CONTEXT_LENGTH" in found.said("note")
     assert found.profile["overflow"] is None  # nothing is sent that could keep it busy
 
 
 def test_openai_has_no_reasoning_to_see() -> None:
-    found = report(personality="openai")
+    found = report(dialect="openai")
     assert (found.status, found.verdict) == (0, "works")
     assert "No reasoning was seen" in found.said("note")
 
 
 def test_the_old_function_call_field_is_noted() -> None:
-    found = report(personality="legacy")
+    found = report(dialect="legacy")
     assert found.profile["calls"] == "legacy"
     assert "function_call" in found.said("note")
     assert found.status == 0
 
 
 def test_interleaved_calls_are_noted() -> None:
-    found = report(personality="vllm-interleaved", model="sim-parallel")
+    found = report(dialect="vllm-interleaved", model="sim-parallel")
     assert (found.profile["parallel_calls"], found.profile["interleaved_calls"]) == (True, True)
     assert "interleaved" in found.said("note")
     found = report(model="sim-parallel")
     assert (found.profile["parallel_calls"], found.profile["interleaved_calls"]) == (True, False)
 
 
-@pytest.mark.parametrize(("personality", "usage"), [("vllm-usage-none", "none"), ("vllm-usage-every", "every")])
-def test_usage_is_looked_for(personality: str, usage: str) -> None:
-    found = report(personality=personality)
+@pytest.mark.parametrize(("dialect", "usage"), [("vllm-usage-none", "none"), ("vllm-usage-every", "every")])
+def test_usage_is_looked_for(dialect: str, usage: str) -> None:
+    found = report(dialect=dialect)
     assert found.profile["usage"] == usage
     assert ("no usage" in found.said("warning")) is (usage == "none")
 
@@ -176,7 +176,7 @@ def test_a_wrong_model_is_refused_where_names_count() -> None:
 
 
 def test_the_report_ends_with_settings_that_serve_accepts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert examine(personality="vllm-raw", model="qwen3") == 0
+    assert examine(dialect="vllm-raw", model="qwen3") == 0
     out = capsys.readouterr().out
     assert out.startswith("vLLM 0.32.0 at http://127.0.0.1:")
     assert "raw (hermes)" in out
@@ -190,7 +190,7 @@ def test_the_report_ends_with_settings_that_serve_accepts(capsys: pytest.Capture
 
 def test_the_settings_may_be_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gateway.yaml"
-    assert examine("--write", str(path), personality="llamacpp") == 0
+    assert examine("--write", str(path), dialect="llamacpp") == 0
     assert load({}, path, {}).reasoning_field == "reasoning_content"
     assert examine("--write", str(tmp_path / "no" / "where.yaml")) == 2
     assert "cannot write" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from tests.server import running_gateway
 from tests.server.running_gateway import simulated
 
 
-def tour_of(*argv: str, **settings: Any) -> int:
+def smoke_test(*argv: str, **settings: Any) -> int:
     statuses: list[int] = []
 
     async def test() -> None:
@@ -24,8 +24,8 @@ def tour_of(*argv: str, **settings: Any) -> int:
     return statuses[0]
 
 
-def test_a_running_gateway_is_walked_through(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tour_of() == 0
+def test_every_step_of_a_working_gateway_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert smoke_test() == 0
     out = capsys.readouterr().out
     assert "failed" not in out
     assert out.count("passed") == 8
@@ -34,7 +34,7 @@ def test_a_running_gateway_is_walked_through(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_walk_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tour_of("--json", "--model", "sim-plain") == 0
+    assert smoke_test("--json", "--model", "sim-plain") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["verdict"] == "works"
     steps = {step["name"]: step["outcome"] for step in report["steps"]}
@@ -51,7 +51,7 @@ def test_the_walk_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tour_of("--model", model) == 1
+    assert smoke_test("--model", model) == 1
     out = capsys.readouterr().out
     assert said in out
     assert out.endswith("broken\n")
@@ -66,5 +66,5 @@ def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monk
         return original(self, kind, number + ('"response":' in fields), fields)
 
     monkeypatch.setattr(EventWriter, "event", changed)
-    assert tour_of() == 1
+    assert smoke_test() == 1
     assert "violations, first" in capsys.readouterr().out

@@ -99,7 +99,7 @@ def test_a_model_that_calls_only_if_forced() -> None:
 
 def test_a_raw_server_whose_model_makes_no_call_to_look_at() -> None:
     for model, parser in (("glm-4.6", "glm45"), ("m", "auto")):
-        found = report(personality="vllm-raw", model=model, change=_say_hello)
+        found = report(dialect="vllm-raw", model=model, change=_say_hello)
         assert found.settings == {"reasoning_parser": "auto", "tool_call_parser": parser}  # it may think at other questions
         assert f"--tool-call-parser {'NAME' if parser == 'auto' else parser}" in found.said("warning")
 
@@ -166,7 +166,7 @@ def test_an_answer_in_one_piece_where_a_stream_was_requested() -> None:
 
 
 def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.probing.prober._STOP_DEADLINE", 0.1)
+    monkeypatch.setattr("proxy.probing.prober.STOP_DEADLINE", 0.1)
     busy = {"running": 0.0}
 
     async def metrics(request: web.Request) -> web.Response:

@@ -22,7 +22,7 @@ WITH_SETTINGS = "works with the settings below"
 class Case:
     """A server, the expected verdict, what the findings must name, and the settings that are recommended."""
 
-    personality: str
+    dialect: str
     verdict: str
     named: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ CASES = {
 @pytest.mark.parametrize("server", CASES)
 def test_the_verdict_is_that_of_an_expert(server: str) -> None:
     case = CASES[server]
-    found = report(personality=case.personality, model=case.model)
+    found = report(dialect=case.dialect, model=case.model)
     said = "\n".join(found.said(level) for level in ("error", "warning", "note"))
     assert found.verdict == case.verdict, said
     assert [words for words in case.named if words not in said] == []
@@ -95,7 +95,7 @@ def test_a_server_that_hides_the_tools_without_a_parser_has_to_be_restarted() ->
             body.pop("tool_choice", None)
         return None
 
-    found = report(personality="vllm-wrong-tool-parser", change=change)
+    found = report(dialect="vllm-wrong-tool-parser", change=change)
     assert found.verdict == "broken"
     assert "--enable-auto-tool-choice --tool-call-parser qwen3_coder." in found.said("error")
     assert "tool_call_parser: qwen3_coder" in found.said("error")
@@ -110,7 +110,7 @@ def test_without_ids_the_answer_in_one_piece_shows_the_call() -> None:
             body.pop("tool_choice", None)
         return None
 
-    found = report(personality="vllm-wrong-tool-parser", change=change, model="sim-tool")
+    found = report(dialect="vllm-wrong-tool-parser", change=change, model="sim-tool")
     assert found.profile["calls"] == "swallowed"
     assert "--tool-call-parser qwen3_coder." in found.said("error")
 

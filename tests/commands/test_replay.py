@@ -14,8 +14,8 @@ from proxy.commands import replay
 from proxy.request.parameters import parameters
 from proxy.server.generation import replay as replaying
 from proxy.server.recording.recorder import PATTERN
-from proxy.simulator import PERSONALITIES, SimulatorOptions
-from proxy.stream.lifecycle import Lifecycle
+from proxy.simulator import DIALECTS, SimulatorOptions
+from proxy.stream.lifecycle.machine import Lifecycle
 from proxy.stream.translator import Translator
 from proxy.stream.writer import EventWriter
 from proxy.wire.errors import server_error
@@ -47,9 +47,9 @@ def run(*argv: object) -> int:
 def record(tmp_path: Path) -> Record:
     """Ask a gateway in front of the simulator, and return the folder of the records."""
 
-    def recorded(*requests: dict[str, Any], personality: str = "vllm", **settings: Any) -> Path:
+    def recorded(*requests: dict[str, Any], dialect: str = "vllm", **settings: Any) -> Path:
         async def test() -> None:
-            options = SimulatorOptions(models=("simulator",), personality=PERSONALITIES[personality])
+            options = SimulatorOptions(models=("simulator",), dialect=DIALECTS[dialect])
             async with simulated(options, record=tmp_path / "kept", **settings) as served:
                 for request in requests:
                     await post(served, **request)
@@ -99,11 +99,11 @@ def test_a_verdict_on_a_custom_tool_replays(scenario: str, record: Record, capsy
     assert ": identical, " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("personality", ["vllm-raw", "sglang", "llamacpp", "ollama", "vllm-interleaved", "legacy"])
-def test_so_does_one_of_any_backend(personality: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
-    settings: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"} if "raw" in personality else {}
+@pytest.mark.parametrize("dialect", ["vllm-raw", "sglang", "llamacpp", "ollama", "vllm-interleaved", "legacy"])
+def test_so_does_one_of_any_backend(dialect: str, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"} if "raw" in dialect else {}
     request = {"input": "What is the weather?", "tools": [WEATHER]}
-    assert run(record(request, personality=personality, **settings)) == 0, capsys.readouterr().out
+    assert run(record(request, dialect=dialect, **settings)) == 0, capsys.readouterr().out
     assert ": identical, " in capsys.readouterr().out
 
 
@@ -283,6 +283,7 @@ def test_a_request_that_was_too_large_is_said(
         ('{"some": "thing"}', "not a record"),
         ("[1]", "not a record"),
         ('{"record": 99}', "format 99"),
+        ('{"record": 1}', "a record of format 1; this version reads format 2"),
     ],
 )
 def test_what_is_no_record_ends_with_2(tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

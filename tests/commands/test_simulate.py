@@ -48,8 +48,12 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(capsys: pytest.CaptureFixt
 
 
 def test_arguments_become_options() -> None:
-    args = arguments("--personality", "sglang", "--tokens-per-delta", "3", "--model", "a", "--model", "b", "--api-key", "k")
+    args = arguments("--dialect", "sglang", "--tokens-per-delta", "3", "--model", "a", "--model", "b", "--api-key", "k")
     options = simulate.options_from(args)
     assert options.models == ("a", "b")
-    assert (options.personality.shape.make, options.personality.tokens_per_delta) == ("sglang", 3)
+    assert (options.dialect.shape.server, options.dialect.tokens_per_delta) == ("sglang", 3)
     assert options.api_key == "k"
+
+
+def test_the_earlier_name_of_a_dialect_is_understood() -> None:
+    assert simulate.options_from(arguments("--personality", "sglang")).dialect.shape.owner == "sglang"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy import __version__
+from proxy.version import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-TARGETS = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def test_what_a_workflow_runs_exists(path: Path) -> None:
     text = commands(read(path))
     scripts = re.findall(r"(?:^|\s)((?:\.ci|scripts)/[\w-]+)", text)
     assert [name for name in scripts if not (ROOT / name).is_file()] == []
-    assert set(re.findall(r"\bmake ([a-z]+)", text)) <= TARGETS
+    assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= TARGETS
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

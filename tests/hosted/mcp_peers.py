@@ -14,12 +14,12 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.mcp.connections import McpConnections
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.http import Resolve, resolve
-from proxy.hosted.mcp.interface import ToolResult
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.hosted.mcp.servers import ToolResult
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
 from proxy.wire.mcp import McpServer
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until

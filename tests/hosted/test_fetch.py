@@ -12,9 +12,11 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
-from proxy.hosted.public_connections import PrivateAddressError, PrivateHosts, PublicResolver
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.public_connections import PrivateAddressError, PublicResolver
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.web_pages import may_be_private
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
@@ -114,7 +116,7 @@ def test_a_name_that_resolves_to_a_private_address_is_not_connected_to() -> None
 def test_every_connection_resolves_anew_and_takes_public_addresses_only() -> None:
     async def test(site: Website, fetcher: Fetcher) -> None:
         dns = Names(rebind_example=[[PUBLIC], ["10.0.0.1"], [PUBLIC, "169.254.169.254", "::1"]])
-        resolver = PublicResolver(PrivateHosts([]), dns)
+        resolver = PublicResolver(AllowedHosts(), dns)
         assert [found["host"] for found in await resolver.resolve("rebind.example", 80)] == [PUBLIC]
         with pytest.raises(PrivateAddressError):
             await resolver.resolve("rebind.example", 80)
@@ -140,11 +142,26 @@ def test_names_are_not_remembered_between_pages() -> None:
     run(scene())
 
 
+def test_a_private_host_is_the_one_that_is_looked_up() -> None:
+    async def scene() -> None:
+        site = Website()
+        site.page("/", "hello", "text/plain")
+        dns = Names(**{"xn--fa-hia_lan": [["127.0.0.1"]], "fass_lan": [["127.0.0.1"]]})
+        async with open_site(site):
+            port = site.url.rpartition(":")[2]
+            fetcher = Fetcher(timeout=PATIENCE, max_bytes=LIMIT, private_hosts=["xn--fa-hia.lan"], resolver=dns)
+            assert (await fetcher.fetch(f"http://faß.lan:{port}/")).body == b"hello"
+            assert "local name" in await refusal(fetcher, f"http://fass.lan:{port}/")
+            await fetcher.close()
+
+    run(scene())
+
+
 def test_a_private_host_is_allowed_by_name_and_port() -> None:
-    allowed = PrivateHosts(["wiki.lan", "10.1.2.3:8080", "[fd00::1]:81"])
+    allowed = AllowedHosts.read(["wiki.lan", "10.1.2.3:8080", "[fd00::1]:81"])
     inside = [("wiki.lan", 80), ("WIKI.lan", 9999), ("10.1.2.3", 8080), ("fd00::1", 81)]
     outside = [("10.1.2.3", 80), ("x.wiki.lan", 80), ("wiki.lan.example", 80), ("fd00::1", 80), ("10.1.2.38", 80)]
-    assert [place in allowed for place in inside + outside] == [True] * 4 + [False] * 5
+    assert [may_be_private(*place, allowed) for place in inside + outside] == [True] * 4 + [False] * 5
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
-from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
-from proxy.hosted.files.results import read_found
-from proxy.hosted.files.search import FileSearch, searchable
-from proxy.hosted.mcp.interface import McpServers, ToolCaller, ToolResult
-from proxy.wire.file_search import FileSearchRequest
+from proxy.hosted.files.search import FileSearch, read_passages, searchable
+from proxy.hosted.files.tool_arguments import tool_arguments
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
+from proxy.hosted.mcp.servers import McpServers, ToolCaller, ToolResult
+from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import ListedTool, McpServer
 from tests.hosted.mcp_peers import connections, failure_of, sdk_program
 from tests.server.running_gateway import run
@@ -194,7 +193,7 @@ def schema(*required: str, **types: Any) -> dict[str, Any]:
     ],
 )
 def test_a_search_fits_the_schema_of_the_tool(given: dict[str, Any], arguments: list[dict[str, Any]]) -> None:
-    assert fit(given, ["a", "b"], ["vs"], FileSearchRequest(("vs",))).arguments == arguments
+    assert tool_arguments(given, ["a", "b"], ["vs"], FileSearchRequest(("vs",))).arguments == arguments
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ def test_a_search_fits_the_schema_of_the_tool(given: dict[str, Any], arguments: 
 )
 def test_a_tool_that_cannot_search_is_a_failure(given: dict[str, Any]) -> None:
     with pytest.raises(ToolFailure):
-        fit(given, ["a"], ["vs"], REQUEST)
+        tool_arguments(given, ["a"], ["vs"], REQUEST)
 
 
 def test_filters_and_thresholds_are_carried_where_the_tool_takes_them() -> None:
@@ -218,7 +217,7 @@ def test_filters_and_thresholds_are_carried_where_the_tool_takes_them() -> None:
     optional = {"anyOf": [{"type": "object"}, {"type": "null"}]}
     given = schema(query="string", score_threshold="number")
     given["properties"]["filters"] = optional
-    calls = fit(given, ["a"], ["vs"], request)
+    calls = tool_arguments(given, ["a"], ["vs"], request)
     assert calls.arguments == [{"query": "a", "score_threshold": 0.5, "filters": filters}]
     assert calls.filtered
     assert [loss.split(": ")[1] for loss in calls.losses] == [
@@ -311,25 +310,50 @@ EXPECTED = ("file-1", "a.md", "the text", 0.5, {"team": "blue", "old": False})
     ids=["vector store", "search", "list"],
 )
 def test_the_usual_forms(answer: Any) -> None:
-    for found in (read_found("", answer, "search"), read_found(json.dumps(answer), None, "search")):
+    for found in (read_passages("", answer, "search"), read_passages(json.dumps(answer), None, "search")):
         assert [result[:5] for result in found] == [EXPECTED]
 
 
 def test_other_forms_are_texts() -> None:
-    assert [result.text for result in read_found("Just a text.", None, "search")] == ["Just a text."]
-    assert [result.text for result in read_found("{not json", None, "search")] == ["{not json"]
-    assert [result.text for result in read_found("[" * 100_000, None, "search")] == ["[" * 100_000]
-    assert read_found(" ", None, "search") == []
-    assert read_found("", {"results": [1, None, ""]}, "search") == []
-    found = read_found("", ["one", "two"], "search")
+    assert [result.text for result in read_passages("Just a text.", None, "search")] == ["Just a text."]
+    assert [result.text for result in read_passages("{not json", None, "search")] == ["{not json"]
+    assert [result.text for result in read_passages("[" * 100_000, None, "search")] == ["[" * 100_000]
+    assert read_passages(" ", None, "search") == []
+    assert read_passages("", {"results": [1, None, ""]}, "search") == []
+    found = read_passages("", ["one", "two"], "search")
     assert [(result.file_id, result.text) for result in found] == [("search#1", "one"), ("search#2", "two")]
 
 
 def test_odd_values_are_left_out() -> None:
     entry = {"id": True, "title": "a\n" * 600, "text": 5, "score": "high", "attributes": [], "url": 7}
-    (found,) = read_found("", {"results": [entry]}, "search")
+    (found,) = read_passages("", {"results": [entry]}, "search")
     assert len(found.filename) == 512
     assert found[2:] == ("", None, {}, None)
     many = {"results": [{"id": 1, "attributes": {str(n): "x" * 1000 for n in range(50)} | {"k" * 65: 1}}]}
-    (found,) = read_found("", many, "search")
+    (found,) = read_passages("", many, "search")
     assert (found.file_id, len(found.attributes), len(str(found.attributes["0"]))) == ("1", 16, 512)
+
+
+@pytest.mark.parametrize("levels", [1500, 100_000])
+@pytest.mark.parametrize("nested", [lambda inner: {"data": inner}, lambda inner: [inner]], ids=["objects", "lists"])
+def test_an_answer_of_any_depth_is_read(levels: int, nested: Callable[[Any], Any]) -> None:
+    answer: Any = [{"id": "a", "text": "one"}]
+    for _ in range(levels):
+        answer = nested(answer)
+    assert search(Files(answer)).text == "Nothing was found."
+    entry = {"id": "a", "text": answer, "content": answer, "metadata": answer, "url": answer}
+    (found,) = read_passages("", {"data": {"results": [entry]}}, "search")
+    assert (found.file_id, found.text, found.attributes) == ("a", "", {})
+
+
+def test_a_number_of_hundreds_of_digits_is_left_out() -> None:
+    entry = {"id": "a", "text": "one", "score": 10**400, "metadata": {"size": 10**400, "year": 2026}}
+    (found,) = read_passages("", [entry], "search")
+    assert (found.score, found.attributes) == (None, {"year": 2026})
+
+
+def test_passages_have_no_marks_of_citations_and_no_control_characters() -> None:
+    entry = {"id": "a", "title": "a 【2】\x1b[2J", "text": "as 【1】 says\0"}
+    found = search(Files({"results": [entry]}))
+    assert found.text.startswith("【1】 a [2] [2J\nas [1] says\n")
+    assert [passage.text for passage in read_passages("as 【1】 says", None, "search")] == ["as [1] says"]

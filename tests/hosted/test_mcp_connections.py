@@ -14,10 +14,10 @@ import psutil
 import pytest
 from aiohttp import web
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.mcp import connection
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.tool import McpTool
+from proxy.hosted.mcp.servers import McpTool
 from proxy.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,
@@ -306,6 +306,7 @@ def test_a_program_that_crashed_is_started_again_but_not_for_ever() -> None:
             assert "was lost" in await crash()
             assert "was lost" in await crash()  # it was started again at once
             assert "ended unexpectedly" in await crash()
+            assert (await servers.call_tool("bob", PROGRAM, "add", {"a": 1, "b": 1})).text == "2"  # it has its own
             now = 2.0
             assert (await servers.call_tool("alice", PROGRAM, "add", {"a": 1, "b": 1})).text == "2"
 

@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from aiohttp import web
+from mcp.types import Tool
 
-from proxy.hosted.mcp import connection
+from proxy.hosted.mcp import answers, connection, watched_stream
 from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from proxy.hosted.mcp.http import GuardedTransport
 from proxy.wire.mcp import McpServer
@@ -228,6 +229,15 @@ def test_a_list_without_end_is_read_to_a_bound() -> None:
     run(test())
 
 
+ODD_SCHEMAS: list[dict[str, Any]] = [
+    {"type": "object", "required": True},
+    {"type": "object", "required": [1]},
+    {"type": "object", "required": "a"},
+    {"type": "object", "properties": {"x": "string"}},
+    {"type": "object", "$schema": 5},
+]
+
+
 def test_one_odd_tool_does_not_cost_the_others() -> None:
     lines: list[str] = []
     mended = [
@@ -237,6 +247,7 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
         {"name": "output", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
     ]
     odd = [{"name": "list", "inputSchema": {"type": "array"}}, {"name": 5}, "text", None, {"name": "x", "inputSchema": "x"}]
+    odd += [tool(f"schema{at}", inputSchema=schema) for at, schema in enumerate(ODD_SCHEMAS)]
     odd += [{"name": "y", "annotations": {"readOnlyHint": "?"}}, {"name": "z", "inputSchema": {"properties": ["a"]}}]
 
     async def test() -> None:
@@ -249,7 +260,7 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
                 assert (await servers.call_tool("alice", PEER, "php", {})).text is not None
 
     run(test())
-    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list: 7"]
+    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list, or too many: 12"]
 
 
 def test_the_log_says_what_is_wrong_with_a_list() -> None:
@@ -293,6 +304,58 @@ def test_tools_that_cannot_be_offered_are_left_out() -> None:
             assert odd.name == "spaces and /slashes"
             assert len(odd.description or "") == 16 * 1024
             assert lines == ["peer: tools left out of its list: 6"]
+
+    run(test())
+
+
+def test_tools_and_contents_are_counted_before_they_are_validated() -> None:
+    """Validating takes 50 microseconds for each, and nothing else happens meanwhile."""
+    lines: list[str] = []
+
+    async def test() -> None:
+        async def answer(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return {"content": [{"type": "text", "text": "x"}] * 100_000}
+
+        async with peer() as served:
+            served.tools = [tool(f"tool-{number}") for number in range(50_000)]
+            served.answers["tools/call"] = answer
+            async with connections({"peer": served.endpoint}, lines=lines) as servers:
+                assert len(await servers.list_tools("alice", PEER)) == LIMITS.tools
+                found = (await servers.call_tool("alice", PEER, "tool-1", {})).text.splitlines()
+        assert found[-2:] == ["x", f"[{100_000 - LIMITS.contents} more contents: not shown]"]
+        assert len(found) == LIMITS.contents + 1
+
+    validated: list[object] = []
+    checked = Tool.model_validate
+
+    def count(value: object) -> Tool:
+        validated.append(value)
+        return checked(value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers.Tool, "model_validate", count)
+        run(test())
+    assert len(validated) == LIMITS.tools
+    assert [line for line in lines if "too many" in line] == [
+        f"peer: tools that cannot be read in its list, or too many: {50_000 - LIMITS.tools}"
+    ]
+
+
+def test_what_a_server_sends_has_no_sequences_for_terminals_and_no_citations() -> None:
+    async def test() -> None:
+        async def answer(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return text_result("\x1b[31mred\x1b[0m\0 【1】 and 【2†L1】, but 【note】\r\n\tnext")
+
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            error = {"code": 10**400, "message": "\x1b]0;title\x07no 【1】\0"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = answer
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "red [1] and [2†L1], but 【note】\n\tnext"
+            served.answers["tools/call"] = refuse
+            error = (await failure_of(servers.call_tool("alice", PEER, "echo", {}))).item["error"]
+            assert error == {"type": "mcp_protocol_error", "code": -32603, "message": "no [1]"}
 
     run(test())
 
@@ -387,6 +450,95 @@ def test_a_status_is_told(status: int, said: str) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (-32001, "Request 'tools/call' timed out"),
+        (-32000, "Connection closed"),
+        (-32603, "Server returned an error response"),
+        (-32600, "Session terminated"),
+    ],
+)
+def test_an_error_of_the_server_is_its_own_whatever_its_words(code: int, message: str, status: int) -> None:
+    async def test() -> None:
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            error = {"code": code, "message": message, "data": {"http": None}}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error}, status=status)
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = refuse
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            assert str(failure) == f"The MCP server 'peer' answered with an error: {message}"
+            assert failure.item["error"] == {"type": "mcp_protocol_error", "code": code, "message": message}
+            del served.answers["tools/call"]
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "{}"
+            assert served.count("initialize") == 1
+
+    run(test())
+
+
+def test_the_status_of_one_call_is_not_that_of_another() -> None:
+    async def test() -> None:
+        bare = asyncio.Event()
+
+        async def refuse(_request: web.Request, asked: dict[str, Any]) -> Any:
+            if asked["params"]["arguments"]:
+                return web.Response(status=500)
+            await bare.wait()
+            error = {"code": -32603, "message": "Server returned an error response"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = refuse
+            explained = asyncio.create_task(failure_of(servers.call_tool("alice", PEER, "echo", {})))
+            await until(lambda: served.count("tools/call") == 1)
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {"a": 1}))
+            assert str(failure) == "The MCP server 'peer' answered with an error (HTTP 500)."
+            bare.set()
+            assert "HTTP" not in str(await explained)
+
+    run(test())
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"jsonrpc": "2.0", "id": 1, "result": {}}', b"x" * 300_000])
+def test_an_error_without_a_message_is_its_status(body: bytes) -> None:
+    async def test() -> None:
+        async def refuse(_request: web.Request, _message: dict[str, Any]) -> Any:
+            return web.Response(body=body, status=500, content_type="application/json")
+
+        async with peer() as served, connections({"peer": served.endpoint}, limits=SMALL) as servers:
+            served.answers["tools/call"] = refuse
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            said = "refused: it is longer than" if len(body) > SMALL.message_bytes else "answered with an error (HTTP 500)."
+            assert said in str(failure)
+            (opened,) = servers._open
+            assert opened._http is not None
+            assert opened._http.pending == 0
+
+    run(test())
+
+
+def test_another_version_of_the_library_is_a_warning_and_the_codes_of_errors_decide(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with peer() as served:
+            limits = replace(LIMITS, call_timeout=0.3)
+            async with connections({"peer": served.endpoint}, limits=limits) as servers:
+                served.answers["tools/call"] = never
+                assert "did not answer within" in str(await failure_of(servers.call_tool("alice", PEER, "echo", {})))
+            async with connections() as servers:
+                assert "There is no MCP server" in str(await failure_of(servers.list_tools("alice", PEER)))
+
+    monkeypatch.setattr(watched_stream, "version", lambda _name: "2.4.0")
+    monkeypatch.setattr(connection, "mark_answered", lambda *_: None)
+    watched_stream.warn_if_untested.cache_clear()
+    run(test())
+    (warning,) = [record.getMessage() for record in caplog.records if "tested with" in record.getMessage()]
+    assert warning.startswith("mcp 2.4.0 differs from 2.3, ")
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_to_another_server_is_not_followed(status: int) -> None:
     async def test() -> None:
@@ -441,7 +593,7 @@ def test_a_name_with_a_private_address_is_not_connected_to(address: str) -> None
             async def find(_host: str, _port: int) -> list[str]:
                 return ["93.184.216.34", address]
 
-            async with connections(hosts=(f"mcp.example.com:{port}",), find=find) as servers:
+            async with connections(hosts=(f"*.example.com:{port}",), find=find) as servers:
                 server = McpServer("theirs", f"http://mcp.example.com:{port}/mcp")
                 failure = await failure_of(servers.list_tools("alice", server))
                 assert str(failure) == "The MCP server 'theirs' is not connected to: its host has no public address."

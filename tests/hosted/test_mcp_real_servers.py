@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.tool import McpTool
+from proxy.hosted.mcp.servers import McpTool
 from proxy.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,

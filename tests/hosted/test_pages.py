@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import importlib.util
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import web
+from proxy.server.setup.hosted_search import open_web
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetcher
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.search import pages as module
-from proxy.hosted.search.html_process import read
-from proxy.hosted.search.pages import Page, Pages
+from proxy.hosted.search.page import WebPage
+from proxy.hosted.search.page_process import read
+from proxy.hosted.search.pages import WebPages, html_packages
+from proxy.settings import Settings
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE, until
@@ -29,13 +33,13 @@ class Clock:
         return self.now
 
 
-def with_pages(test: Callable[[Website, Pages, Clock], Awaitable[None]], timeout: float = PATIENCE) -> None:
+def with_pages(test: Callable[[Website, WebPages, Clock], Awaitable[None]], timeout: float = PATIENCE) -> None:
     async def scene() -> None:
         site = Website()
         clock = Clock()
         async with open_site(site):
             fetcher = Fetcher(timeout=PATIENCE, max_bytes=3_000_000, private_hosts=[site.host])
-            pages = Pages(fetcher, timeout=timeout, clock=clock)
+            pages = WebPages(fetcher, timeout=timeout, clock=clock)
             try:
                 await test(site, pages, clock)
             finally:
@@ -44,14 +48,14 @@ def with_pages(test: Callable[[Website, Pages, Clock], Awaitable[None]], timeout
     run(scene())
 
 
-async def refusal(pages: Pages, url: str) -> str:
+async def refusal(pages: WebPages, url: str) -> str:
     with pytest.raises(ToolFailure) as failure:
         await pages.open(url, "")
     return str(failure.value)
 
 
 def test_the_text_of_an_html_page_and_its_links() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/tower", ARTICLE)
         page = await pages.open(f"{site.url}/tower", "")
         assert page.title == "The tower of Example"
@@ -61,14 +65,6 @@ def test_the_text_of_an_html_page_and_its_links() -> None:
         assert not page.cut
 
     with_pages(test)
-
-
-def test_without_the_extra_a_page_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
-    found = read(ARTICLE.encode(), "http://a.example/tower", None, 10_000, 10)
-    assert "The tower of Example is 321 metres high" in str(found["text"])
-    assert "Home" not in str(found["text"])
-    assert "never shown" not in str(found["text"])
 
 
 MANUAL = (
@@ -86,48 +82,62 @@ a tall   building.</p><div><ul><li>high</li><li>slim</li></ul></div>
 )
 
 
-@pytest.fixture
-def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
+def read_html(html: str) -> dict[str, object]:
+    return read(html.encode(), "http://a.example/", None, html_packages(), 10_000, 10)
 
 
-def text_of(html: str) -> str:
-    return str(read(html.encode(), "http://a.example/", None, 10_000, 10)["text"])
-
-
-@pytest.mark.usefixtures("without_extra")
-def test_without_the_extra_the_main_part_is_read_with_its_form() -> None:
-    assert text_of(MANUAL).splitlines()[:8] == [
+def test_the_main_part_of_a_page_is_read_with_its_form() -> None:
+    lines = [line for line in str(read_html(MANUAL)["text"]).splitlines() if line]
+    assert lines[:6] == [
         "# Towers",
         "A tower is a tall building.",
         "- high",
         "- slim",
-        "Name | Height",
-        "Eiffel |  | 330",
-        "def height():",
-        "    return  330",
+        "| Name | Height |  | ",
+        "|---|---|---|",
     ]
-    assert not any(word in text_of(MANUAL) for word in ("Chapter", "Related", "Imprint"))
-    assert read(MANUAL.encode(), "http://a.example/", None, 10_000, 10)["links"] == [["Chapter A", "http://a.example/a"]]
+    assert lines[6:9] == ["| Eiffel |  | 330 | ", "def height():", "    **return**  330"]
+    assert not any(word in "".join(lines) for word in ("Chapter", "Related", "Imprint"))
+    assert read_html(MANUAL)["links"] == [["Chapter A", "http://a.example/a"]]
 
 
-@pytest.mark.usefixtures("without_extra")
 @pytest.mark.parametrize(
     ("html", "found", "left_out"),
     [
         ("<nav>Home</nav><p>" + "text " * 100, "text", "Home"),
-        ("<p>" + "text " * 100 + "<main>aside</main>", "text", None),  # too small to be the main part
+        ("<p>" + "text " * 100 + "<main>aside</main>", "text", None),
         ("<nav>" + "text " * 100, "text", None),  # never closed
-        ("<main>" + "text " * 100 + "<main>more</main></main><p>Related", "more", "Related"),
-        ("<div role=main><div>" + "text " * 100 + "</div></div><div>Related</div>", "text", "Related"),
-        ("<nav>Home</nav>short", "Home", None),
+        ("<main>" + "text " * 100 + "<main>more</main></main>", "more", None),
+        ("<div role=main><div>" + "text " * 100 + "</div></div>", "text", None),
+        ("<nav>Home</nav>short", "Home\nshort", None),
+        ("<p>in <b>one</b>\n line<script>hidden</script><p>and another", "and another", "hidden"),
+        ("<table><tr><td>a<td>b<tr><td>c</table>short", "a | b\nc", None),
         ("</main></nav></pre>" + "text " * 100, "text", None),
-        ("\0\1a<td>b", "a | b", None),
+        ("\0\1a<td>b", "a", "\0"),
     ],
 )
-def test_without_the_extra_wrong_html_loses_nothing(html: str, found: str, left_out: str | None) -> None:
-    assert found in text_of(html)
-    assert left_out is None or left_out not in text_of(html)
+def test_wrong_html_loses_nothing(html: str, found: str, left_out: str | None) -> None:
+    text = str(read_html(html)["text"])
+    assert found in text
+    assert left_out is None or left_out not in text
+
+
+def test_links_are_those_to_other_pages() -> None:
+    html = """<base href="/docs/"><a href="one">One</a> <a href="one">again</a> <a href="#top">Top</a> <a>none</a>
+        <a href="mailto:x@a.example">Mail</a> <a href="http://[">odd</a> <a href="//b.example/"><img></a>
+        <a href="//b.example/#part"> <b>B</b>
+        example </a>"""
+    assert read_html(html)["links"] == [["One", "http://a.example/docs/one"], ["B example", "http://b.example/"]]
+
+
+def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        with pytest.raises(ValueError, match=r"pip install 'responses-gateway\[web\]'"):
+            open_web(Settings(web_search_url="http://b.example"))
+
+    html_packages.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -138,13 +148,20 @@ def test_without_the_extra_wrong_html_loses_nothing(html: str, found: str, left_
         ("<feed>news</feed>", "application/atom+xml", "<feed>news</feed>"),
         ("Grüße".encode("latin-1"), "text/plain; charset=iso-8859-1", "Grüße"),
         (b"x", "text/plain; charset=no-such", "x"),
+        ("Grüße".encode(), "text/plain", "Grüße"),
+        ("Grüße".encode("cp1252"), "text/plain", "Grüße"),
+        ("“Grüße”".encode("cp1252"), "text/plain; charset=us-ascii", "“Grüße”"),
+        ("Grüße".encode("utf-16"), "text/plain; charset=utf-16", "Grüße"),
+        ("ไทย".encode("cp874"), "text/plain; charset=windows-874", "ไทย"),
+        ("こんにちは".encode("shift_jis"), "text/html; charset=x-sjis", "こんにちは"),
+        ("안녕".encode("euc_kr"), "text/plain; charset=ks_c_5601-1987", "안녕"),
         ("<p>a page without a type, which is all of its text</p>", "application/octet-stream", "a page without a type"),
         ('<meta charset="iso-8859-1"><p>Grüße</p>'.encode("latin-1"), "text/html", "Grüße"),
         ("<title>never closed <p>text", "text/html", ""),
     ],
 )
 def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", body, content_type)
         page = await pages.open(f"{site.url}/", "")
         assert line in "\n".join(page.lines)
@@ -152,11 +169,29 @@ def test_kinds_of_text(body: str | bytes, content_type: str, line: str) -> None:
     with_pages(test)
 
 
+@pytest.mark.parametrize("charset", ["idna", "undefined", "punycode", "utf-7", "unicode_escape", "rot13", "zlib", "x" * 5000])
+@pytest.mark.parametrize("kind", ["text/plain", "text/html"])
+def test_encodings_that_are_none_of_the_web_are_not_used(kind: str, charset: str) -> None:
+    body = b"<p>before" + b"a" * 100_000 + b"-" + b"a" * 100_000
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", body, f"{kind}; charset={charset}")
+        assert "before" in (await pages.open(f"{site.url}/", "")).lines[0]
+
+    with_pages(test)
+
+
+@pytest.mark.parametrize("data", ["Grüße".encode() * 10_000 + b"\xc3", b"\xc3"])
+def test_a_page_that_ends_within_a_character_keeps_the_others(data: bytes) -> None:
+    text = str(read(data, "http://a.example/", None, None, 200_000, 10)["text"])
+    assert "Ã" not in text
+
+
 @pytest.mark.parametrize(
     ("content_type", "named"), [("application/pdf", "PDF"), ("image/png", "image/png"), ("application/zip", "application/zip")]
 )
 def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", b"%PDF-1.7", content_type)
         assert named in await refusal(pages, f"{site.url}/")
 
@@ -164,7 +199,7 @@ def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
 
 
 def test_long_lines_are_split_and_long_pages_are_cut() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "word " * 100_000, "text/plain")
         page = await pages.open(f"{site.url}/", "")
         assert max(map(len, page.lines)) <= 400
@@ -175,7 +210,7 @@ def test_long_lines_are_split_and_long_pages_are_cut() -> None:
 
 
 def test_marks_of_citations_and_control_characters_do_not_reach_the_model() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "as 【1】 says\x1b[2J\u202e", "text/plain")
         assert (await pages.open(f"{site.url}/", "")).lines == ("as [1] says [2J",)
 
@@ -183,7 +218,7 @@ def test_marks_of_citations_and_control_characters_do_not_reach_the_model() -> N
 
 
 def test_a_page_is_kept_for_a_while_and_for_its_tenant() -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", "text", "text/plain")
         for tenant in ("ada", "ada", "bob", "ada"):
             await pages.open(f"{site.url}/", tenant)
@@ -199,7 +234,7 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT", 3)
     monkeypatch.setattr(module, "_KEPT_CHARACTERS", 1000)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/small", "small", "text/plain")
         site.page("/large", "word " * 150, "text/plain")
         for number in range(5):
@@ -219,8 +254,9 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_SHARE_AT_ONCE", 2)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         async def hang(request: web.Request) -> web.StreamResponse:
             await never()
             return web.Response()
@@ -237,12 +273,58 @@ def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.M
     with_pages(test, timeout=0.3)
 
 
+def test_one_tenant_does_not_keep_others_from_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "reader.py"
+    script.write_text(f"""
+import sys, time
+sys.stdin.buffer.readline()
+while b"slow" in sys.stdin.buffer.read():
+    time.sleep({10 * PATIENCE})
+print('{{"title": "", "text": "read", "links": [], "cut": false}}')
+""")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/slow", "slow")
+        site.page("/fast", "fast")
+        site.page("/text", "fast", "text/plain")
+        slow = [asyncio.create_task(pages.open(f"{site.url}/slow?{number}", "ada")) for number in range(8)]
+        await until(lambda: len(site.requests) == 8, "the slow pages are fetched")
+        for path in ("fast", "text"):
+            assert (await pages.open(f"{site.url}/{path}", "bob")).lines == ("read",)
+        assert (await pages.open(f"{site.url}/text", "ada")).lines == ("read",)
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+        assert (await pages.open(f"{site.url}/fast", "ada")).lines == ("read",)
+
+    with_pages(test)
+
+
+def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "forever.py"
+    script.write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "_SHARE_OF_PROCESSES", 1)
+
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        waiting = [asyncio.create_task(refusal(pages, f"{site.url}/?{number}")) for number in range(8)]
+        said = [await each for each in waiting]
+        assert sum("too complicated" in each for each in said) <= 2
+        assert sum("too many pages" in each for each in said) >= 6
+
+    with_pages(test, timeout=0.5)
+
+
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "forever.py"  # type: ignore[operator]
     script.write_text("while True: pass")
-    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
         assert "too complicated" in await refusal(pages, f"{site.url}/")
 
@@ -252,9 +334,9 @@ def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tm
 def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "broken.py"  # type: ignore[operator]
     script.write_text("raise SystemExit(3)")
-    monkeypatch.setattr(module, "_HTML_PROCESS", script)
+    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
 
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
         assert "cannot be read" in await refusal(pages, f"{site.url}/")
 
@@ -268,9 +350,9 @@ def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tm
     ids=["deep", "links", "signs", "entities", "comments", "bytes", "tables", "cdata", "scripts", "empty"],
 )  # fmt: skip
 def test_hostile_html_ends_in_a_page_or_in_words(html: bytes) -> None:
-    async def test(site: Website, pages: Pages, clock: Clock) -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", html)
-        outcome: Page | str
+        outcome: WebPage | str
         try:
             outcome = await pages.open(f"{site.url}/", "")
         except ToolFailure as failure:

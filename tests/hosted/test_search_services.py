@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.search.providers import Domains, Found, Location, Query, Results
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
 from proxy.hosted.search.service_provider import ServiceProvider
 from proxy.hosted.search.services import SERVICES
 from tests.hosted.websites import SearchEngine, Website, never, open_site
@@ -56,8 +56,8 @@ def test_searxng_is_asked_as_its_manual_says() -> None:
         ]
         results = await provider.search(FULL)
         assert results.found == [
-            Found("A", "https://a.example/", "about a", "2026-11-20T00:00:00"),
-            Found("https://b.example/", "https://b.example/", ""),
+            WebResult("A", "https://a.example/", "about a", "2026-11-20T00:00:00"),
+            WebResult("https://b.example/", "https://b.example/", ""),
         ]
         assert [loss.partition(":")[0] for loss in results.losses] == ["user_location"]
         sites = "towers (site:example.com OR site:b.example) -site:bad.example"
@@ -70,7 +70,7 @@ def test_a_searxng_whose_engines_are_blocked_says_so() -> None:
     async def test(site: Website, provider: ServiceProvider) -> None:
         assert isinstance(site, SearchEngine)
         site.unresponsive = [["brave", "too many requests"]]
-        assert "None of the search engines has answered" in await refusal(provider)
+        assert "not all search engines have answered" in await refusal(provider)
         site.results = [{"url": "https://a.example/", "title": "A", "content": ""}]
         assert len((await provider.search(Query("towers", 5))).found) == 1
         site.unresponsive = []
@@ -91,7 +91,7 @@ def test_brave_is_asked_as_its_manual_says() -> None:
         result = {"title": "A &amp; B", "url": "https://a.example/", "description": about, "page_age": "2026-11-20"}
         site.page("/res/v1/web/search", json.dumps({"type": "search", "web": {"results": [result]}}), "application/json")
         results = await provider.search(FULL)
-        assert results.found == [Found("A & B", "https://a.example/", "It's <b> in HTML: 1 < 2 > 0", "2026-11-20")]
+        assert results.found == [WebResult("A & B", "https://a.example/", "It's <b> in HTML: 1 < 2 > 0", "2026-11-20")]
         [request] = site.requests
         sites = "towers (site:example.com OR site:b.example) -site:bad.example"
         assert dict(request.query) == {"q": sites, "count": "5", "freshness": "pw", "text_decorations": "false"}
@@ -127,7 +127,7 @@ def test_tavily_is_asked_as_its_manual_says() -> None:
         result = {"title": "A", "url": "https://a.example/", "content": "about", "score": 0.9}
         site.page("/search", json.dumps({"query": "towers", "results": [result]}), "application/json")
         results = await provider.search(FULL)
-        assert results.found == [Found("A", "https://a.example/", "about")]
+        assert results.found == [WebResult("A", "https://a.example/", "about")]
         assert [loss.partition(":")[0] for loss in results.losses] == ["user_location"]
         assert site.requests[0].headers["Authorization"] == f"Bearer {KEY}"
         assert json.loads(site.bodies[0]) == {
@@ -146,7 +146,7 @@ def test_exa_is_asked_as_its_manual_says() -> None:
         result = {"title": "A", "url": "https://a.example/", "text": "about", "publishedDate": "2026-11-20"}
         site.page("/search", json.dumps({"results": [result]}), "application/json")
         results = await provider.search(FULL)
-        assert results.found == [Found("A", "https://a.example/", "about", "2026-11-20")]
+        assert results.found == [WebResult("A", "https://a.example/", "about", "2026-11-20")]
         assert [loss.partition(":")[0] for loss in results.losses] == ["user_location"]
         assert site.requests[0].headers["x-api-key"] == KEY
         assert json.loads(site.bodies[0]) == {
@@ -201,7 +201,7 @@ def test_fields_of_odd_types_and_sizes_are_tamed() -> None:
         site.page("/search", json.dumps({"results": entries * 100}), "application/json")
         results = await provider.search(Query("towers", 5))
         assert len(results.found) <= 100
-        assert results.found[0] == Found("not … text", "https://a.example/", "")
+        assert results.found[0] == WebResult("not … text", "https://a.example/", "")
         assert max(len(field) for found in results.found for field in found) <= 4000
 
     with_service("searxng", test)

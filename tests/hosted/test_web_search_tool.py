@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
 from proxy.hosted.fetch import Fetcher
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
 from proxy.hosted.search.mcp_provider import McpProvider
-from proxy.hosted.search.pages import Pages
-from proxy.hosted.search.providers import Domains, Found, Location, Query, Results
+from proxy.hosted.search.pages import WebPages
+from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
 from proxy.hosted.search.web import SearchOptions, Web, search_options
 from proxy.hosted.search.web_search import WebSearch
 from tests.hosted.websites import ARTICLE, Website, open_site
@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE
 class Engine:
     """A provider with fixed results. A query `fail` fails."""
 
-    def __init__(self, *found: Found, text: str = "") -> None:
+    def __init__(self, *found: WebResult, text: str = "") -> None:
         self.found = list(found)
         self.text = text
         self.queries: list[Query] = []
@@ -59,7 +59,7 @@ class Scene:
         self.site = site
         self.numbers = Numbers()
         fetcher = Fetcher(timeout=PATIENCE, max_bytes=1_000_000, private_hosts=[site.host])
-        self.web = Web(engine, Pages(fetcher, timeout=PATIENCE), 4)
+        self.web = Web(engine, WebPages(fetcher, timeout=PATIENCE), 4)
         self.tool = WebSearch(self.web, options, self.numbers, "ada")
 
     async def call(self, **arguments: Any) -> HostedResult:
@@ -71,7 +71,7 @@ class Scene:
         return failure.value
 
 
-def play(test: Any, *found: Found, options: SearchOptions | None = None, text: str = "") -> None:
+def play(test: Any, *found: WebResult, options: SearchOptions | None = None, text: str = "") -> None:
     async def scene() -> None:
         site = Website()
         site.page("/tower", ARTICLE)
@@ -85,8 +85,8 @@ def play(test: Any, *found: Found, options: SearchOptions | None = None, text: s
     run(scene())
 
 
-A = Found("Page A", "https://a.example/one", "about A", "2026-11-20")
-B = Found("Page B", "https://b.example/two", "about B")
+A = WebResult("Page A", "https://a.example/one", "about A", "2026-11-20")
+B = WebResult("Page B", "https://b.example/two", "about B")
 
 
 def test_results_have_the_numbers_by_which_they_are_cited() -> None:
@@ -140,7 +140,7 @@ def test_a_search_that_fails_names_its_action() -> None:
 def test_a_page_is_opened_by_its_url_or_its_number() -> None:
     async def test(scene: Scene) -> None:
         page = f"{scene.site.url}/tower"
-        scene.engine.found = [Found("Tower", page, "")]
+        scene.engine.found = [WebResult("Tower", page, "")]
         result = await scene.call(url=page)
         assert "【1】 The tower of Example" in result.text
         assert "321 metres high" in result.text
@@ -235,7 +235,7 @@ def test_a_redirect_does_not_lead_out_of_the_domains() -> None:
 
 @pytest.mark.parametrize(("size", "results"), [("low", 2), ("medium", 4), ("high", 8)])
 def test_the_context_size_sets_how_much_there_is(size: Any, results: int) -> None:
-    found = [Found(f"Page {number}", f"https://a.example/{number}", "x" * 5000) for number in range(20)]
+    found = [WebResult(f"Page {number}", f"https://a.example/{number}", "x" * 5000) for number in range(20)]
 
     async def test(scene: Scene) -> None:
         result = await scene.call(query="towers")
@@ -294,7 +294,7 @@ def test_the_usual_answers_of_mcp_tools_are_read(text: str, structured: Any) -> 
         return text, structured
 
     results = asyncio.run(McpProvider(lambda _tenant: call_tool).search(Query("towers", 5, recency=7, location=Location("FR"))))
-    assert results.found == [Found("Page A", A.url, "about A")]
+    assert results.found == [WebResult("Page A", A.url, "about A")]
     assert [loss.partition(":")[0] for loss in results.losses] == ["recency", "user_location"]
 
 
@@ -306,3 +306,15 @@ def test_other_answers_of_mcp_tools_are_passed_on(structured: Any) -> None:
     results = asyncio.run(McpProvider(lambda _tenant: call_tool).search(Query("towers", 5)))
     assert results.text == "Page A (https://a.example/one), as it says."
     assert [found.url for found in results.found] == [A.url]
+
+
+def test_an_answer_of_any_depth_is_passed_on() -> None:
+    structured: Any = [{"url": A.url}]
+    for _ in range(1500):
+        structured = {"results": structured}
+
+    async def call_tool(arguments: Mapping[str, Any]) -> tuple[str, Any]:
+        return "Nothing here.", structured
+
+    results = asyncio.run(McpProvider(lambda _tenant: call_tool).search(Query("towers", 5)))
+    assert (results.text, results.found) == ("Nothing here.", [])

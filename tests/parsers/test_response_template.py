@@ -62,6 +62,24 @@ def test_tokens_are_counted_without_markers() -> None:
     assert deltas == [Reasoning("a b", 2), Text("c", tokens=1)]
 
 
+def test_what_waits_for_more_text_is_held() -> None:
+    parser = TemplateParser(load(TAGS), schemas=TOOLS)
+    held = {}
+    for piece in ("<thi", "nk>Hm.", "</think>", "Look. <", "tool_call>{", '"name": "f", "arguments": {}}', "</tool_call>"):
+        parser.feed(piece)
+        held[piece] = parser.holds
+    assert [piece for piece, holds in held.items() if holds] == [
+        "<thi", "Look. <", "tool_call>{", '"name": "f", "arguments": {}}'
+    ]  # fmt: skip
+
+
+def test_ids_that_come_again_are_counted_once() -> None:
+    parser = TemplateParser(load(TAGS), schemas={}, marker_ids={"<think>": 7, "</think>": 8})
+    parser.feed("", [7, 1])
+    parser.rewind([7, 1])
+    assert parser.feed("<think>a b", [7, 1, 2]) == [Reasoning("a b", 2)]
+
+
 def test_an_id_of_the_templates_own_is_kept() -> None:
     transform = {"id": "{content.id}", "function": {"name": "{content.name}", "arguments": "{content.arguments}"}}
     template = with_field("tool_calls", open="<c>", close="</c>", content="json", transform=transform)

@@ -102,6 +102,19 @@ def test_ids_that_do_not_spell_the_text_are_fed_as_they_came() -> None:
     assert machine.fed == [("other", [97, 98], False)]
 
 
+def test_ids_that_come_again_are_counted_once() -> None:
+    parser = parser_of(Machine())
+    parser.feed("", [97])
+    parser.rewind([97])
+    assert parser.feed("ab", [97, 98]) == [Text("a", tokens=1), Text("b", tokens=1)]
+
+
+def test_it_reports_neither_plain_text_nor_held_text() -> None:
+    parser = parser_of(Machine())
+    parser.feed("a")
+    assert (parser.holds, parser.text_kind, parser.plain("b"), parser.first_marker) == (False, None, False, "none")
+
+
 def test_an_end_token_has_no_text() -> None:
     machine = Machine()
     assert [type(delta) for delta in parser_of(machine).feed("a", [97, 256])] == [Text]

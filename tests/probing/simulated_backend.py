@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from tests.server.running_gateway import Served, gateway
 from tests.waiting import PATIENCE
 
@@ -23,8 +23,8 @@ class SimulatedBackend:
     `chats` are the chat requests that reached the simulator.
     """
 
-    def __init__(self, personality: str = "vllm", change: Change | None = None, **options: Any) -> None:
-        self.app = create_app(SimulatorOptions(personality=PERSONALITIES[personality], **options))
+    def __init__(self, dialect: str = "vllm", change: Change | None = None, **options: Any) -> None:
+        self.app = create_app(SimulatorOptions(dialect=DIALECTS[dialect], **options))
         self.refused: list[dict[str, Any]] = []
         if change is not None:
             self.app.middlewares.insert(0, self._middleware(change))

@@ -15,7 +15,7 @@ from proxy.probing.prober import probe, probe_briefly
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import recommended_settings, settings_to_apply
 from proxy.settings import Settings
-from proxy.simulator import PERSONALITIES, serving
+from proxy.simulator import DIALECTS, serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.running_gateway import gateway, post, run, until
 
@@ -50,10 +50,10 @@ RAW = {
     "sglang-raw": {
         "reasoning_parser": "qwen3",
         "tool_call_parser": "hermes",
-        "reasoning_field": "reasoning_content",  # what this make takes, though no reasoning came in it
+        "reasoning_field": "reasoning_content",  # what this type takes, though no reasoning came in it
     },
 }
-# What adapting to a server of this make changes.
+# What adapting to a server of this type changes.
 ADAPTED = {
     "sglang": {"reasoning_field": "reasoning_content"},
     "llamacpp": {"reasoning_field": "reasoning_content", "named_tool_choice": "required"},
@@ -61,31 +61,31 @@ ADAPTED = {
 }
 
 
-@pytest.mark.parametrize("personality", RAW)
-def test_raw_markup_is_parsed_from_then_on(personality: str, lines: list[str]) -> None:
+@pytest.mark.parametrize("dialect", RAW)
+def test_raw_markup_is_parsed_from_then_on(dialect: str, lines: list[str]) -> None:
     async def test() -> None:
-        backend = SimulatedBackend(personality)
+        backend = SimulatedBackend(dialect)
         async with adapted(backend) as served:
-            assert settings_of(lines) == RAW[personality]
+            assert settings_of(lines) == RAW[dialect]
             await until(
                 lambda: (
                     served.parts.responses.preparation.asks_for_token_ids("simulator", served.parts.live.current)
-                    or "vllm" not in personality
+                    or "vllm" not in dialect
                 )
             )
             answer = await post(served, input="scenario: demo", tools=[WEATHER])
             assert [item["type"] for item in answer.final["output"]] == ["reasoning", "message", "function_call"]
-            assert ("return_token_ids" in backend.chats[-1]) is ("vllm" in personality)
+            assert ("return_token_ids" in backend.chats[-1]) is ("vllm" in dialect)
 
     run(test())
 
 
-@pytest.mark.parametrize("personality", ADAPTED)
-def test_reasoning_goes_back_in_the_field_it_came_in(personality: str, lines: list[str]) -> None:
+@pytest.mark.parametrize("dialect", ADAPTED)
+def test_reasoning_goes_back_in_the_field_it_came_in(dialect: str, lines: list[str]) -> None:
     async def test() -> None:
-        backend = SimulatedBackend(personality)
+        backend = SimulatedBackend(dialect)
         async with adapted(backend) as served:
-            assert settings_of(lines) == ADAPTED[personality]
+            assert settings_of(lines) == ADAPTED[dialect]
             await post(served, input=HISTORY)
             assert backend.chats[-1]["messages"][1]["reasoning_content"] == "They greet."
             assert all("return_token_ids" not in chat for chat in backend.chats)  # a strict server would refuse the name
@@ -157,10 +157,10 @@ def test_a_template_that_requires_alternating_turns(lines: list[str]) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("personality", sorted(PERSONALITIES.keys() - {"ollama"}))
-def test_the_brief_probe_leads_to_the_settings_of_the_full_one(personality: str) -> None:
+@pytest.mark.parametrize("dialect", sorted(DIALECTS.keys() - {"ollama"}))
+def test_the_brief_probe_leads_to_the_settings_of_the_full_one(dialect: str) -> None:
     async def test() -> None:
-        backend = SimulatedBackend(personality, max_model_len=8192)
+        backend = SimulatedBackend(dialect, max_model_len=8192)
         async with serving(backend.app) as url:
             full = await probe(f"{url}/v1")
             client = Backend(f"{url}/v1", api_key=None, connect_timeout=5)

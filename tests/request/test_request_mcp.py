@@ -9,16 +9,16 @@ import pytest
 from proxy.request.tools.file_search import read_file_search
 from proxy.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
 from proxy.request.tools.web_search import check_web_search
-from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.errors import ApiError
-from proxy.wire.file_search import FileSearchRequest
-from proxy.wire.mcp import ALL_TOOLS, Approval, ListedTool, McpServer, McpToolset, ToolFilter
+from proxy.wire.hosted import FileSearchRequest
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.mcp import ALL_TOOLS, ApprovalPolicy, ListedTool, McpServer, McpToolset, ToolFilter
 
 ACCESS = McpAccess(
     {
         "docs": ConfiguredServer("The manuals", ToolFilter(frozenset({"search", "fetch"})), None),
         "github": ConfiguredServer(forwards_authorization=True),
-        "shop": ConfiguredServer(approval=Approval(always=ToolFilter(frozenset({"buy"})))),
+        "shop": ConfiguredServer(approval=ApprovalPolicy(always=ToolFilter(frozenset({"buy"})))),
     },
     AllowedHosts.read(["mcp.example.com", "tools.internal:9000"]),
 )
@@ -109,7 +109,7 @@ def test_approvals(approval: Any, asked: list[str]) -> None:
 
 
 def test_the_operator_decides_where_the_request_says_nothing() -> None:
-    access = McpAccess({"docs": ConfiguredServer(approval=Approval(never=ALL_TOOLS))})
+    access = McpAccess({"docs": ConfiguredServer(approval=ApprovalPolicy(never=ALL_TOOLS))})
     assert not read(access, server_label="docs").needs_approval(listed("search"))
     assert read(access, server_label="docs", require_approval="always").needs_approval(listed("search"))
 

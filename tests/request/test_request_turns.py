@@ -18,6 +18,7 @@ from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
 from proxy.stream.options import StreamOptions
 from proxy.wire.hosted import KeptResult
 from proxy.wire.requests import parse_request
+from tests.stream.stream_player import calls_to_run, wants_turn
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
@@ -73,17 +74,17 @@ def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str
     for thought, text, names in [*earlier, ("Done.", "Well.", last)]:
         translator.feed(stream(thought, text, names))
         translator.finish()
-        while found := translator.calls_to_run():
+        while found := calls_to_run(translator):
             count += 1
             item = {"output": f"result {count}"} if found[0].target.kind == "mcp" else {}
             began = len(translator.writer.done)
             translator.finish_call(CallOutcome(item))
             done = msgspec.json.decode(translator.writer.done[began])
             results[done["id"]] = KeptResult(found[0].arguments, f"result {count}")
-        if not translator.wants_turn:
+        if not wants_turn(translator):
             break
         said: list[Any] = []
-        for done in map(msgspec.json.decode, translator.writer.done[translator.turn_began :]):
+        for done in map(msgspec.json.decode, translator.writer.done[translator.lifecycle.turn.first_item :]):
             if done["type"] in HOSTED_ITEMS:
                 kept = results[done["id"]]
                 name = "web_search" if done["type"] == "web_search_call" else "docs__add"
@@ -92,7 +93,7 @@ def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str
                 said.append(done)
         body = with_turn(body, said, POLICY)
         translator.next_turn(None)
-    output = [msgspec.json.decode(item) for item in translator.output]
+    output = [msgspec.json.decode(item) for item in translator.response.output]
     made = [item for item in output if item["type"] == "function_call"]
     answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "noon"} for item in made]
     of_searches = {key: value for key, value in results.items() if key.startswith("ws_")}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.request import Policy, translate
 from proxy.wire.errors import ApiError
-from proxy.wire.public_urls import not_public
+from proxy.wire.hosts.public_urls import not_public
 from proxy.wire.requests import parse_request
 
 DATA = "data:image/png;base64,iVBORw0KGgo="

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
 from tests.server.running_gateway import Answer, Served, gateway, post
 
@@ -23,7 +23,7 @@ WEATHER = {
         "required": ["city", "unit"],
     },
 }
-# Personality of the simulators -> settings of the gateway.
+# Dialect of the simulators -> settings of the gateway.
 READINGS: dict[str, dict[str, Any]] = {
     "vllm": {},
     "vllm-interval": {},
@@ -35,7 +35,7 @@ READINGS: dict[str, dict[str, Any]] = {
 
 @asynccontextmanager
 async def fleet(
-    personality: str = "vllm",
+    dialect: str = "vllm",
     size: int = 2,
     without: tuple[str, ...] = (),
     ignored: str = "",
@@ -57,7 +57,7 @@ async def fleet(
             request._read_bytes = json.dumps(body).encode()
         return await handler(request)
 
-    options = SimulatorOptions(personality=PERSONALITIES[personality])
+    options = SimulatorOptions(dialect=DIALECTS[dialect])
     apps = [create_app(options) for _ in range(size)]
     for app in apps:
         app.middlewares.append(missing)
@@ -68,7 +68,7 @@ async def fleet(
             "adapt": False,
             "continue_answers": 1,
             "breaker_failures": 10_000,
-            **READINGS.get(personality, {}),
+            **READINGS.get(dialect, {}),
             **settings,
         }
         yield await stack.enter_async_context(gateway(*urls, **wanted))

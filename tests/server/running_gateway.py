@@ -195,12 +195,12 @@ class RawClient:
     """A client that one drives by hand: it reads only when told to."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+        self.socket = connection
         self._loop = asyncio.get_running_loop()
         self.received = b""
 
     def __del__(self) -> None:
-        self._socket.close()  # also where a test ends before it does so
+        self.socket.close()  # also where a test ends before it does so
 
     @classmethod
     async def connect(cls, served: Listening, receive_buffer: int | None = None) -> RawClient:
@@ -216,7 +216,7 @@ class RawClient:
         return cls(connection)
 
     async def send(self, data: bytes) -> None:
-        await self._loop.sock_sendall(self._socket, data)
+        await self._loop.sock_sendall(self.socket, data)
 
     async def post(self, body: dict[str, Any] | None = None, version: str = "1.1", **fields: Any) -> None:
         """Send a `POST /v1/responses`."""
@@ -225,9 +225,13 @@ class RawClient:
 
     async def read(self, size: int = 1 << 16) -> bytes:
         """Read what has arrived; nothing at the end of the connection."""
-        data = await self._loop.sock_recv(self._socket, size)
+        data = await self.read_past(size)
         self.received += data
         return data
+
+    async def read_past(self, size: int) -> bytes:
+        """Read what has arrived, and do not keep it."""
+        return await self._loop.sock_recv(self.socket, size)
 
     async def read_until(self, text: bytes) -> None:
         while text not in self.received:
@@ -239,11 +243,11 @@ class RawClient:
         return self.received
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def reset(self) -> None:
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
 
 
 def body_of(answer: bytes) -> bytes:

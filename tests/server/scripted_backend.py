@@ -74,9 +74,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, play: Play, requests: list[bytes], tasks: set[asyncio.Task[None]]) -> None:
         self._play = play
-        self._requests = requests
+        self.requests = requests
         self._tasks = tasks
-        self._data = b""
+        self.data = b""
         self.request = b""  # the one that came last
         self._loop = asyncio.get_running_loop()
         # Done when the gateway has closed the connection; the value is the loop's time then.
@@ -91,13 +91,13 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
 
     def data_received(self, data: bytes) -> None:
-        self._data += data
-        head, end, rest = self._data.partition(b"\r\n\r\n")
+        self.data += data
+        head, end, rest = self.data.partition(b"\r\n\r\n")
         length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
         if end and len(rest) >= length:
-            self._data = rest[length:]
+            self.data = rest[length:]
             self.request = head + end + rest[:length]
-            self._requests.append(self.request)
+            self.requests.append(self.request)
             task = asyncio.create_task(self._run())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

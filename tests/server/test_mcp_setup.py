@@ -14,7 +14,8 @@ from proxy.request.tools.mcp import ConfiguredServer
 from proxy.server.setup.mcp import mcp_access, open_mcp_servers
 from proxy.settings import Settings, SettingsError, describe
 from proxy.settings.load import load
-from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
+from proxy.wire.hosts.mcp_servers import server_complaint
+from proxy.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
 
 ENVIRONMENT = {"PATH": "/bin", "TOKEN": "hunter2", "OTHER": "not for it"}
 FILE = """
@@ -71,14 +72,14 @@ def test_servers_are_reached_as_the_settings_say(tmp_path: Path) -> None:
 def test_requests_may_do_with_them_what_the_settings_say(tmp_path: Path) -> None:
     access = mcp_access(settings_of(tmp_path, FILE))
     assert access.servers == {
-        "github": ConfiguredServer("Issues and code", ToolFilter(None, True), Approval(never=ALL_TOOLS), True),
+        "github": ConfiguredServer("Issues and code", ToolFilter(None, True), ApprovalPolicy(never=ALL_TOOLS), True),
         "files": ConfiguredServer(
             None,
             ToolFilter(frozenset({"read_file", "delete_file"})),
-            Approval(ToolFilter(frozenset({"delete_file"})), ToolFilter(None, True)),
+            ApprovalPolicy(ToolFilter(frozenset({"delete_file"})), ToolFilter(None, True)),
         ),
     }
-    assert access.hosts.complaint("https://mcp.example.org/") is None
+    assert server_complaint("https://mcp.example.org/", access.hosts) is None
     assert not mcp_access(Settings()).enabled
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.tokenizer import decode
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
-RAW = SimulatorOptions(personality=PERSONALITIES["vllm-raw"])
+RAW = SimulatorOptions(dialect=DIALECTS["vllm-raw"])
 CALL = {"message": "weather in 東京 🗼? scenario: unicode", "tools": [WEATHER], "return_token_ids": True}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from proxy.simulator.tokenizer import count, decode, encode, split
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
@@ -74,11 +74,11 @@ def test_a_wrong_content_type_and_broken_history_are_refused(ask: Ask) -> None:
 
 
 def test_a_server_without_parsers_refuses_tools_unless_the_choice_is_none(ask: Ask) -> None:
-    options = SimulatorOptions(personality=PERSONALITIES["vllm-raw"])
+    options = SimulatorOptions(dialect=DIALECTS["vllm-raw"])
     refused = ask(options=options, tools=[WEATHER])
     assert "--enable-auto-tool-choice" in refused.json["error"]["message"]
     assert ask(options=options, tools=[WEATHER], tool_choice="none").status == 200
-    lenient = SimulatorOptions(personality=PERSONALITIES["sglang-raw"])
+    lenient = SimulatorOptions(dialect=DIALECTS["sglang-raw"])
     assert "<tool_call>" in ask("scenario: tool", options=lenient, tools=[WEATHER]).text()
 
 
@@ -106,10 +106,10 @@ def test_models_version_and_unknown_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("personality", "path"), [("llamacpp", "/props"), ("ollama", "/api/version"), ("sglang", "/get_server_info")]
+    ("dialect", "path"), [("llamacpp", "/props"), ("ollama", "/api/version"), ("sglang", "/get_server_info")]
 )
-def test_each_make_has_the_endpoint_by_which_it_is_known(personality: str, path: str) -> None:
-    options = SimulatorOptions(personality=PERSONALITIES[personality])
+def test_each_server_type_has_the_endpoint_by_which_it_is_known(dialect: str, path: str) -> None:
+    options = SimulatorOptions(dialect=DIALECTS[dialect])
     assert fetch("GET", path, options=options).status == 200
     assert fetch("GET", "/version", options=options).status == 404
 

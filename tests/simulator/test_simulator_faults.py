@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.faults import Faults, parse_faults
 from proxy.simulator.playback import Player
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
@@ -194,7 +194,7 @@ def test_a_client_that_disconnects_at_the_very_end_is_not_an_error(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def played_to_nobody(player: Player, delay: float) -> str:
-        player._transport.abort()
+        player.transport.abort()
         return "finished"
 
     monkeypatch.setattr(Player, "play", played_to_nobody)
@@ -224,7 +224,7 @@ def test_a_paced_stream_keeps_its_pace(ask: Ask) -> None:
 
 
 def test_errors_in_the_shape_of_other_makes(ask: Ask) -> None:
-    sglang = ask("fault: status=400", options=SimulatorOptions(personality=PERSONALITIES["sglang"])).json
+    sglang = ask("fault: status=400", options=SimulatorOptions(dialect=DIALECTS["sglang"])).json
     assert (sglang["object"], "error" in sglang) == ("error", False)
-    openai = ask("fault: status=429", options=SimulatorOptions(personality=PERSONALITIES["openai"])).json
+    openai = ask("fault: status=429", options=SimulatorOptions(dialect=DIALECTS["openai"])).json
     assert openai["error"]["code"] == "rate_limit_exceeded"

@@ -61,7 +61,12 @@ def test_the_message_the_model_name_or_a_header_names_a_scenario(ask: Ask) -> No
 
 
 def test_an_unknown_name_is_refused(ask: Ask) -> None:
-    for reply in (ask("scenario: nonsense"), ask("hi", model="sim-nonsense"), ask("personality: nonsense")):
+    for reply in (
+        ask("scenario: nonsense"),
+        ask("hi", model="sim-nonsense"),
+        ask("dialect: nonsense"),
+        ask("personality: nonsense"),
+    ):
         assert reply.status == 400
         assert "nonsense" in reply.json["error"]["message"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from proxy.wire.chat import decode_chunk
 from proxy.wire.sse import SSEDecoder
 from tests.simulator.chat_client import WEATHER, Ask
@@ -68,7 +68,7 @@ def test_chunks_of_a_call_have_the_shapes_of_the_recording(ask: Ask, recording: 
 
 @needs_recordings
 def test_raw_markup_has_the_shapes_of_the_recording(ask: Ask) -> None:
-    options = SimulatorOptions(personality=PERSONALITIES["vllm-raw"])
+    options = SimulatorOptions(dialect=DIALECTS["vllm-raw"])
     reply = ask("scenario: tool", options=options, tools=[WEATHER], tool_choice="none", stream_options={"include_usage": True})
     assert skeletons(reply.chunks) == skeletons(recorded("raw/weather.0.hermes.sse"))
     assert re.fullmatch(
@@ -84,7 +84,7 @@ def test_several_tokens_per_chunk_share_deltas_as_in_the_recordings(ask: Ask) ->
     assert wanted
     found = []
     for size in range(2, 13):
-        options = SimulatorOptions(personality=replace(PERSONALITIES["vllm"], tokens_per_delta=size))
+        options = SimulatorOptions(dialect=replace(DIALECTS["vllm"], tokens_per_delta=size))
         found += [keys(delta) for delta in _crowded(ask("scenario: demo", options=options, tools=[WEATHER]).chunks)]
     assert [shape for shape in wanted if shape not in found] == []
 
@@ -105,16 +105,16 @@ def test_an_answer_without_stream_has_the_keys_of_the_recording(ask: Ask) -> Non
     assert reply.headers["content-type"].startswith("application/json")
 
 
-def test_the_same_words_whatever_the_personality(ask: Ask) -> None:
+def test_the_same_words_whatever_the_dialect(ask: Ask) -> None:
     # Field names, chunking and usage differ, but not what the model says.
     arguments = set()
-    for name, personality in PERSONALITIES.items():
-        if not personality.parses_calls or personality.swallows_calls:
+    for name, dialect in DIALECTS.items():
+        if not dialect.parses_calls or dialect.swallows_calls:
             continue
-        reply = ask("scenario: tool", options=SimulatorOptions(personality=personality), tools=[WEATHER])
+        reply = ask("scenario: tool", options=SimulatorOptions(dialect=dialect), tools=[WEATHER])
         for payload in reply.payloads[:-1]:
             decode_chunk(payload)
-        if personality.function_call:
+        if dialect.function_call:
             calls = [delta["function_call"] for delta in reply.deltas if "function_call" in delta]
             assert calls[0]["name"] == "get_weather", name
             arguments.add("".join(call.get("arguments", "") for call in calls))
@@ -127,22 +127,22 @@ def test_the_same_words_whatever_the_personality(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("personality", "field"), [("vllm", "reasoning"), ("sglang", "reasoning_content"), ("deepseek", "reasoning_content")]
+    ("dialect", "field"), [("vllm", "reasoning"), ("sglang", "reasoning_content"), ("deepseek", "reasoning_content")]
 )
-def test_reasoning_comes_in_the_field_of_the_make(ask: Ask, personality: str, field: str) -> None:
-    reply = ask("scenario: reasoning", options=SimulatorOptions(personality=PERSONALITIES[personality]))
+def test_reasoning_comes_in_the_field_of_its_server_type(ask: Ask, dialect: str, field: str) -> None:
+    reply = ask("scenario: reasoning", options=SimulatorOptions(dialect=DIALECTS[dialect]))
     assert "391" in reply.text(field)
     assert reply.text().strip() == "The answer is **391**."
 
 
 def test_ollama_sends_a_call_in_one_piece(ask: Ask) -> None:
-    reply = ask("scenario: tool", options=SimulatorOptions(personality=PERSONALITIES["ollama"]), tools=[WEATHER])
+    reply = ask("scenario: tool", options=SimulatorOptions(dialect=DIALECTS["ollama"]), tools=[WEATHER])
     (delta,) = [delta for delta in reply.deltas if delta.get("tool_calls")]
     assert json.loads(delta["tool_calls"][0]["function"]["arguments"]) == {"city": "Paris", "unit": "celsius"}
 
 
 def test_interleaved_calls_take_turns(ask: Ask) -> None:
-    options = SimulatorOptions(personality=PERSONALITIES["vllm-interleaved"])
+    options = SimulatorOptions(dialect=DIALECTS["vllm-interleaved"])
     reply = ask("scenario: parallel", options=options, tools=[WEATHER])
     indices = [part["index"] for delta in reply.deltas for part in delta.get("tool_calls") or ()]
     assert indices != sorted(indices)
@@ -163,7 +163,7 @@ def test_usage_adds_up_and_ids_count_its_tokens(ask: Ask) -> None:
 @pytest.mark.parametrize("mode", ["last", "every", "none"])
 def test_usage_modes(ask: Ask, mode: str) -> None:
     name = {"last": "vllm", "every": "vllm-usage-every", "none": "vllm-usage-none"}[mode]
-    reply = ask(options=SimulatorOptions(personality=PERSONALITIES[name]), stream_options={"include_usage": True})
+    reply = ask(options=SimulatorOptions(dialect=DIALECTS[name]), stream_options={"include_usage": True})
     with_usage = sum("usage" in chunk for chunk in reply.chunks)
     assert with_usage == {"last": 1, "every": len(reply.chunks), "none": 0}[mode]
     whole = "".join((chunk["choices"] or [{"delta": {}}])[0]["delta"].get("content") or "" for chunk in reply.chunks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -52,6 +53,16 @@ class RedisServer:
             self._process.wait()
             self._process = None
         self._socket.unlink(missing_ok=True)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the server hang as long as the block runs: its connections stay open, and it answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     @property
     def running(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.state import Cursor, Database, Span, Store
+from proxy.state import Cursor, Database, HistorySpan, Store
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -32,7 +32,7 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
 def test_items_keep_their_ids_when_another_is_removed(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
         async def ids(end: int) -> list[str]:
-            page = await store.page(Span(0, end), "asc", 10, Cursor())
+            page = await store.page(HistorySpan(0, end), "asc", 10, Cursor())
             assert page is not None
             return [item["id"] for item in page.items]
 
@@ -60,7 +60,7 @@ def test_a_conversation_is_kept_as_long_as_it_changes(opening: Opening) -> None:
         changed, added, taken, answered, left = names
         found = await store.conversation("a", taken)
         assert found is not None
-        page = await store.page(Span(0, found.end), "asc", 1, Cursor())
+        page = await store.page(HistorySpan(0, found.end), "asc", 1, Cursor())
         assert page is not None
         clock.now += 600
         await store.update_conversation("a", changed, {"topic": "x"})

@@ -13,8 +13,8 @@ import pytest
 
 from proxy.server.setup.store import open_store
 from proxy.settings import Settings
-from proxy.simulator import COUNTERS, PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, Record, Running, Sqlite, Store, StoreUnavailable
+from proxy.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
+from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, Sqlite, Store, StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
@@ -133,9 +133,11 @@ def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, 
         slow, other = (Store(Sqlite(path), 1000.0, lambda: now, redis_server.log()) for _ in range(2))
         await slow.open()
         await other.open()
-        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow")
+        record = ResponseRecord(
+            "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow"
+        )
         await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
-        await slow.append_events(record, EventRow(2, 3, b"b", b"B"))
+        await slow.append_events([NewEvents(record, EventRow(2, 3, b"b", b"B"))])
         (orphan,) = await other.take_over(Running("other", now + 10), 1)
         assert not await slow.save(replace(record, status="completed"), last=EventRow(3, 4, b"x"))
         assert [row.data for row in (await other.adopt(orphan)).rows] == [b"a", b"b"]
@@ -155,7 +157,7 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
 
     async def test() -> None:
         settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "events": redis_server.url, "adapt": False}
-        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        options = SimulatorOptions(dialect=DIALECTS["vllm"])
         async with (
             serving(create_app(options)) as url,
             gateway(url, **settings, continue_answers=1) as one,
@@ -176,7 +178,7 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
                 await wakes.wait()
 
             monkeypatch.setattr(one.parts.store, "append_events", halts)
-            await until(lambda: halted.is_set() or slow.runs[name]._writer is None)
+            await until(lambda: halted.is_set() or slow.events.idle)
             seen = events_of(b"".join(row.data for row in await store.events(name, -1)))[-1]["sequence_number"]
             following = asyncio.create_task(stream(other, name, seen))
             redis_server.kill()
@@ -192,8 +194,8 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
                     assert (last["type"], last["sequence_number"]) == ("response.failed", seen + 1)
                 assert third.metric("continuations_total", outcome="failed", reason="events_lost") == 1
                 wakes.set()
-                await slow._renew_claims()
-                await until(lambda: not slow.runs)
+                await slow.renew_claims()
+                await until(lambda: not slow.running)
                 await one.parts.pool.close()
 
     run(test())
@@ -204,7 +206,9 @@ def test_what_is_deleted_while_nobody_runs_it_leaves_nothing(redis_server: Redis
         now = 1_000_000.0
         store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, redis_server.log())
         await store.open()
-        record = Record("r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead")
+        record = ResponseRecord(
+            "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead"
+        )
         await store.save(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
         await store.close()
         other = redis_server.log()
@@ -242,16 +246,16 @@ def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
 def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.redis._MAX_PIECES", 10)
+    monkeypatch.setattr("proxy.state.redis.MAX_PIECES", 10)
 
     async def test() -> None:
         store = Store(Sqlite(None), 1000.0, time.time, redis_server.log())
         await store.open()
         head = '{"id":"resp_1","status":"queued","output":['
-        record = Record("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
+        record = ResponseRecord("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
         for number in range(1, 400):
-            await store.append_events(record, EventRow(number, number + 1, b"."))
+            await store.append_events([NewEvents(record, EventRow(number, number + 1, b"."))])
         assert await store.events("resp_1", -1) == []
         assert (await store.events("resp_1", 397))[0].first == 398
         await store.save(replace(record, status="completed"), last=EventRow(400, 401, b"1"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from proxy.simulator.state import FAULT_COUNTS
 from proxy.state import Sqlite
 from proxy.state.interfaces import Sql
@@ -50,13 +50,13 @@ async def assert_there(served: Served, name: str | None) -> None:
 def database(served: Served) -> Sqlite:
     store = served.parts.store
     assert store is not None
-    assert isinstance(store._database, Sqlite)
-    return store._database
+    assert isinstance(store.database, Sqlite)
+    return store.database
 
 
-async def in_thread(sqlite: Sqlite, work: Any) -> None:
-    """Use the connection in its thread."""
-    await asyncio.get_running_loop().run_in_executor(sqlite._thread, work)
+async def limit_pages(sqlite: Sqlite, pages: int) -> None:
+    """Let the file grow to so many pages at most; one that is larger keeps its size."""
+    await sqlite.run(lambda sql: sql.execute(f"PRAGMA max_page_count = {pages}").fetchall())
 
 
 def test_postgresql_is_restarted(own_postgres: PostgresServer) -> None:
@@ -85,9 +85,7 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
         async with serving(create_app()) as backend, gateway(backend, store=url) as served:
             running = await start(served, "tokens: 20 tps: 100")
             await asyncio.to_thread(own_postgres.stop)
-            assert served.parts.background is not None
-            (run_,) = served.parts.background.runs.values()
-            await asyncio.wait_for(run_._ending.wait(), PATIENCE)
+            await until(lambda: not served.parts.in_flight.activities, "the model has finished")
             await asyncio.to_thread(own_postgres.start)
             response = await ended(served, running)
             assert response["status"] == "completed"
@@ -104,15 +102,13 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
             first = (await post(served)).final["id"]
             running = await start(served, "tokens: 60 tps: 60 " + long)
             sqlite = database(served)
-            connection = sqlite._connection
-            assert connection is not None
-            await in_thread(sqlite, lambda: connection.execute("PRAGMA max_page_count = 1").fetchall())
+            await limit_pages(sqlite, 1)
             answer = await post(served, input=f"scenario: plain {long}")
             assert (answer.final["status"], answer.final["store"]) == ("completed", False)
             assert_error(await post(served, input=long[1:], background=True, stream=False), 503)
             assert (await ask(served, "GET", f"/v1/responses/{first}")).status == 200
             assert (await post(served, store=False)).final["status"] == "completed"
-            await in_thread(sqlite, lambda: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
+            await limit_pages(sqlite, 1_000_000)
             await assert_there(served, first)
             response = await ended(served, running)
             assert response["status"] == "completed"
@@ -122,7 +118,7 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite._BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("proxy.state.sqlite.BUSY_TIMEOUT", 0.05)
 
     async def test() -> None:
         path = tmp_path / "x.sqlite3"
@@ -144,7 +140,7 @@ def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite._BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("proxy.state.sqlite.BUSY_TIMEOUT", 0.05)
 
     async def test() -> None:
         path = tmp_path / "x.sqlite3"
@@ -168,7 +164,7 @@ async def lapse(served: Served) -> None:
     """Let half a minute pass without a heartbeat."""
     store = served.parts.store
     assert store is not None
-    await store._database.run(lambda sql: sql.execute("UPDATE responses SET alive_until = alive_until - 30").rowcount)
+    await store.database.run(lambda sql: sql.execute("UPDATE responses SET alive_until = alive_until - 30").rowcount)
 
 
 def test_the_file_is_deleted(tmp_path: Path) -> None:
@@ -211,11 +207,11 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gateway has claimed it, and waits for its backend, which comes last."""
-    monkeypatch.setattr("proxy.server.generation.takeover._PATIENCE", PATIENCE)
+    monkeypatch.setattr("proxy.server.generation.background.takeover._TIMEOUT", PATIENCE)
 
     async def test() -> None:
         port = free_port()
-        options = SimulatorOptions(personality=PERSONALITIES["vllm"])
+        options = SimulatorOptions(dialect=DIALECTS["vllm"])
         simulator, later = create_app(options), create_app(options)
         later[FAULT_COUNTS] = simulator[FAULT_COUNTS]
         settings: dict[str, Any] = {"store": own_postgres.fresh_database(), "adapt": False, "continue_answers": 1}
@@ -244,7 +240,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
 def test_a_process_that_is_halted_in_a_transaction_stops_no_other(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its transaction is given up, and repeated when it goes on."""
     postgres = pytest.importorskip("proxy.state.postgres")
-    monkeypatch.setattr(postgres, "_IDLE", 0.5)
+    monkeypatch.setattr(postgres, "IDLE_TIMEOUT", 0.5)
 
     async def test() -> None:
         halted, other = postgres.Postgres(postgres_url), postgres.Postgres(postgres_url)

@@ -1,4 +1,4 @@
-"""What the script in Redis answers to a claim."""
+"""What the script in Redis answers to a `LimitRequest`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.state import Claim, CountersUnavailable
+from proxy.state import CountersUnavailable, LimitRequest
 from tests.server.running_gateway import run
 from tests.state.database_servers import RedisServer
 
 if TYPE_CHECKING:
     from proxy.state.redis_counters import RedisCounters
 
-CLAIM = Claim("key 'alice'", 100, 1000, 3, 100.0, 1000.0, doubted=False, tokens=0, running=1)
+REQUEST = LimitRequest("key 'alice'", 100, 1000, 3, 100.0, 1000.0, stale=False, tokens=0, running=1)
 
 
 @asynccontextmanager
@@ -34,20 +34,20 @@ async def counters(server: RedisServer) -> AsyncIterator[RedisCounters]:
 def test_a_client_that_is_not_known_has_what_is_believed(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with counters(redis_server) as shared:
-            verdict = await shared.take("a:1", replace(CLAIM, requests_left=10.0, tokens_left=-500.0))
+            verdict = await shared.take("a:1", replace(REQUEST, requests_left=10.0, tokens_left=-500.0))
             assert (verdict.refused, verdict.requests_left, verdict.tokens_left) == ("tokens", 10.0, -500.0)
 
     run(test())
 
 
-def test_what_is_known_counts_unless_it_is_in_doubt(redis_server: RedisServer) -> None:
+def test_what_is_known_counts_unless_it_is_stale(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with counters(redis_server) as shared:
-            assert (await shared.take("a:1", CLAIM)).requests_left == 99
-            assert (await shared.take("a:1", replace(CLAIM, requests_left=5.0))).requests_left == pytest.approx(98, abs=1)
-            doubted = await shared.take("a:1", replace(CLAIM, requests_left=5.0, doubted=True))
-            assert doubted.requests_left == pytest.approx(4)
-            more = await shared.take("a:1", replace(CLAIM, requests_left=100.0, doubted=True))
+            assert (await shared.take("a:1", REQUEST)).requests_left == 99
+            assert (await shared.take("a:1", replace(REQUEST, requests_left=5.0))).requests_left == pytest.approx(98, abs=1)
+            stale = await shared.take("a:1", replace(REQUEST, requests_left=5.0, stale=True))
+            assert stale.requests_left == pytest.approx(4)
+            more = await shared.take("a:1", replace(REQUEST, requests_left=100.0, stale=True))
             assert more.requests_left == pytest.approx(3, abs=1)
 
     run(test())
@@ -56,10 +56,10 @@ def test_what_is_known_counts_unless_it_is_in_doubt(redis_server: RedisServer) -
 def test_what_was_used_is_taken_off_and_refills(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with counters(redis_server) as shared:
-            await shared.report("a:1", [replace(CLAIM, tokens=700), replace(CLAIM, client="key 'bob'", tokens=1)])
-            verdict = await shared.take("b:1", replace(CLAIM, tokens=200))
+            await shared.report("a:1", [replace(REQUEST, tokens=700), replace(REQUEST, client="key 'bob'", tokens=1)])
+            verdict = await shared.take("b:1", replace(REQUEST, tokens=200))
             assert verdict.tokens_left == pytest.approx(100, abs=50)
-            later = await shared.take("b:1", CLAIM)
+            later = await shared.take("b:1", REQUEST)
             assert verdict.tokens_left < later.tokens_left < 1000  # 1000 per minute, and it took a moment
 
     run(test())
@@ -71,16 +71,16 @@ def test_what_runs_counts_for_as_long_as_its_process_takes_part(redis_server: Re
             assert await shared.join("a:1", 100) == 1
             assert await shared.join("a:2", 100) == 1
             assert await shared.join("b:1", 100) == 2
-            assert (await shared.take("a:1", replace(CLAIM, running=1))).refused == ""
-            assert (await shared.take("a:2", replace(CLAIM, running=1))).refused == ""
-            assert (await shared.take("b:1", replace(CLAIM, running=1))).refused == ""
-            refused = await shared.take("b:1", replace(CLAIM, running=2))
+            assert (await shared.take("a:1", replace(REQUEST, running=1))).refused == ""
+            assert (await shared.take("a:2", replace(REQUEST, running=1))).refused == ""
+            assert (await shared.take("b:1", replace(REQUEST, running=1))).refused == ""
+            refused = await shared.take("b:1", replace(REQUEST, running=2))
             assert (refused.refused, refused.gateways) == ("concurrency", 2)
             await shared.leave("a:1")
-            assert (await shared.take("b:1", replace(CLAIM, running=2))).refused == ""
-            assert (await shared.take("a:2", replace(CLAIM, running=2))).refused == "concurrency"
-            await shared.report("b:1", [replace(CLAIM, running=0)])
-            assert (await shared.take("a:2", replace(CLAIM, running=2))).refused == ""
+            assert (await shared.take("b:1", replace(REQUEST, running=2))).refused == ""
+            assert (await shared.take("a:2", replace(REQUEST, running=2))).refused == "concurrency"
+            await shared.report("b:1", [replace(REQUEST, running=0)])
+            assert (await shared.take("a:2", replace(REQUEST, running=2))).refused == ""
             await shared.leave("b:1")
             assert await shared.join("a:2", 100) == 1
 
@@ -93,7 +93,7 @@ def test_everything_expires(redis_server: RedisServer) -> None:
 
         async with counters(redis_server) as shared, Redis.from_url(redis_server.url) as redis:
             await shared.join("a:1", 100)
-            await shared.take("a:1", CLAIM)
+            await shared.take("a:1", REQUEST)
             keys = await redis.keys("*")
             assert len(keys) == 4
             for key in keys:
@@ -105,18 +105,18 @@ def test_everything_expires(redis_server: RedisServer) -> None:
 def test_a_server_that_is_away_or_hangs_is_reported_as_such(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with counters(redis_server) as shared:
-            await shared.take("a:1", CLAIM)
+            await shared.take("a:1", REQUEST)
             redis_server.kill()
             for asking in (
-                shared.take("a:1", CLAIM),
-                shared.report("a:1", [CLAIM]),
+                shared.take("a:1", REQUEST),
+                shared.report("a:1", [REQUEST]),
                 shared.join("a:1", 1),
                 shared.leave("a:1"),
             ):
                 with pytest.raises(CountersUnavailable):
                     await asking
             redis_server.start()
-            first, second = await asyncio.gather(shared.take("a:1", CLAIM), shared.take("a:1", CLAIM))
+            first, second = await asyncio.gather(shared.take("a:1", REQUEST), shared.take("a:1", REQUEST))
             assert {round(first.requests_left), round(second.requests_left)} == {98, 99}
 
     run(test())

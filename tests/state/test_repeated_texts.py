@@ -6,15 +6,16 @@ import asyncio
 import json
 import sqlite3
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, Record, Running, Sqlite, Store, repeated_texts
+from proxy.server.generation.background.lost import end_lost
+from proxy.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
 from proxy.state.interfaces import Sql
 from proxy.state.schema import MIGRATIONS, SQLITE
-from proxy.stream.stored_stream import close_open_item
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -23,8 +24,10 @@ TOOLS = json.dumps([{"type": "function", "name": f"tool_{number}", "description"
 TAIL = f'],"usage":null,"instructions":{INSTRUCTIONS},"temperature":1,"tools":{TOOLS},"x":1}}'
 TEXTS = [INSTRUCTIONS, TOOLS]
 
+GONE = partial(end_lost, message="gone")
 
-def codex(name: str, **fields: Any) -> Record:
+
+def codex(name: str, **fields: Any) -> ResponseRecord:
     return record(name, tail=TAIL, repeated=TEXTS, **fields)
 
 
@@ -100,8 +103,8 @@ def test_the_log_of_a_running_response_shares_them_too(opening: Opening) -> None
         begun = codex("resp_1", status="queued", background=True, detached=True, input=[USER])
         first = snapshot("created", 0) + snapshot("queued", 1)
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, first))
-        await store.append_events(begun, EventRow(2, 3, snapshot("in_progress", 2)))
-        await store.append_events(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))
+        await store.append_events([NewEvents(begun, EventRow(2, 3, snapshot("in_progress", 2)))])
+        await store.append_events([NewEvents(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))])
         last = snapshot("completed", 4)
         await store.save(replace(begun, status="completed", output=[said(1)]), last=EventRow(4, 5, last))
         log = b"".join(row.data for row in await store.events("resp_1", -1))
@@ -116,7 +119,7 @@ def test_a_response_whose_worker_died_shares_them_too(opening: Opening) -> None:
         begun = codex("resp_1", status="in_progress", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         last = (await store.events("resp_1", 0))[-1].data

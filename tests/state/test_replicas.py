@@ -77,7 +77,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(
             store = served.parts.store
             assert store is not None
             late = "UPDATE responses SET alive_until = alive_until - 30"  # half a minute later
-            await store._database.run(lambda sql: sql.execute(late).rowcount)
+            await store.database.run(lambda sql: sql.execute(late).rowcount)
             response = (await get(served, name)).json
             assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
             stream = await get(served, name, "?stream=true")

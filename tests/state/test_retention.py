@@ -171,7 +171,7 @@ def test_a_file_of_an_older_version_is_rewritten_once_and_shrinks(tmp_path: Path
 
 
 def test_a_large_file_of_an_older_version_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite._LARGEST_REWRITTEN", MIB)
+    monkeypatch.setattr("proxy.state.sqlite.LARGEST_REWRITTEN", MIB)
     path = tmp_path / "x.sqlite3"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")

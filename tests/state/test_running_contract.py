@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from proxy.state import Database, EventRow, Running, Store, StoreUnavailable
-from proxy.stream.stored_stream import close_open_item
+from proxy.server.generation.background.lost import end_lost
+from proxy.state import Database, EventRow, NewEvents, Running, Store, StoreUnavailable
+from proxy.state.interfaces import Rows, Sql
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
+
+GONE = partial(end_lost, message="gone")
 
 
 def test_the_log_of_a_running_response(opening: Opening) -> None:
@@ -21,10 +25,15 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         head = '{"id":"resp_1","status":"queued","output":['
         begun = record("resp_1", status="queued", head=head, background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
-        await store.append_events(begun, EventRow(2, 5, b"b"))
+        await store.append_events([NewEvents(begun, EventRow(2, 5, b"b"))])
         assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
         assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
         assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
+        stored = await store.response("a", "resp_1")
+        assert stored is not None
+        assert (stored.status, json.loads(stored.json)["status"]) == ("queued", "queued")
+        begun_head = head.replace("queued", "in_progress")
+        assert await store.append_events([NewEvents(begun, EventRow(5, 6, b"s"), begun_head)]) == {"resp_1": True}
         assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
         stored = await store.response("a", "resp_1")
         assert stored is not None
@@ -34,10 +43,10 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
         await store.cancel("a", "resp_1")
         assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == (set(), set())
         ended = replace(begun, status="completed", output=[said(1)])
-        assert await store.save(ended, last=EventRow(5, 6, b"c"))
-        assert not await store.save(replace(ended, status="failed"), last=EventRow(6, 7, b"d"))
-        assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"abc"
-        assert [(row.next, row.data[-1:]) for row in await store.events("resp_1", 4)] == [(6, b"c")]
+        assert await store.save(ended, last=EventRow(6, 7, b"c"))
+        assert not await store.save(replace(ended, status="failed"), last=EventRow(7, 8, b"d"))
+        assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"absc"
+        assert [(row.next, row.data[-1:]) for row in await store.events("resp_1", 5)] == [(7, b"c")]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         assert (stored.status, stored.background, said(1) in stored.json) == ("completed", True, True)
@@ -45,15 +54,71 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
     play(opening, test)
 
 
+def test_events_of_several_responses_are_written_at_once(kind: str, opening: Opening) -> None:
+    """What was deleted, or has ended, is reported, and does not keep the others from being written. (A log in Redis does not
+    know what was deleted from the database.)"""
+
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        names = ["resp_1", "resp_2", "resp_3"]
+        begun = [record(name, status="in_progress", detached=True, worker="w") for name in names]
+        for each in begun:
+            await store.save(each, Running("w", clock.now + 10), EventRow(0, 1, b"a"))
+        await store.delete_response("a", "resp_1")
+        assert await store.save(replace(begun[1], status="completed"), last=EventRow(1, 2, b"b"))
+        written = await store.append_events([NewEvents(each, EventRow(1, 3, b"x")) for each in begun])
+        if "redis" not in kind:
+            assert not written["resp_1"]
+            assert await store.events("resp_1", -1) == []
+        assert (written["resp_2"], written["resp_3"]) == (False, True)
+        assert b"".join(row.data for row in await store.events("resp_2", -1)) == b"ab"
+        assert b"".join(row.data for row in await store.events("resp_3", -1)) == b"ax"
+
+    play(opening, test)
+
+
+def test_the_heartbeat_of_all_responses_is_one_statement(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        names = {f"resp_{number}" for number in range(50)}
+        for name in names:
+            await store.save(
+                record(name, status="in_progress", detached=True), Running("w", clock.now + 10), EventRow(0, 1, b"a")
+            )
+        statements: list[str] = []
+
+        async def counted(work: Callable[[Sql], Any]) -> Any:
+            return await run(lambda sql: work(Counting(sql, statements)))
+
+        run = database.run
+        monkeypatch.setattr(database, "run", counted)
+        assert await store.still_alive(names, Running("w", clock.now + 20)) == (names, set())
+        assert len(statements) == 1
+        clock.now += 15
+        assert await store.end_abandoned(GONE) == []
+
+    play(opening, test)
+
+
+class Counting:
+    """A transaction that notes its statements."""
+
+    def __init__(self, sql: Sql, statements: list[str]) -> None:
+        self._sql = sql
+        self._statements = statements
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        self._statements.append(statement)
+        return self._sql.execute(statement, values)
+
+
 def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
-        await store.append_events(begun, EventRow(1, 2, done.encode()))
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        await store.append_events([NewEvents(begun, EventRow(1, 2, done.encode()))])
+        assert await store.end_abandoned(GONE) == []
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
@@ -75,7 +140,7 @@ def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
         await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         await store.cancel("a", "resp_1")
         clock.now += 11
-        await store.fail_abandoned("server_error", "gone", close_open_item)
+        await store.end_abandoned(GONE)
         stored = await store.response("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
@@ -91,10 +156,10 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="slow")
         await store.save(begun, Running("slow", clock.now + 10, b"request"), EventRow(0, 2, b"ab", b"A"))
-        await store.append_events(begun, EventRow(2, 3, b"c", b"B"))
+        await store.append_events([NewEvents(begun, EventRow(2, 3, b"c", b"B"))])
         assert await store.take_over(Running("new", clock.now + 10), 5) == []
         clock.now += 11
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == []
+        assert await store.end_abandoned(GONE) == []
         news = [Running(name, clock.now + 10) for name in ("new", "other")]
         found = await asyncio.gather(*(store.take_over(running, 5) for running in news))
         (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
@@ -105,10 +170,10 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
         ]  # fmt: skip
         assert await store.still_alive(["resp_1"], Running("slow", clock.now + 20)) == (set(), {"resp_1"})
         if kind in ("file", "memory", "postgres"):  # a log in Redis knows processes, see `test_live_log.py`
-            await store.append_events(begun, EventRow(3, 4, b"x"))
+            await store.append_events([NewEvents(begun, EventRow(3, 4, b"x"))])
         assert await store.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == ({"resp_1"}, set())
         mine = replace(begun, worker=owner.worker)
-        await store.append_events(mine, EventRow(3, 5, b"de"))
+        await store.append_events([NewEvents(mine, EventRow(3, 5, b"de"))])
         assert await store.save(replace(mine, status="completed", output=[said(1)]), last=EventRow(5, 6, b"f"))
         assert not await store.save(replace(begun, status="failed"), last=EventRow(3, 4, b"x"))
         assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"abcdef"
@@ -128,7 +193,7 @@ def test_what_was_taken_over_once_ends_with_its_second_worker(opening: Opening) 
         assert [orphan.id for orphan in await store.take_over(Running("two", clock.now + 10), 5)] == ["resp_1"]
         clock.now += 11
         assert await store.take_over(Running("three", clock.now + 10), 5) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -141,7 +206,7 @@ def test_what_is_to_be_cancelled_is_not_taken_over(opening: Opening) -> None:
         await store.cancel("a", "resp_1")
         clock.now += 11
         assert await store.take_over(Running("two", clock.now + 10), 5) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item) == ["resp_1"]
+        assert await store.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -158,7 +223,7 @@ def test_what_this_process_runs_is_not_taken_for_dead(opening: Opening) -> None:
         clock.now += 11
         mine = {"resp_1", "resp_2"}
         assert await store.take_over(Running("one", clock.now + 10), 5, mine) == []
-        assert await store.fail_abandoned("server_error", "gone", close_open_item, mine) == []
+        assert await store.end_abandoned(GONE, mine) == []
         assert await store.still_alive(mine, Running("one", clock.now + 10)) == (mine, set())
 
     play(opening, test)

@@ -15,10 +15,10 @@ from proxy.state import (
     Cursor,
     Database,
     EventRow,
+    HistorySpan,
     PageOrder,
-    Record,
+    ResponseRecord,
     Running,
-    Span,
     Sqlite,
     Store,
     StoreUnavailable,
@@ -35,10 +35,10 @@ def said(number: int) -> str:
     return f'{{"type": "message", "id":"msg_{number}","role":"assistant","content":[{{"type":"output_text","text":"é\\/"}}]}}'
 
 
-def record(name: str, **fields: Any) -> Record:
+def record(name: str, **fields: Any) -> ResponseRecord:
     head = f'{{"id":"{name}","status":"completed","output":['
     values = {"tenant": "a", "created_at": 1_000_000.0, "status": "completed", "head": head, "tail": '],"x":1}'}
-    return Record(id=name, **{**values, **fields})
+    return ResponseRecord(id=name, **{**values, **fields})
 
 
 def play(opening: Opening, test: Callable[[Store, Database, Clock], Awaitable[None]]) -> None:
@@ -181,7 +181,7 @@ def test_items_come_in_pages(opening: Opening) -> None:
         end = await end_of(store, "resp_1")
 
         async def ids(order: Any, limit: int, after: str | None) -> tuple[list[str], bool] | None:
-            page = await store.page(Span(0, end), order, limit, Cursor(after))
+            page = await store.page(HistorySpan(0, end), order, limit, Cursor(after))
             return page and ([item["id"] for item in page.items], page.more)
 
         assert await ids("asc", 2, None) == (["in_0", "in_1"], True)
@@ -196,7 +196,7 @@ def test_items_come_in_pages(opening: Opening) -> None:
 def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[USER, USER]))
-        page = await store.page(Span(0, await end_of(store, "resp_1")), "asc", 10, Cursor())
+        page = await store.page(HistorySpan(0, await end_of(store, "resp_1")), "asc", 10, Cursor())
         assert page is not None
         first, second = page.items
         assert first["id"] != second["id"]
@@ -210,7 +210,7 @@ def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) 
 def test_paging_reaches_the_end_whatever_the_ids(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         await store.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
-        span = Span(0, await end_of(store, "resp_1"))
+        span = HistorySpan(0, await end_of(store, "resp_1"))
         first = await store.page(span, "asc", 1, Cursor())
         assert first is not None
         assert (len(first.items), first.more) == (1, True)
@@ -226,7 +226,7 @@ def test_pages_go_both_ways(opening: Opening) -> None:
         await store.save(record("resp_2", context=await end_of(store, "resp_1"), input=asked))
         stored = await store.response("a", "resp_2")
         assert stored is not None
-        own = Span(stored.input_begin, stored.input_end)
+        own = HistorySpan(stored.input_begin, stored.input_end)
 
         async def ids(order: PageOrder, limit: int, **cursor: str) -> tuple[str, bool]:
             page = await store.page(own, order, limit, Cursor(**cursor))
@@ -240,7 +240,7 @@ def test_pages_go_both_ways(opening: Opening) -> None:
         assert await ids("desc", 9, before="3") == ("4", False)
         assert await ids("asc", 2, after="0", before="4") == ("12", True)
         assert await store.page(own, "asc", 2, Cursor(after="old")) is None
-        assert await store.page(Span(own.end, own.end), "asc", 2, Cursor()) == ([], False)
+        assert await store.page(HistorySpan(own.end, own.end), "asc", 2, Cursor()) == ([], False)
 
     play(opening, test)
 
@@ -282,7 +282,7 @@ def test_two_processes_share_a_database(new_database: Callable[[], Database]) ->
         one, two = (Store(new_database(), 1000.0, Clock()) for _ in range(2))
         await asyncio.gather(one.open(), two.open())
         try:
-            if isinstance(database := one._database, Sqlite) and database._path is None:
+            if isinstance(database := one.database, Sqlite) and database.path is None:
                 return  # memory is nobody else's
             both = [(name, number, store) for number in range(20) for name, store in (("one", one), ("two", two))]
             await asyncio.gather(*(store.save(record(f"{name}_{number}", input=[USER])) for name, number, store in both))
@@ -309,12 +309,12 @@ def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
             fresh = record("fresh", created_at=clock.now, input=[USER], output=[said(1)])
             removed = await asyncio.gather(stores[0].save(fresh), *(store.clean_up() for store in stores))
             assert sum(removed[1:]) >= 250
-            counted = await rows(stores[0]._database)
+            counted = await rows(stores[0].database)
             assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 2)
         finally:
             await asyncio.gather(*(store.close() for store in stores))
 
-    if isinstance(database := new_database(), Sqlite) and database._path is None:
+    if isinstance(database := new_database(), Sqlite) and database.path is None:
         return  # memory is nobody else's
     asyncio.run(test())
 
@@ -332,7 +332,7 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 def test_the_store_of_a_later_version_is_left_alone(opening: Opening) -> None:
     async def test(_store: Store, database: Database, _clock: Clock) -> None:
         await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS) + 1,)).rowcount)
-        if isinstance(database, Sqlite) and database._path is None:
+        if isinstance(database, Sqlite) and database.path is None:
             return
         with pytest.raises(StoreUnavailable, match="later version"):
             async with opening():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from proxy.conformance.checker import frames
+from proxy.stream.needs import AnotherTurn, CallToRun, RunCalls
 from proxy.stream.options import STANDARD, Client, StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
@@ -169,7 +170,7 @@ def judged(data: bytes, playing: Translator, client: Client = STANDARD) -> Play:
     found = complaints(data, client)
     assert found == []
     response = events[-1]["response"]
-    assert json.loads(playing.response()) == response
+    assert json.loads(playing.response.json()) == response
     return Play(data, events, response, playing)
 
 
@@ -205,3 +206,13 @@ def short(item: Item) -> Said:
         case kind:
             said = (kind, *(item[field] for field in ("action", "operation", "arguments") if field in item))
     return said if item["status"] == "completed" else (*said, item["status"])
+
+
+def calls_to_run(translator: Translator) -> Sequence[CallToRun]:
+    """Return the calls whose outcomes the stream needs."""
+    return translator.needs.calls if isinstance(translator.needs, RunCalls) else ()
+
+
+def wants_turn(translator: Translator) -> bool:
+    """Tell whether the stream needs the model's next answer."""
+    return isinstance(translator.needs, AnotherTurn)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,17 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import parsers
-from proxy.server.generation.continuation import Cut, cut_of_parsed, cut_of_raw
-from proxy.server.generation.continuation_request import CannotContinue
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app
+from proxy.server.generation.continuation.continuation import Cut, cut_of_parsed, cut_of_raw
+from proxy.server.generation.continuation.request import CannotContinue
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app
 from proxy.simulator.answer import completion_plan, plan_answer
 from proxy.simulator.frames import Frames, build_frames
 from proxy.simulator.text_completions import completion_frames
 from proxy.simulator.tokenizer import decode, encode
-from proxy.stream.catch_up import CatchUp, Diverged
-from proxy.stream.ledger import Beginning
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.join import Join, JoinPoint, join_at
+from proxy.stream.continuation.ledger import PartialAnswer
+from proxy.stream.options import StreamOptions
+from proxy.stream.reading.markup import Markup
+from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 from proxy.wire.errors import server_error
@@ -58,10 +61,10 @@ def bytes_of(frames: Frames) -> bytes:
 class Servers:
     """Servers of one model: what one sends for a request, and what another sends that goes on with it."""
 
-    def __init__(self, personality: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
-        self._app = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
-        self._raw = personality.startswith("vllm-raw")
-        self.family = FAMILIES[personality]
+    def __init__(self, dialect: str, scenario: str, tools: Sequence[dict[str, Any]] = (WEATHER,)) -> None:
+        self._app = create_app(SimulatorOptions(dialect=DIALECTS[dialect]))
+        self._raw = dialect.startswith("vllm-raw")
+        self.family = FAMILIES[dialect]
         self.body: dict[str, Any] = {
             "model": "simulator",
             "messages": [{"role": "user", "content": f"scenario: {scenario}"}],
@@ -71,6 +74,7 @@ class Servers:
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
         }
+        self._calls: list[Call] = []
 
     def answer(self) -> bytes:
         plan = plan_answer(self.body, {}, self._app)
@@ -86,7 +90,22 @@ class Servers:
         return new_markup(self.family) if self._raw else None
 
     def translator(self, tools: ToolTable = TOOLS, **fields: Any) -> Translator:
-        return Translator(options(tools=tools, continuable=True, markup=self.markup(), **fields), lambda: 0.0)
+        """Return a translator whose calls are noted."""
+        self._options = partial(self._new_options, tools, fields)
+        tape = Tape(count(1_800_000_000, 1e-06).__next__)
+        translator = Translator(self._options(), tape.clock)
+        self._created = translator.created
+        tape.attach(translator, lambda call, _: self._calls.append(call))
+        return translator
+
+    def _new_options(self, tools: ToolTable, fields: dict[str, Any]) -> StreamOptions:
+        return options(tools=tools, continuable=True, markup=self.markup(), **fields)
+
+    def repeated(self) -> bytes:
+        """Have another translator make the calls of the last one; return the stream."""
+        tape = Tape(lambda: 0.0, self._created)
+        translator = Translator(self._options(), tape.clock)
+        return b"".join(tape.play(translator, self._calls, new_markup)) + translator.terminal()
 
 
 async def decoded(ids: Sequence[int]) -> str:
@@ -95,19 +114,18 @@ async def decoded(ids: Sequence[int]) -> str:
 
 def continued(translator: Translator, family: str) -> tuple[bytes, list[int]]:
     """Have the translator be ready for a continuation; return its events, and the ids to go on with."""
-    beginning = translator.beginning()
-    if translator.failover.said_nothing and not beginning.raw:
+    beginning = translator.answer.partial()
+    if translator.answer.said_nothing and not beginning.raw:
         return translator.restart(None), list(beginning.prompt)
     if beginning.raw:
         cut = asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
         ids = beginning.ids[: cut.kept]
-        return translator.resume(Rejoining(beginning.prompt, ids, overlap=cut.overlap), None), [*beginning.prompt, *ids]
+        return translator.resume(Join(beginning.prompt, ids, overlap=cut.overlap), None), [*beginning.prompt, *ids]
     count, said = asyncio.run(cut_of_parsed(beginning, decoded, 0))
     ids = beginning.ids[:count]
     markup = new_markup(family)
-    catch_up = CatchUp(translator.lifecycle, translator.failover.answer_began)
-    news = catch_up.take(markup.read([Text(said)], ids))
-    return translator.resume(Rejoining(beginning.prompt, ids, catch_up=catch_up, news=news), markup), [*beginning.prompt, *ids]
+    join = join_at(JoinPoint(count, text=said, start=family), beginning, translator.lifecycle, markup)
+    return translator.resume(join, markup), [*beginning.prompt, *ids]
 
 
 def reads(data: bytes, size: int) -> Iterator[bytes]:
@@ -124,7 +142,7 @@ def play_cut(servers: Servers, cuts: list[float], size: int) -> Play:
         if not translator.continuable:  # the model has ended, or has not begun
             sent += translator.fail(LOST)
             return judged(sent, translator)
-        restarts = translator.failover.said_nothing and not translator.beginning().raw
+        restarts = translator.answer.said_nothing and not translator.answer.partial().raw
         events, ids = continued(translator, servers.family)
         sent += events
         body = servers.answer() if restarts else servers.goes_on(ids)
@@ -137,17 +155,19 @@ def shown(play: Play) -> list[dict[str, Any]]:
     return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in items]
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
+@pytest.mark.parametrize("dialect", list(FAMILIES))
 @given(
     scenario=st.sampled_from(["demo", "unicode", "parallel", "plain"]),
     cuts=st.lists(st.floats(0.05, 0.9), min_size=1, max_size=3),
     size=st.integers(20, 4000),
 )
 @settings(max_examples=60, deadline=None)
-def test_broken_off_anywhere_it_is_the_same_stream(personality: str, scenario: str, cuts: list[float], size: int) -> None:
-    servers = Servers(personality, scenario)
+def test_broken_off_anywhere_it_is_the_same_stream(dialect: str, scenario: str, cuts: list[float], size: int) -> None:
+    servers = Servers(dialect, scenario)
     whole = play_cut(servers, [], 4000)
-    cut = play_cut(servers, cuts, size)
+    broken = Servers(dialect, scenario)
+    cut = play_cut(broken, cuts, size)
+    assert broken.repeated() == cut.data
     if cut.response["status"] == "failed":  # before the first token
         assert not cut.response["output"]
         return
@@ -183,8 +203,8 @@ def completion(content: str, asked: Sequence[int] | None = None, **fields: Any) 
 
 
 def resumed(translator: Translator, kept: int, overlap: str = "") -> list[int]:
-    beginning = translator.beginning()
-    translator.resume(Rejoining(beginning.prompt, beginning.ids[:kept], overlap=overlap), None)
+    beginning = translator.answer.partial()
+    translator.resume(Join(beginning.prompt, beginning.ids[:kept], overlap=overlap), None)
     return [*beginning.prompt, *beginning.ids[:kept]]
 
 
@@ -192,14 +212,14 @@ def test_a_continuation_of_another_prompt_is_not_used() -> None:
     translator = begun(token("One"), markup=new_markup())
     resumed(translator, 1)
     assert b"Two" not in translator.feed(completion("Two", [1, 2, 3]))
-    assert (translator.status, translator.failover.diverged) == ("failed", "other_prompt")
+    assert (translator.status, translator.answer.diverged) == ("failed", "other_prompt")
 
 
 def test_one_that_does_not_tell_its_prompt_is_not_used_either() -> None:
     translator = begun(token("One"), markup=new_markup())
     resumed(translator, 1)
     translator.feed(text("Two", token_ids=[5]))
-    assert (translator.status, translator.failover.diverged) == ("failed", "other_prompt")
+    assert (translator.status, translator.answer.diverged) == ("failed", "other_prompt")
 
 
 @pytest.mark.parametrize(("pieces", "status"), [(["on", "e more", " thing"], "completed"), (["on", "ce"], "failed")])
@@ -218,10 +238,10 @@ def test_a_continuation_that_ends_before_it_has_caught_up() -> None:
     asked = resumed(translator, 1, overlap="one")
     translator.feed(completion("o", asked, finish_reason="stop"))
     translator.feed(DONE)
-    assert (translator.status, translator.failover.diverged) == ("failed", "text_differs")
-    number = translator.next_number
+    assert (translator.status, translator.answer.diverged) == ("failed", "text_differs")
+    number = translator.writer.next_number
     assert translator.fail(LOST) == b""
-    assert translator.next_number == number
+    assert translator.writer.next_number == number
 
 
 def test_a_second_break_before_it_has_caught_up_ends_the_response_once() -> None:
@@ -229,7 +249,7 @@ def test_a_second_break_before_it_has_caught_up_ends_the_response_once() -> None
     asked = resumed(translator, 1, overlap="one")
     translator.feed(completion("o", asked))
     translator.fail(LOST)
-    assert [item for item in translator.output if "Oneone" in item]
+    assert [item for item in translator.response.output if "Oneone" in item]
     assert translator.status == "failed"
 
 
@@ -266,15 +286,15 @@ def test_an_answer_that_has_ended_is_not_continued() -> None:
 def test_usage_that_was_lost_with_the_connection_is_known_by_the_ids() -> None:
     translator = begun(token("One"), text("", token_ids=[2], finish="stop"))
     translator.fail(LOST)
-    assert '"input_tokens":1,' in translator.response()
-    assert '"output_tokens":2,' in translator.response()
+    assert '"input_tokens":1,' in translator.response.json()
+    assert '"output_tokens":2,' in translator.response.json()
 
 
 def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
     dead = {"error": {"message": "EngineCore encountered an issue. See stack trace.", "code": 500}}
     translator = begun(token("One"))
     translator.feed(event(dead) + DONE)
-    assert (translator.failover.broken_off, translator.ended) == ("engine", False)
+    assert (translator.answer.broken_off, translator.ended) == ("engine", False)
     translator.fail(LOST)
     assert translator.status == "failed"
     translator = begun(token("One"))
@@ -285,7 +305,7 @@ def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
 def test_nothing_is_read_behind_the_break() -> None:
     translator = begun(token("One"))
     translator.feed(DONE)
-    assert translator.failover.broken_off == "eof"
+    assert translator.answer.broken_off == "eof"
     assert translator.feed(token("Two")) == b""
     assert translator.finish() == b""
 
@@ -339,7 +359,7 @@ def test_the_last_whole_id_is_found_by_the_texts_of_the_others() -> None:
     ids = encode("One two three")
 
     def found(whole: int, tail: str, extra: Sequence[int] = ()) -> Cut:
-        beginning = Beginning([1], [*ids, *extra], whole, tail, raw=True)
+        beginning = PartialAnswer([1], [*ids, *extra], whole, tail, raw=True)
         return asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
 
     half = 0x01F09F
@@ -353,14 +373,14 @@ def test_the_last_whole_id_is_found_by_the_texts_of_the_others() -> None:
 
 def test_text_that_was_held_for_a_stop_string_is_generated_again() -> None:
     ids = encode("One two three")
-    beginning = Beginning([1], ids, 0, "One tw", raw=True)
+    beginning = PartialAnswer([1], ids, 0, "One tw", raw=True)
     assert asyncio.run(cut_of_raw(beginning, decoded, holds_text=True)) == Cut(1, " tw")
     assert asyncio.run(cut_of_parsed(beginning, decoded, 0)) == (3, "One two three")
     assert asyncio.run(cut_of_parsed(beginning, decoded, 4)) == (2, "One two")
     with pytest.raises(CannotContinue):
-        asyncio.run(cut_of_parsed(Beginning([1], ids, 0, "", raw=False), decoded, 100))
+        asyncio.run(cut_of_parsed(PartialAnswer([1], ids, 0, "", raw=False), decoded, 100))
     # Nothing fits: all of it has to come again.
-    assert asyncio.run(cut_of_raw(Beginning([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
+    assert asyncio.run(cut_of_raw(PartialAnswer([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
 
 
 @pytest.mark.parametrize("family", ["qwen3", "auto"])
@@ -373,11 +393,11 @@ def test_a_parser_may_know_one_thought_alone(family: str) -> None:
 
 def read_again(translator: Translator, said: str) -> list[int]:
     """Have a parser of ours take over from a backend that parses; return the prompt of the continuation."""
-    beginning = translator.beginning()
+    beginning = translator.answer.partial()
     catch_up = CatchUp(translator.lifecycle)
     markup = new_markup(reopens=False)
     news = catch_up.take(markup.read([Text(said)], beginning.ids))
-    translator.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    translator.resume(Join(beginning.prompt, beginning.ids, catch_up=catch_up, unseen=news), markup)
     return [*beginning.prompt, *beginning.ids]
 
 
@@ -386,7 +406,7 @@ def test_a_thought_behind_text_stays_text_as_for_the_parser_that_began() -> None
     asked = read_again(translator, "One.")
     for piece in (completion(" <think>", asked), completion("two</think>", finish_reason="stop"), DONE):
         translator.feed(piece)
-    assert "One. <think>two</think>" in translator.response()
+    assert "One. <think>two</think>" in translator.response.json()
 
 
 def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
@@ -395,4 +415,4 @@ def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
     for piece in (completion(" it is", asked, finish_reason="stop"), DONE):
         translator.feed(piece)
     assert translator.status == "completed"
-    assert '"output_text","text":"So it is"' in translator.response()
+    assert '"output_text","text":"So it is"' in translator.response.json()

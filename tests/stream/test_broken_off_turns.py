@@ -15,13 +15,13 @@ from proxy.simulator.chat_request import ChatRequest
 from proxy.simulator.scenarios import SCENARIOS
 from proxy.simulator.script import Say, Script, Think, call, script
 from proxy.simulator.tokenizer import encode
-from proxy.stream.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.catch_up import CatchUp, Diverged
+from proxy.stream.continuation.join import Join
 from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.rejoining import Rejoining
 from proxy.stream.translator import Translator
 from proxy.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
 from proxy.wire.tools import ToolTable, ToolTarget
-from tests.stream.stream_player import DONE, Play, event, finish, judged, options, substance, text
+from tests.stream.stream_player import DONE, Play, calls_to_run, event, finish, judged, options, substance, text, wants_turn
 from tests.stream.stream_player import call as stream_call
 from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, completion, continued, new_markup, reads
 from tests.stream.test_hosted_calls import ALL, TOOLS, outcome_of
@@ -62,8 +62,8 @@ def _expeditions() -> Iterator[None]:
 class Talk:
     """One response: the servers of the model, and what the client gets."""
 
-    def __init__(self, personality: str, size: int = 4000) -> None:
-        self._servers = Servers(personality, "expedition", OFFERED)
+    def __init__(self, dialect: str, size: int = 4000) -> None:
+        self._servers = Servers(dialect, "expedition", OFFERED)
         self._size = size
         self.longest = 0  # how many events the longest answer has
         self.lost = False  # an answer broke off where nobody can go on with it
@@ -76,29 +76,34 @@ class Talk:
         playing = self.playing
         for turn in range(TURNS):
             self._play_turn(cuts[turn] if turn < len(cuts) else [])
-            while playing.calls_to_run():
-                made = playing.calls_to_run()[0]
+            while calls_to_run(playing):
+                made = calls_to_run(playing)[0]
                 self._hear(made.name, made.arguments)
                 self.sent += playing.finish_call(outcome_of(made))
-            if not playing.wants_turn:
+            if not wants_turn(playing):
                 break
-            assert playing.failover.ledger is None  # while tools run, no ids are kept
-            playing.next_turn(self._servers.markup())
+            assert playing.answer.ledger is None  # while tools run, no ids are kept
+            markup = self._servers.markup()
+            playing.next_turn(markup, start=markup and self._servers.family)
         return self.sent
+
+    def repeated(self) -> bytes:
+        """Have another translator make the same calls; return the stream."""
+        return self._servers.repeated()
 
     def _play_turn(self, cuts: Sequence[float]) -> None:
         body = self._servers.answer()
         self.longest = max(self.longest, body.count(b"\n\n"))
         for cut in cuts:
             self._feed(beginning_of(body, cut))
-            if self.playing.unheard:
+            if self.playing.nothing_received:
                 body = self._servers.answer()
             elif self.playing.continuable:
-                restarts = self.playing.failover.said_nothing and not self.playing.beginning().raw
+                restarts = self.playing.answer.said_nothing and not self.playing.answer.partial().raw
                 events, ids = continued(self.playing, self._servers.family)
                 self.sent += events
                 body = self._servers.answer() if restarts else self._servers.goes_on(ids)
-            elif self.playing.failover.answer_ended:
+            elif self.playing.answer.ended_by_model:
                 break
             else:  # within the first chunk
                 self.lost = True
@@ -139,13 +144,13 @@ def shown(data: bytes) -> list[dict[str, Any]]:
     return events
 
 
-def whole(personality: str) -> Play:
-    talk = Talk(personality)
+def whole(dialect: str) -> Play:
+    talk = Talk(dialect)
     return judged(talk.play(()), talk.playing)
 
 
 class Shown(dict[str, list[dict[str, Any]]]):
-    """What is shown, by personality, without a long representation: hypothesis prints all arguments."""
+    """What is shown, by dialect, without a long representation: hypothesis prints all arguments."""
 
     def __repr__(self) -> str:
         return "Shown()"
@@ -154,12 +159,12 @@ class Shown(dict[str, list[dict[str, Any]]]):
 @pytest.fixture(scope="module")
 def wholes(_expeditions: None) -> Shown:
     """Return what is shown by responses that never broke off."""
-    return Shown({personality: shown(whole(personality).data) for personality in FAMILIES})
+    return Shown({dialect: shown(whole(dialect).data) for dialect in FAMILIES})
 
 
 def test_the_whole_response_has_all_that_may_break_off() -> None:
-    for personality in FAMILIES:
-        played = whole(personality)
+    for dialect in FAMILIES:
+        played = whole(dialect)
         items = played.response["output"]
         kinds = [item["type"] for item in items]
         made = [kinds.count(kind) for kind in ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")]
@@ -171,34 +176,33 @@ def test_the_whole_response_has_all_that_may_break_off() -> None:
         assert "".join(played.deltas("code_interpreter_call_code")).startswith('print("é 行")')
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
-def test_cut_after_every_event_of_every_turn(personality: str) -> None:
+@pytest.mark.parametrize("dialect", list(FAMILIES))
+def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
     """All turns are cut in each play, behind the same number of events."""
-    undisturbed = Talk(personality)
+    undisturbed = Talk(dialect)
     whole = shown(undisturbed.play(()) + undisturbed.playing.terminal())
     assert undisturbed.longest > 20
     for place in range(undisturbed.longest):
-        talk = Talk(personality, 10_000)
+        talk = Talk(dialect, 10_000)
         data = talk.play([[place]] * TURNS) + talk.playing.terminal()
         assert shown(data) == whole, place
         assert check_stream(data) == []
         assert not talk.playing.tokens.disagrees
 
 
-@pytest.mark.parametrize("personality", list(FAMILIES))
+@pytest.mark.parametrize("dialect", list(FAMILIES))
 @given(
     cuts=st.lists(st.lists(st.floats(0.0, 1.0), max_size=2), min_size=1, max_size=TURNS),
     size=st.integers(20, 4000),
 )
 @settings(max_examples=30, deadline=None)
-def test_broken_off_anywhere_it_is_the_same_response(
-    personality: str, wholes: Shown, cuts: list[list[float]], size: int
-) -> None:
-    talk = Talk(personality, size)
+def test_broken_off_anywhere_it_is_the_same_response(dialect: str, wholes: Shown, cuts: list[list[float]], size: int) -> None:
+    talk = Talk(dialect, size)
     played = judged(talk.play(cuts), talk.playing)
+    assert talk.repeated() == played.data
     assert played.response["status"] == ("failed" if talk.lost else "completed")
     if not talk.lost:
-        assert shown(played.data) == wholes[personality]
+        assert shown(played.data) == wholes[dialect]
 
 
 # ---- what waits behind a hosted call, which is open until it was run -----------------------------------------------------
@@ -224,7 +228,7 @@ def test_white_space_behind_a_hosted_call_comes_again() -> None:
     playing = waiting(made(0, "docs__ask"), text("\n"))
     catch_up = CatchUp(playing.lifecycle)
     assert catch_up.take([*ASKED, Text("\n"), Text(" More")]) == [Text("\n"), Text(" More")]
-    assert not playing.lifecycle.holds_deltas
+    assert not playing.lifecycle.pending
 
 
 def test_text_behind_a_hosted_call_is_gone_on_with() -> None:
@@ -262,24 +266,24 @@ def test_a_turn_without_calls_is_read_again_without_calls(may_call: bool, fields
     playing.finish_call(CallOutcome())
     playing.next_turn(None, may_call=may_call)
     playing.feed(text("So"))
-    catch_up = CatchUp(playing.lifecycle, len(playing.writer.done))
+    catch_up = CatchUp(playing.lifecycle)
     assert catch_up.take([ToolCall(7, "", "docs__ask"), ToolArguments(7, "{}"), Text("So it is.")]) == [Text(" it is.")]
 
 
 def test_what_is_held_when_nobody_goes_on_is_given_out() -> None:
     """A part of a mark is text after all."""
     playing = waiting(made(0, "web_search"), finish("tool_calls"), DONE)
-    playing.finish_call(outcome_of(playing.calls_to_run()[0]))
+    playing.finish_call(outcome_of(calls_to_run(playing)[0]))
     playing.next_turn(None)
     first = {"choices": [{"index": 0, "delta": {}}], "prompt_token_ids": encode("hi")}
     for piece in (event(first), text("It flows", token_ids=encode("It flows"))):
         playing.feed(piece)
-    beginning = playing.beginning()
-    catch_up = CatchUp(playing.lifecycle, playing.failover.answer_began)
+    beginning = playing.answer.partial()
+    catch_up = CatchUp(playing.lifecycle)
     markup = new_markup(reopens=False)
     news = catch_up.take(markup.read([Text("It flows")], beginning.ids))
-    playing.resume(Rejoining(beginning.prompt, beginning.ids, catch_up=catch_up, news=news), markup)
+    playing.resume(Join(beginning.prompt, beginning.ids, catch_up=catch_up, unseen=news), markup)
     playing.feed(completion(" 【1", [*beginning.prompt, *beginning.ids]))
     playing.fail(LOST)
-    assert '"text":"It flows 【1"' in playing.response()
+    assert '"text":"It flows 【1"' in playing.response.json()
     assert playing.status == "failed"

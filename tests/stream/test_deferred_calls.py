@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from proxy.stream.needs import Verdict
 from proxy.stream.options import CODEX, STANDARD, Client
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
@@ -36,9 +37,9 @@ def play(*pieces: bytes, judge: Judge = letting_pass, **fields: object) -> tuple
     playing = new(**fields)
     out = [playing.start(), *(playing.feed(piece) for piece in pieces), playing.feed(DONE), playing.finish()]
     asked = []
-    while playing.awaiting is not None:
-        asked.append(playing.awaiting)
-        out.append(playing.judge(judge(playing.awaiting[1])))
+    while isinstance(playing.needs, Verdict):
+        asked.append(playing.needs[:2])
+        out.append(playing.judge(judge(playing.needs.text)))
     return judged(b"".join(out), playing, fields.get("client", CODEX)), asked  # type: ignore[arg-type]
 
 
@@ -47,11 +48,11 @@ def test_an_input_is_held_until_it_is_judged() -> None:
     before = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "ab')) + playing.feed(arguments(0, 'c"}'))
     before += playing.feed(finish("tool_calls")) + playing.feed(DONE) + playing.finish()
     assert [event["type"] for event in events_of(before)][-1] == "response.output_item.added"
-    assert playing.awaiting == ("patch", "abc")
+    assert playing.needs == Verdict("patch", "abc", unclosed=False)
     assert not playing.ended
     after = playing.judge(None)
     assert playing.ended
-    assert playing.awaiting is None
+    assert not isinstance(playing.needs, Verdict)
     played = judged(before + after, playing)
     assert played.said == [("custom", "patch", "abc")]
     assert played.deltas("custom_tool_call_input") == ["abc"]
@@ -156,7 +157,7 @@ UNCLOSED = [
 def test_an_input_that_is_not_closed_passes_if_the_grammar_accepts_it(judged_tools: bool, client: Client) -> None:
     playing = new(judged=judged_tools, client=client)
     data = playing.start() + playing.feed(b"".join(UNCLOSED) + DONE)
-    assert (playing.awaiting, playing.unclosed) == (("patch", "abc"), True)
+    assert playing.needs == Verdict("patch", "abc", unclosed=True)
     data += playing.judge(None)
     played = judged(data, playing, client)
     assert played.said == [("reasoning", "Hm."), ("custom", "patch", "abc"), ("call", "clock", "{}")]
@@ -213,7 +214,7 @@ def test_what_ends_the_stream_meanwhile_lets_the_inputs_pass(error: ApiError) ->
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + call(1, "b", "patch", '{"input": "y"}'))
     data += playing.feed(finish("tool_calls"))
     data += playing.feed(DONE)
-    assert playing.awaiting == ("patch", "x")
+    assert playing.needs == Verdict("patch", "x", unclosed=False)
     data += playing.fail(error)
     assert playing.ended
     assert playing.judge("late") == b""
@@ -225,7 +226,7 @@ def test_what_ends_the_stream_meanwhile_lets_the_inputs_pass(error: ApiError) ->
 def test_a_stream_that_breaks_before_its_end_is_broken() -> None:
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}')) + playing.fail(BROKEN)
-    assert playing.awaiting is None
+    assert not isinstance(playing.needs, Verdict)
     played = judged(data, playing)
     assert played.said == [("custom", "patch", "x", "incomplete")]
     assert played.response["status"] == "failed"
@@ -235,7 +236,7 @@ def test_keep_alives_go_on_and_what_is_fed_behind_the_end_does_no_harm() -> None
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}')) + playing.feed(finish() + DONE)
     data += playing.keep_alive() + playing.feed(DONE) + playing.finish() + playing.finish()
-    assert playing.awaiting == ("patch", "x")
+    assert playing.needs == Verdict("patch", "x", unclosed=False)
     data += playing.judge(None)
     assert judged(data, playing).said == [("custom", "patch", "x")]
 
@@ -246,7 +247,7 @@ def test_a_completion_without_a_stream() -> None:
     message = f'{{"role": "assistant", "tool_calls": [{{"id": "a", "type": "function", "function": {function}}}]}}'
     body = f'{{"object": "chat.completion", "choices": [{{"index": 0, "message": {message}, "finish_reason": "tool_calls"}}]}}'
     data = playing.start() + playing.feed_completion(body.encode())
-    assert playing.awaiting == ("patch", "abc")
+    assert playing.needs == Verdict("patch", "abc", unclosed=False)
     data += playing.judge("ABC")
     assert judged(data, playing).said == [("custom", "patch", "ABC")]
 

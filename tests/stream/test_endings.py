@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.stream import lifecycle
-from proxy.stream.lifecycle import Lifecycle, Row, Transition
+from proxy.stream.lifecycle import machine as lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle, Row, Transition
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
-from proxy.wire.sse import SSEDecoder
+from proxy.wire.sse import MOST_BUFFERED
 from tests.stream.stream_player import (
     DONE,
     NOW,
@@ -237,8 +237,7 @@ def test_what_is_no_chunk_ends_the_stream(payload: bytes) -> None:
 
 def test_an_event_without_end_ends_the_stream() -> None:
     playing = new_translator()
-    playing._sse = SSEDecoder(limit=100)
-    data = playing.start() + playing.feed(text("Hi")) + playing.feed(b"data: " + b"x" * 200) + playing.finish()
+    data = playing.start() + playing.feed(text("Hi")) + playing.feed(b"data: " + b"x" * MOST_BUFFERED) + playing.finish()
     assert judged(data, playing).error[1] == "The backend sent something that is not a chat completion chunk."
 
 
@@ -281,7 +280,7 @@ def test_a_keep_alive_shows_the_true_snapshot(after: int) -> None:
 
 def test_the_state_of_a_stream_can_be_asked() -> None:
     playing = new_translator()
-    assert (playing.status, playing.ended, playing.visible, playing.response_id) == (
+    assert (playing.status, playing.ended, playing.lifecycle.turn.visible, playing.response_id) == (
         "queued",
         False,
         False,
@@ -289,9 +288,9 @@ def test_the_state_of_a_stream_can_be_asked() -> None:
     )
     playing.start()
     playing.feed(think("hm"))
-    assert (playing.status, playing.ended, playing.visible, playing.chunks) == ("in_progress", False, False, 1)
+    assert (playing.status, playing.ended, playing.lifecycle.turn.visible, playing.chunks) == ("in_progress", False, False, 1)
     playing.feed(text("Hi"))
-    assert playing.visible
+    assert playing.lifecycle.turn.visible
     playing.feed(finish() + DONE)
     assert (playing.status, playing.ended) == ("completed", True)
     assert (playing.writer.items, playing.writer.deltas) == (

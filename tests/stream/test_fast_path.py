@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.fast_path import learn, unquoted
+from proxy.stream.answer.fast_path import learn, unquoted
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 
@@ -31,7 +31,7 @@ def outcome(reads: list[bytes]) -> tuple[Any, int]:
     for data in reads:
         translator.feed(data)
     translator.feed(event({}, finish_reason="stop") + b"data: [DONE]\n\n")
-    return json.loads(translator.response())["output"], translator.chunks
+    return json.loads(translator.response.json())["output"], translator.chunks
 
 
 def cut(stream: bytes, places: list[float]) -> list[bytes]:

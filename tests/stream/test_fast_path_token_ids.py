@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import parsers
-from proxy.stream.fast_path import learn
-from proxy.stream.markup import Markup
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.answer.fast_path import learn
+from proxy.stream.continuation.join import Join
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import DONE, event, events_of, new_translator
@@ -106,17 +106,17 @@ class Standing(NamedTuple):
 
 
 def standing(translator: Translator, data: bytes) -> Standing:
-    failover = translator.failover
-    ledger = failover.ledger
+    answer = translator.answer
+    ledger = answer.ledger
     beginning = None
     known = None
     if ledger is not None:
         if translator.continuable:
-            beginning = translator.beginning()
+            beginning = translator.answer.partial()
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
     counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
-    return Standing(events_of(data), beginning, (known, failover.answer_began, failover.broken_off), counts)
+    return Standing(events_of(data), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts)
 
 
 def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -> list[Standing]:
@@ -125,7 +125,7 @@ def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -
     found = [standing(translator, translator.start())]
     for data in (FIRST, *reads):
         found.append(standing(translator, translator.feed(data)))
-    if goes_on and translator.continuable and translator.beginning().raw:
+    if goes_on and translator.continuable and translator.answer.partial().raw:
         found += continued(translator)
     else:
         translator.feed(LAST)
@@ -135,9 +135,9 @@ def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -
 
 def continued(translator: Translator) -> Iterator[Standing]:
     """Have the chat endpoint of another server go on: it says the tail again, and more."""
-    beginning = translator.beginning()
+    beginning = translator.answer.partial()
     kept = beginning.ids[: beginning.whole]
-    yield standing(translator, translator.resume(Rejoining(beginning.prompt, kept, overlap=beginning.tail), None))
+    yield standing(translator, translator.resume(Join(beginning.prompt, kept, overlap=beginning.tail), None))
     for number, content in enumerate([beginning.tail or "So", " it", " goes", " on", ".", ""]):
         choice = {
             "index": 0,
@@ -151,12 +151,12 @@ def continued(translator: Translator) -> Iterator[Standing]:
 
 def without_patterns() -> AbstractContextManager[Any]:
     """Have each chunk decoded, and those of one text that one read brought written as one."""
-    return mock.patch("proxy.stream.fast_path.learn", return_value=None)
+    return mock.patch("proxy.stream.answer.fast_path.learn", return_value=None)
 
 
 def without_fast_path() -> AbstractContextManager[Any]:
     """Have each chunk go through the reader and the table."""
-    return mock.patch("proxy.stream.fast_path.FastPath.look_ahead")
+    return mock.patch("proxy.stream.answer.fast_path.FastPath.look_ahead")
 
 
 def cut(stream: bytes, places: Sequence[float]) -> list[bytes]:
@@ -239,12 +239,12 @@ def test_usual_chunks_are_not_decoded(template: bytes, field: str, raw: bool, at
     sent = [written(template, field, f" {number}é", f"[{number}]") for number in range(100, 122)]
     for data in (FIRST, *sent[:2]):
         translator.feed(data)
-    with mock.patch("proxy.stream.translator.decode_chunk", side_effect=AssertionError):
+    with mock.patch("proxy.stream.answer.answer.decode_chunk", side_effect=AssertionError):
         for at in range(2, len(sent), at_once):
             assert b"\xc3\xa9" in translator.feed(b"".join(sent[at : at + at_once]))
         translator.feed(written(template, field, " fine.", "[122,123]"))
     assert translator.status == "in_progress"
-    beginning = translator.beginning()
+    beginning = translator.answer.partial()
     assert list(beginning.ids) == list(range(100, 124))
     assert (beginning.whole, beginning.tail) == ((22, " fine.") if field == "content" else (0, ""))
     assert sum(translator.tokens.by_kind().values()) == 24
@@ -257,9 +257,9 @@ def test_nothing_is_read_behind_the_break(broken_off: bytes) -> None:
     sent = [written(USUAL, "content", f" {number}", f"[{number}]") for number in range(6)]
     for data in (FIRST, *sent[:5], broken_off):
         translator.feed(data)
-    assert translator.failover.broken_off is not None
+    assert translator.answer.broken_off is not None
     assert translator.feed(sent[5]) == b""
-    assert list(translator.beginning().ids) == [0, 1, 2, 3, 4]
+    assert list(translator.answer.partial().ids) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("template", [template for template in ODD[:6] if b"FIELD" in template])

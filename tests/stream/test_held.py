@@ -8,9 +8,10 @@ from itertools import count
 import pytest
 
 from proxy import parsers
-from proxy.stream.markup import Markup
+from proxy.parsers import template
 from proxy.stream.options import StreamOptions
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
+from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.tools import Grammar
 from tests.stream.stream_player import DONE, TOOLS, arguments, call, finish, text, think
@@ -50,6 +51,16 @@ def test_white_space_at_the_end_of_a_text() -> None:
     assert translator.held == []
 
 
+def test_half_a_delimiter_of_a_response_template() -> None:
+    fields = {"thinking": {"open": "<think>", "close": "</think>"}, "content": {"close": "<end>"}}
+    loaded = template.load({"start_anchor": "<start>", "fields": fields})
+    translator = begun(markup=Markup(partial(template.TemplateParser, loaded, schemas={})))
+    translator.feed(text("<think>Hm.</thi"))
+    assert translator.held == ["markup"]
+    translator.feed(text("nk>Hello"))
+    assert translator.held == []
+
+
 def test_half_a_character() -> None:
     translator = begun()
     translator.feed(text("HALF").replace(b"HALF", b"\\ud83d"))
@@ -70,7 +81,7 @@ def test_what_comes_behind_a_call_that_is_not_complete() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_what_may_be_markup(watched: bool) -> None:
-    reading = ThoughtWatch(parsers.reasoning_markers("auto")[0], markup) if watched else markup()
+    reading = LeadingThoughtDetector(parsers.reasoning_markers("auto")[0], markup) if watched else markup()
     translator = begun(markup=reading)
     translator.feed(text("<thi"))
     assert translator.held == ["markup"]

@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stream.citations import CitedSource
-from proxy.stream.items.hosted import CODE_OUTPUTS, SEARCH_RESULTS, SEARCH_SOURCES, CallOutcome, HostedOptions
+from proxy.stream.items.hosted import (
+    CODE_OUTPUTS,
+    SEARCH_RESULTS,
+    SEARCH_SOURCES,
+    ApprovedCall,
+    CallOutcome,
+    HostedOptions,
+    ToolListing,
+)
+from proxy.stream.needs import CallToRun
 from proxy.stream.options import CODEX, STANDARD, Client
-from proxy.stream.translator import ApprovedCall, CallToRun, ToolListing, Translator
+from proxy.stream.reading.citations import CitedSource
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import (
@@ -22,6 +31,7 @@ from tests.stream.stream_player import (
     Play,
     arguments,
     call,
+    calls_to_run,
     finish,
     judged,
     new_translator,
@@ -29,6 +39,7 @@ from tests.stream.stream_player import (
     think,
     tool,
     usage,
+    wants_turn,
 )
 from tests.stream.stream_player import chunk as chat_chunk
 
@@ -77,12 +88,12 @@ def play_turns(
     out = [playing.start(), before(playing)]
     for number, pieces in enumerate(turns):
         if number:
-            assert playing.wants_turn
+            assert wants_turn(playing)
             out.append(playing.next_turn(None, may_call=may_call))
         for piece in (*pieces, DONE):
             out.append(playing.fail(piece) if isinstance(piece, ApiError) else playing.feed(piece))
         out.append(playing.finish())
-        while calls := playing.calls_to_run():
+        while calls := calls_to_run(playing):
             out.append(playing.finish_call(outcomes(calls[0])))
     return judged(b"".join(out), playing, client)
 
@@ -211,7 +222,7 @@ def test_parallel_calls_run_together_and_are_reported_in_order() -> None:
     made = [tool(0, "a", "docs__ask", '{"q": 1}'), tool(1, "b", "web_search", '{"queries": ["q"]}')]
     out += playing.feed(chat_chunk({"tool_calls": made})) + playing.feed(call(2, "c", "docs__ask", '{"q": 2}'))
     out += playing.feed(finish("tool_calls")) + playing.feed(DONE) + playing.finish()
-    while calls := playing.calls_to_run():
+    while calls := calls_to_run(playing):
         seen.append([found.name for found in calls])
         out += playing.finish_call(outcome_of(calls[0]))
     assert seen == [["docs__ask", "web_search", "docs__ask"], ["web_search", "docs__ask"], ["docs__ask"]]
@@ -225,7 +236,7 @@ def test_a_turn_that_also_calls_a_client_tool_ends_the_response() -> None:
     played = play_turns([call(0, "a", "docs__ask", "{}"), call(1, "b", "clock", "{}"), finish("tool_calls")])
     assert [item["type"] for item in played.response["output"]] == ["mcp_call", "function_call"]
     assert played.response["status"] == "completed"
-    assert not played.translator.wants_turn
+    assert not wants_turn(played.translator)
 
 
 def test_what_was_said_behind_a_call_waits_for_its_result() -> None:
@@ -296,8 +307,8 @@ def test_calls_that_wait_are_run_with_the_arguments_of_their_items() -> None:
         playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(call(1, "b", "docs__ask", '{"q": 1}}]'))
     )
     out += playing.feed(finish("tool_calls")) + playing.finish()
-    assert [found.arguments for found in playing.calls_to_run()] == ["{}", '{"q": 1}']
-    while calls := playing.calls_to_run():
+    assert [found.arguments for found in calls_to_run(playing)] == ["{}", '{"q": 1}']
+    while calls := calls_to_run(playing):
         out += playing.finish_call(outcome_of(calls[0]))
     playing.next_turn(None)
     out += playing.feed(text("Done.")) + playing.feed(finish()) + playing.finish()
@@ -326,9 +337,9 @@ def test_a_stream_that_fails_while_tools_run_ends_truthfully() -> None:
     playing = new_translator(tools=TOOLS, hosted=HostedOptions())
     out = playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(call(1, "b", "python", '{"code":"1"}'))
     out += playing.feed(finish()) + playing.finish()
-    assert playing.calls_to_run()
+    assert calls_to_run(playing)
     out += playing.fail(server_error("The response was cancelled."))
-    assert playing.calls_to_run() == []
+    assert calls_to_run(playing) == ()
     assert playing.finish_call(CallOutcome()) == b""
     played = judged(out, playing)
     assert [item["status"] for item in played.response["output"]] == ["incomplete", "incomplete"]
@@ -340,7 +351,7 @@ def test_a_stream_that_fails_between_two_turns_ends_truthfully() -> None:
     out = playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(finish())
     out += playing.feed(usage(prompt_tokens=5, completion_tokens=2)) + playing.finish()
     out += playing.finish_call(CallOutcome({"output": "x"}))
-    assert playing.wants_turn
+    assert wants_turn(playing)
     played = judged(out + playing.fail(server_error("No backend is there.")), playing)
     assert (played.response["output"][0]["output"], played.response["status"]) == ("x", "failed")
     assert played.response["usage"]["total_tokens"] == 7
@@ -443,7 +454,7 @@ def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.Dat
         if end != "nothing":
             out += playing.feed(finish(end))
         out += playing.finish()
-        while calls := playing.calls_to_run():
+        while calls := calls_to_run(playing):
             step = data.draw(st.sampled_from(["ok", "ok", "ok", "failed", "broken", "alive"]))
             if step == "broken":
                 out += playing.fail(server_error("Gone."))
@@ -452,7 +463,7 @@ def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.Dat
             else:
                 made = outcome_of(calls[0])
                 out += playing.finish_call(CallOutcome(made.item, step == "failed", made.sources))
-        if not playing.wants_turn:
+        if not wants_turn(playing):
             break
         playing.next_turn(None, may_call=data.draw(st.booleans()))
     if not playing.ended:

@@ -6,10 +6,12 @@ from typing import get_args
 
 import pytest
 
-from proxy.stream import lifecycle
-from proxy.stream.lifecycle import TABLE, Guarded, State, Transition
+from proxy.stream.items.hosted import CallOutcome
+from proxy.stream.lifecycle import machine as lifecycle
+from proxy.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 from proxy.wire import deltas
 from scripts.lifecycle_diagram import BEGIN, END, TARGET, section, updated
+from tests.stream.stream_player import new_translator
 
 # All kinds of deltas: the vocabulary, two that are told apart by what is in them, and the ends of a stream.
 KINDS = {*get_args(deltas.Delta), lifecycle.Blank, lifecycle.ForbiddenCall, *get_args(lifecycle.End)}
@@ -29,7 +31,8 @@ def names(transition: Transition) -> list[str]:
 
 def test_every_state_knows_what_to_do_with_every_delta() -> None:
     assert set(TABLE) == set(get_args(lifecycle.State))
-    assert {state: set(row) for state, row in TABLE.items()} == dict.fromkeys(TABLE, KINDS)
+    steps = {"call": {lifecycle.CallRuns, lifecycle.CallDone}, "ended": {lifecycle.NextTurn}}  # of the gateway itself
+    assert {state: set(row) for state, row in TABLE.items()} == {state: KINDS | steps.get(state, set()) for state in TABLE}
     assert all(transition.target in TABLE for _, _, transition in ALL)
 
 
@@ -40,10 +43,19 @@ def test_only_behind_the_end_nothing_is_done() -> None:
     assert ignored == nothing_to_close | of_a_forbidden_call | {("ended", kind) for kind in KINDS}
 
 
-def test_every_state_is_reached_and_only_the_last_one_is_never_left() -> None:
+def test_every_state_is_reached_and_only_another_turn_leaves_the_last_one() -> None:
     ways = {(state, transition.target) for state, _, transition in ALL if state != transition.target}
-    assert {target for _, target in ways} == set(TABLE)
-    assert set(TABLE) - {state for state, _ in ways} == {"ended"}
+    assert {target for _, target in ways} == set(TABLE) == {state for state, _ in ways}
+    leaving = {(kind, transition.target) for state, kind, transition in ALL if state == "ended" != transition.target}
+    assert leaving == {(lifecycle.NextTurn, "idle")}
+
+
+def test_a_step_of_the_gateway_that_is_not_in_the_table_cannot_happen() -> None:
+    playing = new_translator()
+    for step in (lifecycle.CallRuns(), lifecycle.CallDone(CallOutcome()), lifecycle.NextTurn(may_call=True)):
+        with pytest.raises(KeyError):
+            playing.lifecycle.step(step)
+    assert playing.lifecycle.state == "idle"
 
 
 def test_an_end_leads_to_the_end() -> None:

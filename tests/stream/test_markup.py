@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from proxy import parsers as formats
-from proxy.stream.markup import Markup
+from proxy.parsers import Parser
 from proxy.stream.options import CODEX
+from proxy.stream.reading.markup import Markup
 from proxy.wire.deltas import Delta, FinishReason
 from proxy.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, refuse, text, think, usage
@@ -218,11 +219,13 @@ def test_a_break_after_the_finish_reason_loses_nothing() -> None:
     assert seen.response["status"] == "completed"
 
 
-class Stubborn:
+class Stubborn(Parser):
     """A parser with a defect."""
 
+    repairs: ClassVar[dict[str, int]] = {}
+
     def __init__(self, *, thinking_open: bool | None) -> None:
-        self.repairs: dict[str, int] = {}
+        pass
 
     def feed(self, text: str, token_ids: Any = None) -> list[Delta]:
         raise RuntimeError("a defect")

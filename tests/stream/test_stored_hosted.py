@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.stored_stream import close_open_item, replay
-from proxy.stream.translator import ApprovedCall, ToolListing, Translator
+from proxy.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
+from proxy.stream.stored.replay import replay
+from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
-from tests.stream.stream_player import Play, arguments, call, events_of, finish, new_translator, text
-from tests.stream.test_close_open_item import ending, whole
+from tests.stream.stream_player import Play, arguments, call, calls_to_run, events_of, finish, new_translator, text
+from tests.stream.test_abandoned_streams import ending, whole
 from tests.stream.test_hosted_calls import ALL, RIVERS, TOOLS, outcome_of, play_turns
 
 CALLS = [
@@ -92,7 +92,7 @@ def test_a_call_whose_writer_died_ends_as_its_writer_would_have_ended_it(name: s
     sent = playing.start() + playing.feed(call(0, "a", name, asked[:5])) + playing.feed(arguments(0, asked[5:]))
     if running:
         sent += playing.feed(finish()) + playing.finish()
-        assert playing.calls_to_run()
+        assert calls_to_run(playing)
     own = events_of(playing.fail(server_error("gone")))
     closing, (item,) = ending(sent)
     if item["type"] in ("web_search_call", "file_search_call"):  # what was asked for is not in the stream
@@ -117,7 +117,7 @@ def test_a_stream_with_hosted_calls_may_break_off_anywhere(cut: int) -> None:
             lambda number=number, name=name: playing.feed(call(number, f"c{number}", name, '{"co')),  # type: ignore[misc]
             lambda number=number: playing.feed(arguments(number, 'de": "1"}')),  # type: ignore[misc]
         ]
-    run = [lambda: playing.finish_call(outcome_of(playing.calls_to_run()[0]))] * 4
+    run = [lambda: playing.finish_call(outcome_of(calls_to_run(playing)[0]))] * 4
     turn = [lambda: playing.feed(finish()), playing.finish, *run, lambda: playing.next_turn(None)]
     answer = [lambda: playing.feed(text("It flows【1】. ")), lambda: playing.feed(text("So【2】. It"))]
     sent = b"".join(step() for step in [*steps, *turn, *answer][:cut])
@@ -127,8 +127,8 @@ def test_a_stream_with_hosted_calls_may_break_off_anywhere(cut: int) -> None:
 def test_a_message_that_broke_off_keeps_its_annotations() -> None:
     playing = new_translator(tools=TOOLS, hosted=HostedOptions())
     sent = playing.start() + playing.feed(call(0, "a", "web_search", "{}")) + playing.feed(finish()) + playing.finish()
-    sent += playing.finish_call(outcome_of(playing.calls_to_run()[0]))
+    sent += playing.finish_call(outcome_of(calls_to_run(playing)[0]))
     playing.next_turn(None)
     sent += playing.feed(text("It flows【1】. ")) + playing.feed(text("So"))
-    _, (item,) = close_open_item(sent, sent.count(b"\n\n"))
-    assert [found["url"] for found in json.loads(item)["content"][0]["annotations"]] == [RIVERS.url]
+    _, (item,) = ending(sent)
+    assert [found["url"] for found in item["content"][0]["annotations"]] == [RIVERS.url]

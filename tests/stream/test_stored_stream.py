@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.stored_stream import replay
+from proxy.stream.stored.replay import replay
 
 ITEMS: list[dict[str, Any]] = [
     {

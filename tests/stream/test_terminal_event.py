@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from proxy.conformance.checker import check_stream
-from proxy.stream.lifecycle import Lifecycle
+from proxy.stream.lifecycle.machine import Lifecycle
+from proxy.stream.needs import Verdict
 from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, server_error
+from proxy.wire.errors import server_error
 from proxy.wire.tools import Grammar
-from tests.stream.stream_player import DONE, ECHO, NOW, call, chunk, events_of, finish, new_translator, options, text, think
+from tests.stream.stream_player import DONE, ECHO, call, chunk, events_of, finish, new_translator, text, think
 
 LOST = server_error("The connection broke.")
 
@@ -39,8 +40,8 @@ def test_it_is_the_same_however_often_it_is_asked_for() -> None:
     playing = ended()
     (event,) = events_of(playing.terminal())
     assert playing.terminal() == playing.terminal()
-    assert event["sequence_number"] == playing.next_number - 1
-    assert event["response"] == json.loads(playing.response())
+    assert event["sequence_number"] == playing.writer.next_number - 1
+    assert event["response"] == json.loads(playing.response.json())
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -48,12 +49,12 @@ def test_what_could_not_be_stored_does_not_say_so(given: bool) -> None:
     playing = ended(echo={**ECHO, "store": given})
     for stored, said in ((None, given), (True, True), (False, False)):
         (event,) = events_of(playing.terminal(stored=stored))
-        assert event["response"] == json.loads(playing.response(stored=stored))
-        assert event["response"] == json.loads(playing.response()) | {"store": said}
+        assert event["response"] == json.loads(playing.response.json(stored=stored))
+        assert event["response"] == json.loads(playing.response.json()) | {"store": said}
 
 
 def test_a_response_that_repeats_no_store_gets_none() -> None:
-    assert "store" not in json.loads(ended(echo={}).response(stored=False))
+    assert "store" not in json.loads(ended(echo={}).response.json(stored=False))
 
 
 def test_a_cancelled_response_has_no_error() -> None:
@@ -61,21 +62,21 @@ def test_a_cancelled_response_has_no_error() -> None:
     playing.start()
     playing.feed(text("Hi"))
     playing.fail(LOST)
-    failed = json.loads(playing.response())
+    failed = json.loads(playing.response.json())
     assert failed["error"] is not None
-    assert json.loads(playing.response(status="cancelled")) == failed | {"status": "cancelled", "error": None}
-    assert "".join([*around(playing, status="cancelled")]) == playing.response(status="cancelled")
+    assert json.loads(playing.response.json(status="cancelled")) == failed | {"status": "cancelled", "error": None}
+    assert "".join([*around(playing, status="cancelled")]) == playing.response.json(status="cancelled")
 
 
 def around(playing: Translator, **fields: Any) -> tuple[str, str, str]:
-    before, behind = playing.around(**fields)
-    return before, ",".join(playing.output), behind
+    before, behind = playing.response.text_around_output(**fields)
+    return before, ",".join(playing.response.output), behind
 
 
 def test_the_text_around_the_items_is_that_of_the_response() -> None:
     playing = ended()
-    assert "".join(around(playing)) == playing.response()
-    assert len(playing.output) == 2
+    assert "".join(around(playing)) == playing.response.json()
+    assert len(playing.response.output) == 2
 
 
 @pytest.mark.parametrize("queued", [True, False])
@@ -83,18 +84,18 @@ def test_the_first_snapshot_can_be_had_at_any_time(queued: bool) -> None:
     playing = new_translator()
     first = playing.queue() if queued else playing.start()
     shown = events_of(first)[0]["response"]
-    assert json.loads(playing.response()) == shown
-    assert json.loads("".join(playing.first_around())) == shown
+    assert json.loads(playing.response.json()) == shown
+    assert json.loads("".join(playing.response.first_text_around_output())) == shown
     playing.start()
     playing.feed(text("Hi") + finish() + DONE)
-    assert json.loads("".join(playing.first_around())) == shown
+    assert json.loads("".join(playing.response.first_text_around_output())) == shown
 
 
 def test_a_response_that_runs_shows_how_it_stands() -> None:
     playing = new_translator()
     playing.start()
     playing.feed(think("hm") + text("Hi"))
-    shown = json.loads(playing.response())
+    shown = json.loads(playing.response.json())
     assert (shown["status"], [item["type"] for item in shown["output"]]) == ("in_progress", ["reasoning"])
 
 
@@ -115,12 +116,14 @@ def test_every_event_carries_the_stream_id_as_its_last_member(name: str) -> None
 
 # ---- what a recording is told ------------------------------------------------------------------------------------------
 
-Noted = tuple[str, bytes | ApiError | None, bytes]
+Noted = tuple[str, object, bytes]
 
 
 def noting(**fields: Any) -> tuple[Translator, list[Noted]]:
     noted: list[Noted] = []
-    return Translator(options(**fields), lambda: NOW, lambda *call: noted.append(call)), noted
+    translator = new_translator(**fields)
+    translator.tape = lambda *call: noted.append(call)
+    return translator, noted
 
 
 def test_each_call_is_noted_with_what_came_of_it() -> None:
@@ -139,7 +142,7 @@ def test_an_inserted_item_and_a_failure_are_noted() -> None:
     item = '{"type":"compaction","id":"cmp_1","encrypted_content":"x"}'
     inserted = playing.insert("compaction", item)
     failed = playing.fail(LOST)
-    assert noted[1:] == [("insert", item.encode(), inserted), ("fail", LOST, failed + playing.terminal())]
+    assert noted[1:] == [("insert", item, inserted), ("fail", LOST, failed + playing.terminal())]
     playing.fail(LOST)
     assert noted[3:] == [("fail", LOST, b"")]
 
@@ -159,16 +162,18 @@ def test_a_verdict_is_noted(replacement: str | None) -> None:
     playing.start()
     playing.feed(call(0, "a", "patch", '{"input":"x"}') + finish() + DONE)
     events = playing.judge(replacement)
-    assert noted[2:] == [("judge", replacement and replacement.encode(), events + playing.terminal())]
+    assert noted[2:] == [("judge", replacement, events + playing.terminal())]
 
 
-def test_an_error_while_a_verdict_is_awaited_ends_the_wait() -> None:
+def test_while_a_verdict_is_awaited_nothing_behind_the_answer_is_read_and_a_failure_ends_the_wait() -> None:
     playing = new_translator(judged=True, grammars={"patch": Grammar("regex", "[A-Z]")})
     playing.start()
     playing.feed(call(0, "a", "patch", '{"input":"x"}') + finish() + DONE)
-    assert playing.awaiting is not None
-    playing.feed(b'data: {"error":{"message":"gone"}}\n\n')
-    assert (playing.ended, playing.status, playing.awaiting) == (True, "failed", None)
+    assert isinstance(playing.needs, Verdict)
+    assert playing.feed(b'data: {"error":{"message":"gone"}}\n\n') == b""
+    assert isinstance(playing.needs, Verdict)
+    playing.fail(server_error("gone"))
+    assert (playing.ended, playing.status, playing.response.output[0].count('"input":"x"')) == (True, "completed", 1)
 
 
 # ---- beside the stream -------------------------------------------------------------------------------------------------
@@ -181,9 +186,9 @@ def test_nothing_is_inserted_behind_the_end() -> None:
 def test_a_chunk_that_only_names_the_role_is_not_heard() -> None:
     playing = new_translator()
     playing.feed(chunk({"role": "assistant", "content": ""}))
-    assert playing.unheard
+    assert playing.nothing_received
     assert not playing.feed(text("Hi")[:5])
-    assert not playing.unheard
+    assert not playing.nothing_received
 
 
 def test_a_defect_behind_a_malformed_chunk_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

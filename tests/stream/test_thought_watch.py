@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proxy import parsers
-from proxy.stream.markup import Evidence, Markup
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector
+from proxy.stream.reading.markup import Evidence, Markup
 from tests.stream.stream_player import (
     Play,
     arguments,
@@ -29,9 +29,9 @@ ANSWER = "<think>\nThey greet.\n</think>\n\nHello! Say `</think>`, or <b>."
 SAID = [("reasoning", "They greet."), ("text", "Hello! Say `</think>`, or <b>.")]
 
 
-def watch() -> ThoughtWatch:
+def watch() -> LeadingThoughtDetector:
     new_parser = partial(parsers.parser, "auto", "none", schemas={})
-    return ThoughtWatch(parsers.reasoning_markers("auto")[0], partial(Markup, new_parser, thinking_open=False))
+    return LeadingThoughtDetector(parsers.reasoning_markers("auto")[0], partial(Markup, new_parser, thinking_open=False))
 
 
 def watched(*pieces: Any, **options: Any) -> tuple[Play, Evidence]:

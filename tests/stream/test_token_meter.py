@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.stream.tokens import KINDS, Encode, TokenMeter
+from proxy.stream.tokens.meter import KINDS, Encode, TokenMeter
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
 

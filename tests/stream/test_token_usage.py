@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.tokens import TokenCounter
+from proxy.stream.tokens.counter import TokenCounter
 from proxy.wire.deltas import Usage
 from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 
@@ -113,11 +113,11 @@ def test_a_backend_without_usage(known: bool) -> None:
         translator.feed(piece)
     assert translator.ended
     if known:
-        assert '"input_tokens":12' in translator.response()
-        assert '"output_tokens":3' in translator.response()
-        assert '"reasoning_tokens":2' in translator.response()
+        assert '"input_tokens":12' in translator.response.json()
+        assert '"output_tokens":3' in translator.response.json()
+        assert '"reasoning_tokens":2' in translator.response.json()
     else:
-        assert '"usage":null' in translator.response()
+        assert '"usage":null' in translator.response.json()
 
 
 def test_without_ids_and_tokenizer_the_reported_tokens_are_shared_out() -> None:

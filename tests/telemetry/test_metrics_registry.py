@@ -21,7 +21,7 @@ def test_many_observations_at_once(
     made = Registry()
     histogram = made.histogram("gaps", "Gaps.", BOUNDS, "model")
     if api == "public":
-        registry._warn_once.cache_clear()
+        registry.warn_once.cache_clear()
         monkeypatch.setattr(made, "child", _without_buckets(histogram))
     made.observe_many(histogram, counts, total, "m")
 

@@ -77,7 +77,7 @@ def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder
 def test_what_a_killed_parent_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
     living = Folder([str(tmp_path)])
     killed = Folder([str(tmp_path)])
-    os.close(killed._lock)
+    os.close(killed.lock)
     new = Folder([str(tmp_path)])
     assert killed.path.exists()  # it could be one that is being made
     long_ago = time.time() - 3600

@@ -25,7 +25,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"input": "fault: malformed"},
     {"input": "scenario: demo fault: drop=call", "tools": [WEATHER], "headers": CODEX},
     {"input": "scenario: plain fault: length=3"},
-    {"input": "scenario: parallel personality: vllm-wrong-tool-parser", "tools": [WEATHER]},
+    {"input": "scenario: parallel dialect: vllm-wrong-tool-parser", "tools": [WEATHER]},
     {"input": "scenario: plain fault: slow-headers=0.01,delay=0.15"},
     {"input": "hi", "service_tier": "flex", "prompt_cache_key": "k"},
     {"input": "hi", "temperature": 9},

@@ -26,8 +26,8 @@ class Breaker:
 
     def __init__(self, failures: int, seconds: float) -> None:
         """Open after so many failures in a row, for so many seconds the first time."""
-        # The last request succeeded, as far as is known: then there is nothing to ask or to tell.
-        self.spotless = True
+        # The last request succeeded, or none was sent: then `begin` and `succeeded` need not be called.
+        self.no_recent_failures = True
         # A check closed it, and no request has ended well since.
         self.closed_by_check = False
         self._limit = failures
@@ -70,23 +70,23 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Note that a request succeeded."""
-        self.spotless = True
+        self.no_recent_failures = True
         self.closed_by_check = False
         self._failures = 0
         self._open_for = self._seconds
         self._opened_at = None
         self._trying = False
 
-    def failed(self, now: float, *, gone: bool = False) -> None:
-        """Note that a request failed; `gone` tells that its connection did. One that was sent before the breaker opened, and
+    def failed(self, now: float, *, unreachable: bool = False) -> None:
+        """Note that a request failed; `unreachable`: the connection did. One that was sent before the breaker opened, and
         fails later, changes nothing."""
-        self.spotless = False
+        self.no_recent_failures = False
         if self._opened_at is None:
             self._failed_at = now
             self._failures += 1
             if self._failures >= self._limit:
                 self._opened_at = now
-                self._checks_count = self._check_failed or (gone and not self.closed_by_check)
+                self._checks_count = self._check_failed or (unreachable and not self.closed_by_check)
         elif self._trying:
             self._failed_at = now
             self._trying = False

@@ -1,7 +1,7 @@
 """When a request may be sent to another backend, and after how long. No clock and no randomness of its own.
 
-Retries multiply the load when capacity is scarcest: a budget allows one for every few requests. A backend that is gone
-has no load any more: its requests move to a healthy one without a budget, however many they are."""
+Retries multiply the load when capacity is scarcest: a budget allows one for every few requests. A backend that cannot be
+reached has no load any more: its requests move to a healthy one without a budget, however many they are."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Reason = Literal["connect", "connect_timeout", "dropped", "silent", "status_502"
 # Why a request is sent again to the same backend: its connection, which had served another one, was closed without an answer.
 Repeated = Literal["stale_connection"]
 
-# The backend, or the network to it, is gone.
-GONE: frozenset[Reason] = frozenset({"connect", "dropped", "broke"})
+# The backend, or the network to it, has failed.
+UNREACHABLE: frozenset[Reason] = frozenset({"connect", "dropped", "broke"})
 _STATUSES: dict[int, Reason] = {429: "busy", 502: "status_502", 503: "status_503", 504: "status_504"}
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 1.0

@@ -60,7 +60,7 @@ class ModelTokenizer:
 
     def encode(self, text: str) -> Encoding | PythonEncoding:
         """Encode text that a model wrote: no tokens are added, and the text of a special token is ordinary text. Pass it as the
-        `encode` of `proxy.stream.tokens`."""
+        `encode` of `proxy.stream.tokens.meter`."""
         return _encode(self._text, text)
 
     def encode_markup(self, text: str) -> Encoding | PythonEncoding:

@@ -52,7 +52,7 @@ def chat_sender(
     )
     if is_supported(connector):
         return DirectSender(url, headers, timeout, connector, on_repeat)
-    _warn_once()
+    warn_once()
     return SessionSender(url, headers, timeout)
 
 
@@ -81,7 +81,7 @@ def is_supported(connector: aiohttp.TCPConnector) -> bool:
 
 
 @functools.cache
-def _warn_once() -> None:
+def warn_once() -> None:
     message = "aiohttp %s differs from %s, which the gateway was tested with: requests to backends use its slower public API"
     logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
 
@@ -128,7 +128,7 @@ class DirectSender:
         self._url = url
         self._timeout = timeout
         self._on_repeat = on_repeat
-        self._connector = connector
+        self.connector = connector
         # For the second attempt: never a connection of the pool, which the backend may have closed with the first one.
         self._fresh_connector = aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket
@@ -157,7 +157,7 @@ class DirectSender:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._connector.close()
+        await self.connector.close()
         await self._fresh_connector.close()
 
     async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse | PushedAnswer:
@@ -193,10 +193,10 @@ class DirectSender:
 
     async def _connect(self) -> Connection:
         while True:
-            connection = await self._connect_to(self._connector)
+            connection = await self._connect_to(self.connector)
             if connection.protocol is not None and not connection.protocol.should_close:
                 return connection
-            connection.close()  # the backend sent bytes behind its last answer: the next answer could not be told from them
+            connection.close()  # the backend sent bytes after its last answer: the next answer could begin with them
 
     async def _connect_to(self, connector: aiohttp.TCPConnector) -> Connection:
         try:
@@ -460,7 +460,7 @@ class PushProtocol(ResponseHandler):
                 self._break_off()
             return
         self.pushing = False
-        if len(last) > end:  # the next answer could not be told from what came behind this one
+        if len(last) > end:  # the next answer could not be distinguished from what came after this one
             self.force_close()
         on_body_end = self.on_body_end
         self.on_body_end = None

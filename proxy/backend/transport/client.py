@@ -84,7 +84,7 @@ class Backend:
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self._chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
+        self.chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
@@ -116,7 +116,7 @@ class Backend:
         """Close all connections."""
         for answer in self._lingering:
             answer.close()
-        await self._chats.close()
+        await self.chats.close()
         await self._session.close()
 
     async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
@@ -174,7 +174,7 @@ class Backend:
         large = len(body) > _LARGE
         try:
             async with asyncio.timeout(self._answer_timeout):
-                answer = await _answer(self._chats.post(body, sent), large)
+                answer = await _answer(self.chats.post(body, sent), large)
         except TimeoutError:
             message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
             raise Unreachable("silent", message, 504, body_may_be_why=large) from None

@@ -1,4 +1,4 @@
-"""TCP options by which a connection breaks when the machine at its other end is gone.
+"""TCP options by which a connection breaks when the machine at its other end has disappeared.
 
 A process that dies closes its connections. A machine that loses power, or a network in between, says nothing: the kernel would
 wait two hours for an idle connection, and a quarter of an hour for data that is not acknowledged. These options make that

@@ -1,4 +1,4 @@
-"""The program of one container: reads a JSON line with code, runs it in WebAssembly, writes a JSON line with what came of it.
+"""The program of one container: reads a JSON line with code, runs it in WebAssembly, writes a JSON line with the result.
 
 `container.py` starts this file as a script, with an interpreter that may have nothing but pyeryx, an empty environment and a
 process group of its own. WebAssembly is what keeps the code in; the limits here are for what it may use up, and for the case
@@ -41,7 +41,7 @@ _LANDLOCK_READ = 1 << 2 | 1 << 3  # files and folders
 _LANDLOCK_KINDS = {1: (13, 0, 0), 2: (14, 0, 0), 3: (15, 0, 0), 4: (15, 2, 0), 5: (16, 2, 0), 6: (16, 2, 2)}
 
 
-class Output:
+class PrintedOutput:
     """What the code printed: the beginning and the end, if it is too long for `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -77,7 +77,7 @@ class Output:
 class Interpreter:
     """A Python session in WebAssembly. Its files outlive its variables."""
 
-    def __init__(self, limits: dict[str, Any], guest: str, channel: Channel, memory: Memory) -> None:
+    def __init__(self, limits: dict[str, Any], guest: str, channel: GatewayChannel, memory: Memory) -> None:
         import eryx  # noqa: PLC0415  (once the limits hold)
 
         self._eryx = eryx
@@ -85,7 +85,7 @@ class Interpreter:
         self._guest = guest
         self._channel = channel
         self._memory = memory
-        self._output = Output(limits["output_bytes"])
+        self._output = PrintedOutput(limits["output_bytes"])
         self._files = eryx.VfsStorage()
         self._session = self._open()
 
@@ -94,7 +94,7 @@ class Interpreter:
         _limit_cpu(self._limits["timeout"] + _CPU_MARGIN)
         self._session.execution_timeout_ms = int(self._limits["timeout"] * 1000)
         unwritten = self._write(files)
-        self._output = Output(self._limits["output_bytes"])
+        self._output = PrintedOutput(self._limits["output_bytes"])
         ended = None
         written: dict[str, Any] = {}
         call = f"result = await run_cell({code!r}, {self._limits['image_bytes']!r})"
@@ -162,7 +162,7 @@ class Memory:
         return int(os.pread(self._status, 200, 0).split()[5]) * resource.getpagesize()
 
 
-class Channel:
+class GatewayChannel:
     """JSON lines from and to the gateway. The code can write to the standard streams of this process, so they lead nowhere
     and the channel has descriptors of its own."""
 
@@ -198,7 +198,7 @@ def main() -> None:
     """Run what is asked for, until the input ends."""
     limits = json.loads(sys.argv[1])
     prepare = sys.argv[2:] == ["prepare"]
-    channel = Channel()
+    channel = GatewayChannel()
     with open(os.path.join(os.path.dirname(__file__), "guest.py"), encoding="utf-8") as file:
         guest = file.read()
     try:

@@ -10,16 +10,30 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from proxy.hosted.code.options import Limits
 
 PROGRAM = Path(__file__).with_name("child.py")
 
 # Seconds for the start of a child, and beyond the time limit of the code: only a process that hangs needs them.
 _START_TIMEOUT = 60.0
 _MARGIN = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """Limits of a container: `timeout` in seconds for a run, `memory_bytes` for variables and files together, `output_bytes`
+    of text and `image_bytes` of images for a run."""
+
+    timeout: float = 30.0
+    memory_bytes: int = 256 * 1024**2
+    output_bytes: int = 64 * 1024
+    image_bytes: int = 4 * 1024**2
+
+    def line_bytes(self) -> int:
+        """Return the size that an answer of the child cannot exceed: escaped text, images in base64, names of files."""
+        return 8 * self.output_bytes + 2 * self.image_bytes + 1024**2
 
 
 class ContainerDied(Exception):
@@ -33,7 +47,7 @@ class SandboxUnavailable(ValueError):
 class Container:
     """A container: its process, which is started by the first run and again after it died. One run at a time."""
 
-    def __init__(self, python: str, folder: Path, limits: Limits) -> None:
+    def __init__(self, python: str, folder: Path, limits: ContainerLimits) -> None:
         self._python = python
         self._folder = folder
         self._limits = limits
@@ -56,7 +70,7 @@ class Container:
         if self._closed:
             raise SandboxUnavailable("the sandbox is closed")
         await self.end()
-        limits = {name: getattr(self._limits, name) for name in Limits.__slots__}
+        limits = {name: getattr(self._limits, name) for name in ContainerLimits.__slots__}
         # Nothing of the gateway's environment. Address space is reserved for one memory instead of a thousand.
         environment = {"TMPDIR": str(self._folder), "ERYX_ALLOCATOR": "on-demand", "RUST_BACKTRACE": "0"}
         try:

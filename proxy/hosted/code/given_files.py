@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.wire.input_files import SentFile, sent_file
+from proxy.wire.hosted import SentFile, sent_file
 
 # What a container gets at most. A container has room for several times as much.
 MOST_FILES = 20

@@ -9,7 +9,7 @@ import asyncio
 
 import msgspec
 
-from proxy.hosted.code.runner import Outcome
+from proxy.hosted.code.runner import CodeOutcome
 
 # A message beyond this is no message of ours: files of a request come in base64.
 _LONGEST = 256 * 1024**2
@@ -24,14 +24,14 @@ class Leave(msgspec.Struct, tag=True):
     """The worker ends. The answer is `Left`; the last worker gets it once all containers have ended."""
 
 
-class Has(msgspec.Struct, tag=True):
-    """Is there this container? The answer is a `Found`."""
+class HasContainer(msgspec.Struct, tag=True):
+    """Is there this container? The answer is a `ContainerExists`."""
 
     tenant: str
     container_id: str
 
 
-class Run(msgspec.Struct, tag=True):
+class RunCode(msgspec.Struct, tag=True):
     """Run this code, in UTF-8 that may contain half surrogate pairs. The answer is `Ran`."""
 
     tenant: str
@@ -52,20 +52,20 @@ class Left(msgspec.Struct):
     last: bool
 
 
-class Found(msgspec.Struct):
+class ContainerExists(msgspec.Struct):
     """Whether there is the container."""
 
     exists: bool
 
 
 class Ran(msgspec.Struct):
-    """What came of the code, or why it was not run, in words for the model."""
+    """The result of a run, or why the code was not run, in words for the model."""
 
-    outcome: Outcome | None = None
+    outcome: CodeOutcome | None = None
     failure: str | None = None
 
 
-Question = Join | Leave | Has | Run
+Question = Join | Leave | HasContainer | RunCode
 
 
 async def receive(reader: asyncio.StreamReader) -> bytes:

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.container import Container, ContainerDied, SandboxUnavailable
-from proxy.hosted.code.images import image_url
-from proxy.hosted.code.options import SandboxOptions
-from proxy.hosted.code.printed import plain_text
-from proxy.hosted.code.runner import ContainerKey, Outcome
+import msgspec
+
+from proxy.hosted.code.container import Container, ContainerDied, ContainerLimits, SandboxUnavailable
+from proxy.hosted.code.runner import CodeOutcome, ContainerKey
 from proxy.hosted.code.runtime_folder import RuntimeFolder
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.result_text import plain_text
 
 _MAX_FILES_NAMED = 50
+# The first bytes of the types that clients show. No SVG: it may contain scripts.
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
 
 
-class _Entry:
+class SandboxOptions(msgspec.Struct, frozen=True):
+    """How code is run. Workers with the same options share their containers: a rolling restart may bring others, or another
+    `version` of the gateway."""
+
+    version: str
+    python: str
+    limits: ContainerLimits
+    containers: int
+    idle: float
+
+    @property
+    def socket_name(self) -> str:
+        """The name of their socket."""
+        return f"code-{blake2b(msgspec.json.encode(self), digest_size=4).hexdigest()}"
+
+
+class _KeptContainer:
     """A container in the table: the files that it was given, by name with a digest, how many calls use it or wait for it, and
     the timer that ends it when it is idle."""
 
@@ -40,7 +65,7 @@ class Sandbox:
         self._capacity = options.containers
         self._share = max(1, options.containers // 2)
         self._idle = options.idle
-        self._entries: dict[ContainerKey, _Entry] = {}  # the one that was used last is the last one
+        self._entries: dict[ContainerKey, _KeptContainer] = {}  # the one that was used last is the last one
         self._ending: set[asyncio.Task[None]] = set()
         self._folder: RuntimeFolder | None = None
 
@@ -75,7 +100,7 @@ class Sandbox:
         """Return whether the tenant has this container."""
         return container in self._entries
 
-    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
+    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> CodeOutcome:
         """Run code; see `CodeRunner`."""
         with self._using(container) as entry:
             async with entry.turn:
@@ -88,13 +113,13 @@ class Sandbox:
                     answer = await entry.container.run(code, new)
                     entry.given.update(digests)
                 except ContainerDied:
-                    return Outcome("", error=_ENDED["died"])
+                    return CodeOutcome("", error=_ENDED["died"])
                 if answer.get("ended") == "output":  # the process ends itself
                     await entry.container.end()
         return self._outcome(answer)
 
     @contextmanager
-    def _using(self, key: ContainerKey) -> Iterator[_Entry]:
+    def _using(self, key: ContainerKey) -> Iterator[_KeptContainer]:
         entry = self._entries.pop(key, None)
         if entry is None:
             entry = self._create(key)
@@ -109,7 +134,7 @@ class Sandbox:
             if not entry.calls and self._entries.get(key) is entry:
                 entry.timer = asyncio.get_running_loop().call_later(self._idle, self._remove, key)
 
-    def _create(self, key: ContainerKey) -> _Entry:
+    def _create(self, key: ContainerKey) -> _KeptContainer:
         """Make room and return a new container. A tenant has a share of the room, so that one cannot keep out all others."""
         if self._folder is None:
             raise ToolFailure("The code interpreter is being shut down.")
@@ -118,7 +143,7 @@ class Sandbox:
             self._remove_idle(own)
         elif len(self._entries) >= self._capacity:
             self._remove_idle(list(self._entries))
-        return _Entry(Container(self._python, self._folder.path, self._limits))
+        return _KeptContainer(Container(self._python, self._folder.path, self._limits))
 
     def _remove_idle(self, keys: list[ContainerKey]) -> None:
         """Remove the container that was not used for longest."""
@@ -136,7 +161,7 @@ class Sandbox:
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    def _outcome(self, answer: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, answer: Mapping[str, Any]) -> CodeOutcome:
         """Return what the child says. The code may have changed any of it, except its size."""
         urls = [image_url(content) if isinstance(content, str) else None for content in _list(answer, "images")]
         images = [url for url in urls if url is not None]
@@ -148,7 +173,7 @@ class Sandbox:
             losses.append(f"code_interpreter: output beyond {self._limits.output_bytes} bytes")
         if answer.get("left_out") or len(images) < len(urls):
             losses.append(f"code_interpreter: files that are not images, or larger than {self._limits.image_bytes} bytes")
-        return Outcome(
+        return CodeOutcome(
             logs=plain_text(str(answer.get("logs", ""))),
             images=images,
             files=files[:_MAX_FILES_NAMED],
@@ -173,6 +198,22 @@ _ENDED = {
 def _list(answer: Mapping[str, Any], name: str) -> list[Any]:
     value = answer.get(name)
     return value if isinstance(value, list) else []
+
+
+def image_url(content: str) -> str | None:
+    """Return the `data:` URL of an image, given in base64, or None if its first bytes are those of no known type."""
+    try:
+        head = base64.b64decode(content[:32], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    media_type = _media_type(head)
+    return f"data:{media_type};base64,{content}" if media_type else None
+
+
+def _media_type(head: bytes) -> str | None:
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((media_type for signature, media_type in _SIGNATURES.items() if head.startswith(signature)), None)
 
 
 async def _start(container: Container) -> None:

@@ -15,15 +15,26 @@ from pathlib import Path
 import msgspec
 
 from proxy import folder_lock
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.code.container import SandboxUnavailable
-from proxy.hosted.code.messages import Found, Has, Join, Joined, Leave, Left, Question, Ran, Run, receive, send
-from proxy.hosted.code.options import SandboxOptions
+from proxy.hosted.code.messages import (
+    ContainerExists,
+    HasContainer,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Question,
+    Ran,
+    RunCode,
+    receive,
+    send,
+)
 from proxy.hosted.code.runner import ContainerKey
-from proxy.hosted.code.sandbox import Sandbox
+from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
+from proxy.hosted.interface import ToolFailure
 
 # Seconds to wait for a worker where there is none: the first, or the successor of one that was killed.
-_PATIENCE = 300.0
+_WAIT_FOR_WORKERS = 300.0
 # Seconds between two checks whether there is anybody to wait for.
 _CHECK_INTERVAL = 1.0
 # Seconds for the last answers on their way.
@@ -31,7 +42,7 @@ _LAST_ANSWERS = 5.0
 _BROKEN = (ConnectionError, asyncio.IncompleteReadError, msgspec.MsgspecError)
 
 
-class Service:
+class SandboxService:
     """Answers workers. `ended` is set when there are none."""
 
     def __init__(self, sandbox: Sandbox, error: str | None) -> None:
@@ -68,9 +79,9 @@ class Service:
     async def _answer(self, question: Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if isinstance(question, Join):
             await self._stay(reader, writer)
-        elif isinstance(question, Has):
-            send(writer, Found(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
-        elif isinstance(question, Run):
+        elif isinstance(question, HasContainer):
+            send(writer, ContainerExists(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
+        elif isinstance(question, RunCode):
             await self._run(question, reader, writer)
 
     async def _stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,7 +99,7 @@ class Service:
             await self._closed.wait()
         send(writer, Left(last))
 
-    async def _run(self, question: Run, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run(self, question: RunCode, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Run code, unless the worker closes the connection before."""
         key = ContainerKey(question.tenant, question.container_id)
         running = asyncio.create_task(self._sandbox.run(question.code.decode("utf-8", "surrogatepass"), key, question.files))
@@ -114,7 +125,7 @@ class Service:
                     await self.ended.wait()
             if self._workers:
                 seen_at = clock()
-            elif clock() - seen_at > _PATIENCE or not _is_locked(folder):
+            elif clock() - seen_at > _WAIT_FOR_WORKERS or not _is_locked(folder):
                 self.ended.set()
 
 
@@ -137,7 +148,7 @@ async def serve(listening: socket.socket, options: SandboxOptions) -> None:
         await sandbox.start()
     except SandboxUnavailable as unavailable:
         error = str(unavailable)
-    service = Service(sandbox, error)
+    service = SandboxService(sandbox, error)
     server = await asyncio.start_unix_server(service.accept, sock=listening)
     await service.wait(Path(listening.getsockname()).parent)
     server.close()  # a worker that comes now starts another one

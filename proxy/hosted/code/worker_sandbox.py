@@ -16,11 +16,11 @@ from typing import TypeVar
 import msgspec
 
 from proxy.child_process import minimal_environment
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.code.container import SandboxUnavailable
-from proxy.hosted.code.messages import Found, Has, Join, Joined, Leave, Left, Ran, Run, receive, send
-from proxy.hosted.code.options import SandboxOptions
-from proxy.hosted.code.runner import ContainerKey, Outcome
+from proxy.hosted.code.messages import ContainerExists, HasContainer, Join, Joined, Leave, Left, Ran, RunCode, receive, send
+from proxy.hosted.code.runner import CodeOutcome, ContainerKey
+from proxy.hosted.code.sandbox import SandboxOptions
+from proxy.hosted.interface import ToolFailure
 
 # Seconds for the start of the sandbox, which unpacks its interpreter; and for its end.
 _START = 120.0
@@ -33,7 +33,7 @@ _NOT_AVAILABLE = "The code interpreter is not available. Answer without running 
 _LOST = "The sandbox ended while the code ran. Its variables and files are lost."
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-_Answer = TypeVar("_Answer", Joined, Found, Ran)
+_Answer = TypeVar("_Answer", Joined, ContainerExists, Ran)
 
 
 class WorkerSandbox:
@@ -78,26 +78,26 @@ class WorkerSandbox:
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, _END)
         else:
-            self._process.returncode = 0  # it goes on without this worker, and is not waited for
+            self._process.returncode = 0  # it serves the other workers, and is not waited for
 
     async def has(self, container: ContainerKey) -> bool:
         """Return whether the tenant has this container."""
         with suppress(*_BROKEN, TimeoutError, SandboxUnavailable):
             streams = await self._reach()
             async with asyncio.timeout(_ANSWER):
-                return (await self._ask(streams, Has(*container), Found)).exists
+                return (await self._ask(streams, HasContainer(*container), ContainerExists)).exists
         return False
 
-    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
+    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> CodeOutcome:
         """Run code; see `CodeRunner`."""
         try:
             streams = await self._reach()
         except (*_BROKEN, SandboxUnavailable):
             raise ToolFailure(_NOT_AVAILABLE) from None
         try:
-            answer = await self._ask(streams, Run(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
+            answer = await self._ask(streams, RunCode(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
         except _BROKEN:
-            return Outcome("", error=_LOST)
+            return CodeOutcome("", error=_LOST)
         if answer.outcome is None:
             raise ToolFailure(answer.failure or _NOT_AVAILABLE)
         return answer.outcome
@@ -168,7 +168,7 @@ class WorkerSandbox:
     async def _connect(self) -> Streams:
         return await asyncio.open_unix_connection(str(self._path))
 
-    async def _ask(self, streams: Streams, question: Has | Run, kind: type[_Answer]) -> _Answer:
+    async def _ask(self, streams: Streams, question: HasContainer | RunCode, kind: type[_Answer]) -> _Answer:
         reader, writer = streams
         try:
             send(writer, question)

@@ -5,20 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from proxy.hosted.calls import HostedResult, Source, ToolFailure
-from proxy.hosted.cut import cut
-from proxy.hosted.files.arguments import fit
 from proxy.hosted.files.filters import matches
-from proxy.hosted.files.results import Found, read_found
-from proxy.hosted.mcp.interface import McpServers
-from proxy.wire.file_search import FileSearchRequest
+from proxy.hosted.files.tool_arguments import tool_arguments
+from proxy.hosted.interface import HostedResult, Source, ToolFailure
+from proxy.hosted.mcp.search_results import read_results
+from proxy.hosted.mcp.servers import McpServers
+from proxy.hosted.result_text import clean_line, truncate, untrusted_text
+from proxy.wire.hosted import FileSearchRequest
 from proxy.wire.mcp import McpServer
 
 ALL_STORES = "*"
 _MOST_QUERIES = 8
 _LONGEST_QUERY = 2000
+
+
+class FilePassage(NamedTuple):
+    """One result: a passage of a file."""
+
+    file_id: str
+    filename: str
+    text: str
+    score: float | None
+    attributes: Mapping[str, str | float | bool]
+    url: str | None = None
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the result as an entry of a `file_search_call` item."""
+        members: dict[str, Any] = {
+            "attributes": dict(self.attributes), "file_id": self.file_id, "filename": self.filename, "text": self.text
+        }  # fmt: skip
+        return members if self.score is None else {**members, "score": self.score}
+
+
+def read_passages(text: str, structured: Any, source: str) -> list[FilePassage]:
+    """Return the passages in the answer of a tool; a text without a list of results is one passage. `source` names what has no
+    name: the tool."""
+    results = next(read_results(text, structured), None)
+    if results is None:
+        return [FilePassage(source, source, untrusted_text(text.strip()), None, {})] if text.strip() else []
+    passages: list[FilePassage] = []
+    for number, result in enumerate(results, 1):
+        file_id = result.id or result.title or f"{source}#{number}"
+        filename = clean_line(result.title or result.id or source)
+        passages.append(
+            FilePassage(file_id, filename, untrusted_text(result.text), result.score, result.attributes, result.url or None)
+        )
+    return passages
 
 
 def searchable(stores: Iterable[str], tools: Mapping[str, str]) -> dict[str, list[str]]:
@@ -48,7 +82,7 @@ class FileSearch:
         queries = _queries(arguments)
         searches = [self._search(tool, stores, queries) for tool, stores in searchable(self.request.stores, self.tools).items()]
         answers = await asyncio.gather(*searches, return_exceptions=True)
-        found: list[Found] = []
+        found: list[FilePassage] = []
         losses: list[str] = []
         failure: ToolFailure | None = None
         for answer in answers:
@@ -64,20 +98,20 @@ class FileSearch:
             raise ToolFailure(str(failure), {"queries": list(queries)})
         return self._result(queries, _best(found, self.request), list(dict.fromkeys(losses)))
 
-    async def _search(self, name: str, stores: Sequence[str], queries: Sequence[str]) -> tuple[list[Found], list[str]]:
-        """Return what one tool found, and what it was not told."""
+    async def _search(self, name: str, stores: Sequence[str], queries: Sequence[str]) -> tuple[list[FilePassage], list[str]]:
+        """Return what one tool found, and what of the request it does not support."""
         label, _, tool_name = name.partition("/")
         listed = await self.servers.list_tools(self.tenant, McpServer(label))
         tool = next((tool for tool in listed if tool.name == tool_name), None)
         if tool is None:
             raise ToolFailure("The tool that searches these files is not there at the moment.")
-        calls = fit(tool.input_schema, queries, stores, self.request)
+        calls = tool_arguments(tool.input_schema, queries, stores, self.request)
         call = self.servers.caller(self.tenant, name)
-        found: list[Found] = []
+        found: list[FilePassage] = []
         for answer in await asyncio.gather(*(call(arguments) for arguments in calls.arguments), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-            found += read_found(*answer, tool_name)
+            found += read_passages(*answer, tool_name)
         losses = list(calls.losses)
         filters = self.request.filters
         if filters is not None and not calls.filtered:
@@ -87,7 +121,7 @@ class FileSearch:
             found = kept
         return found, losses
 
-    def _result(self, queries: Sequence[str], found: Sequence[Found], losses: list[str]) -> HostedResult:
+    def _result(self, queries: Sequence[str], found: Sequence[FilePassage], losses: list[str]) -> HostedResult:
         sources: list[Source] = []
         blocks: list[str] = []
         room = self.result_bytes
@@ -96,7 +130,7 @@ class FileSearch:
             text = f"{result.filename}\n{result.text}"
             if blocks and len(text.encode("utf-8", "replace")) > room:
                 break  # a passage is shown whole, unless it is the first one
-            text, was_cut = cut(text, room)
+            text, was_cut = truncate(text, room)
             source = Source(result.filename, result.url, result.file_id)
             sources.append(source)
             blocks.append(f"【{self.number(source)}】 {text}")
@@ -123,7 +157,7 @@ def _queries(arguments: Mapping[str, Any]) -> list[str]:
     return found[:_MOST_QUERIES]
 
 
-def _best(found: Sequence[Found], request: FileSearchRequest) -> list[Found]:
+def _best(found: Sequence[FilePassage], request: FileSearchRequest) -> list[FilePassage]:
     """Return the results to show: each passage once, good enough, the best first where scores tell."""
     once = {(result.file_id, result.text): result for result in found}
     least = request.score_threshold or 0.0

@@ -25,11 +25,13 @@ from mcp_types import (
     PARSE_ERROR,
     REQUEST_TIMEOUT,
     Implementation,
+    JSONRPCError,
     JSONRPCResponse,
 )
 from pydantic import ValidationError
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.mcp.answers import mend_result
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import (
     ConnectionLost,
@@ -41,9 +43,8 @@ from proxy.hosted.mcp.failures import (
     timed_out,
 )
 from proxy.hosted.mcp.http import GuardedTransport, Resolve
-from proxy.hosted.mcp.listing import readable
 from proxy.hosted.mcp.stdio import stdio_transport
-from proxy.hosted.mcp.watched_stream import WatchedStream
+from proxy.hosted.mcp.watched_stream import WatchedStream, answer_of, mark_answered
 
 T = TypeVar("T")
 Log = Callable[[str, str], None]
@@ -59,7 +60,7 @@ _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
 
 
-class Connection:
+class ServerConnection:
     """A connection, which begins to open at once and closes when it was not used for a while. `usable`: it takes requests."""
 
     def __init__(
@@ -72,7 +73,7 @@ class Connection:
         crashed: Callable[[], None],
         tools_changed: Callable[[], None],
     ) -> None:
-        """`crashed` is called when the connection ends by itself, `tools_changed` when the server says so of its tools."""
+        """`crashed` is called when the connection ends by itself, `tools_changed` when the server announces other tools."""
         self.usable = True
         self.calls = 0
         self._crashed = crashed
@@ -127,8 +128,8 @@ class Connection:
             self._given_up(session, deadline)
             raise
         except MCPError as error:
-            if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
-                if http is not None:  # it would go on until the connection closes
+            if error.code == REQUEST_TIMEOUT and answer_of(error) is None:
+                if http is not None:  # the server works on it until the connection closes
                     self.retire()
                 else:
                     self._given_up(session, deadline)
@@ -137,39 +138,41 @@ class Connection:
 
     def _failed(self, error: MCPError) -> Exception:
         http = self._http
+        answer = answer_of(error)
         if http is not None and http.problem is not None:
             return refused_answer(self._label, http.problem)
         if error.code == PARSE_ERROR:
             return no_message(self._label)
-        if http is not None and http.status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
+        status = answer.http.status if answer is not None and answer.http is not None else None
+        if status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
-            return ConnectionLost(sent=False, failure=server_failure(self._label, error, http.status))
-        if error.code == CONNECTION_CLOSED and (self._end.is_set() or error.message == "Connection closed"):
+            return ConnectionLost(sent=False, failure=server_failure(self._label, error))
+        if error.code == CONNECTION_CLOSED and (self._end.is_set() or answer is None):
             self.retire()
             return ConnectionLost(sent=http is None or not http.unreachable)
-        return server_failure(self._label, error, http.status if http is not None else None)
+        return server_failure(self._label, error)
 
     def _given_up(self, session: ClientSession, deadline: float) -> None:
         """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
         if self._http is not None:
             self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
         elif self._check is None or self._check.done():
-            patience = max(_STOPPING, deadline - self._loop.time())
-            self._check = asyncio.create_task(self._retire_if_silent(session, patience))
+            seconds = max(_STOPPING, deadline - self._loop.time())
+            self._check = asyncio.create_task(self._retire_if_silent(session, seconds))
 
-    async def _retire_if_silent(self, session: ClientSession, patience: float) -> None:
+    async def _retire_if_silent(self, session: ClientSession, seconds: float) -> None:
         """Take no more requests if a program does not answer at all: all later calls would wait in vain, too."""
         try:
-            await session.send_request(PingRequest(), EmptyResult, patience)
+            await session.send_request(PingRequest(), EmptyResult, seconds)
         except MCPError as error:  # any other error is an answer
-            if error.code == REQUEST_TIMEOUT and self.usable:
+            if error.code == REQUEST_TIMEOUT and answer_of(error) is None and self.usable:
                 self._log(self._label, "does not answer any more, and is replaced")
                 self.retire()
         except (ValidationError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass  # it has answered, or ended
 
     def _retire_if_not_stopped(self) -> None:
-        """Take no more requests if the server still works on one that was cancelled: over HTTP it would go on until the
+        """Take no more requests if the server still works on one that was cancelled: over HTTP it would work until the
         connection closes."""
         if self._http is not None and self._http.pending > self.calls:
             self.retire()
@@ -260,13 +263,14 @@ class Connection:
             yield WatchedStream(messages, self._ended_by_server, self._mend), requests
 
     def _mend(self, item: SessionMessage) -> None:
-        """Leave those tools out of a list for which the library would refuse all of it."""
+        """Mark errors that came as an answer (while connecting, the library reads their data), and mend results."""
         message = item.message
-        tools = message.result.get("tools") if isinstance(message, JSONRPCResponse) else None
-        if isinstance(message, JSONRPCResponse) and isinstance(tools, list):
-            message.result["tools"] = found = readable(tools)
-            if len(found) < len(tools):
-                self._log(self._label, f"tools that cannot be read in its list: {len(tools) - len(found)}")
+        if isinstance(message, JSONRPCError) and self._session is not None:
+            mark_answered(message, self._http.errors.pop(message.id, None) if self._http and message.id is not None else None)
+        if isinstance(message, JSONRPCResponse):
+            left_out = mend_result(message.result, self._limits)
+            if left_out:
+                self._log(self._label, f"tools that cannot be read in its list, or too many: {left_out}")
 
     def _ended_by_server(self) -> None:
         self.usable = False

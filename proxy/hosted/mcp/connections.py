@@ -15,15 +15,16 @@ from mcp import ClientSession, MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.mcp.connection import Connection, Log
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.mcp.answers import Listing, read_listing, read_result
+from proxy.hosted.mcp.connection import Log, ServerConnection
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from proxy.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
 from proxy.hosted.mcp.http import Resolve, resolve
-from proxy.hosted.mcp.interface import ToolCaller, ToolResult
-from proxy.hosted.mcp.listing import Listing, read_listing
-from proxy.hosted.mcp.results import read_result
-from proxy.wire.allowed_hosts import AllowedHosts
+from proxy.hosted.mcp.servers import ToolCaller, ToolResult
+from proxy.hosted.mcp.watched_stream import warn_if_untested
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.mcp_servers import may_be_private
 from proxy.wire.mcp import ListedTool, McpServer
 
 T = TypeVar("T")
@@ -44,19 +45,16 @@ class _Key(NamedTuple):
     server: McpServer
 
 
-class _Entry:
+class _KnownServer:
     """What is kept of a server for a tenant."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: ServerConnection | None = None
         self.listing: Listing | None = None
         self.listed_at = 0.0
         self.lock = asyncio.Lock()
-
-
-class _Crashes(NamedTuple):
-    number: int
-    next_start: float
+        self.crashes = 0  # of its program, one after the other
+        self.next_start = 0.0  # before which its program is not started again
 
 
 class McpConnections:
@@ -73,17 +71,17 @@ class McpConnections:
         find: Resolve = resolve,
     ) -> None:
         """`servers` are those of the operator, by label; `hosts` those to which requests may connect."""
+        warn_if_untested()
         self._servers = servers
         self._hosts = hosts
         self._limits = limits
         self._log = log
         self._clock = clock
         self._find = find
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._open: set[Connection] = set()
+        self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
+        self._open: set[ServerConnection] = set()
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
-        self._crashes: dict[str, _Crashes] = {}
 
     async def list_tools(self, tenant: str, server: McpServer) -> Sequence[ListedTool]:
         """Return the tools of a server, in its order; for a while from memory. Raises `ToolFailure`."""
@@ -164,21 +162,23 @@ class McpConnections:
         except ConnectionLost as loss:
             raise (loss.failure or lost(key.server.label)) from loss
 
-    def _connection(self, key: _Key) -> Connection:
+    def _connection(self, key: _Key) -> ServerConnection:
         entry = self._entry(key)
         if entry.connection is None or not entry.connection.usable:
             if self._closed:
                 raise lost(key.server.label)
             endpoint = self._endpoint(key.server)
-            self._wait_after_crashes(key.server.label, endpoint)
+            if isinstance(endpoint, StdioEndpoint) and self._clock() < entry.next_start:
+                message = f"The MCP server '{key.server.label}' ended unexpectedly; it will be started again a little later."
+                raise protocol_failure(message)
             self._make_room(key)
             entry.connection = self._opened(key, endpoint)
         return entry.connection
 
-    def _entry(self, key: _Key) -> _Entry:
+    def _entry(self, key: _Key) -> _KnownServer:
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _Entry()
+            entry = self._entries[key] = _KnownServer()
         self._entries.move_to_end(key)
         if len(self._entries) > _MOST_ENTRIES:
             unused = (
@@ -189,7 +189,7 @@ class McpConnections:
 
     def _endpoint(self, server: McpServer) -> Endpoint:
         if server.url is not None:
-            public_only = not self._hosts.allows_private(server.url)
+            public_only = not may_be_private(server.url, self._hosts)
             return HttpEndpoint(server.url, server.headers, public_only=public_only)
         endpoint = self._servers.get(server.label)
         if endpoint is None:
@@ -200,32 +200,26 @@ class McpConnections:
             return HttpEndpoint(endpoint.url, headers, endpoint.transport, endpoint.public_only)
         return endpoint
 
-    def _opened(self, key: _Key, endpoint: Endpoint) -> Connection:
+    def _opened(self, key: _Key, endpoint: Endpoint) -> ServerConnection:
         label = key.server.label
         started = self._clock()
 
         def crashed() -> None:
             if isinstance(endpoint, StdioEndpoint):
-                self._count_crash(label, self._clock() - started)
+                self._count_crash(self._entry(key), self._clock() - started)
 
         def tools_changed() -> None:
             self._entry(key).listing = None
 
-        connection = Connection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
+        connection = ServerConnection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
         self._open.add(connection)
         connection.task.add_done_callback(lambda _: self._open.discard(connection))
         return connection
 
-    def _count_crash(self, label: str, lived: float) -> None:
-        before = self._crashes.get(label)
-        count = 1 if before is None or lived > _STEADY else before.number + 1
-        pause = 0.0 if count == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (count - 2))
-        self._crashes[label] = _Crashes(count, self._clock() + pause)
-
-    def _wait_after_crashes(self, label: str, endpoint: Endpoint) -> None:
-        crashes = self._crashes.get(label)
-        if isinstance(endpoint, StdioEndpoint) and crashes is not None and self._clock() < crashes.next_start:
-            raise protocol_failure(f"The MCP server '{label}' ended unexpectedly; it will be started again a little later.")
+    def _count_crash(self, entry: _KnownServer, lived: float) -> None:
+        entry.crashes = 1 if lived > _STEADY else entry.crashes + 1
+        pause = 0.0 if entry.crashes == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (entry.crashes - 2))
+        entry.next_start = self._clock() + pause
 
     def _make_room(self, key: _Key) -> None:
         """Close the connection that was not used for the longest time, if there are as many as there may be."""

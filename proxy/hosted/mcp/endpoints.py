@@ -12,7 +12,7 @@ HttpTransport = Literal["auto", "http", "sse"]
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint:
     """A server that is reached over HTTP. `transport`: streamable HTTP, the older one with server-sent events, or whichever the
-    server has. `public_only`: only public addresses are connected to, whatever the DNS says."""
+    server has. `public_only`: only public addresses are connected to, whatever the DNS answers."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -40,7 +40,8 @@ class McpLimits:
     `connect_timeout`: for connecting to a server, and again for listing its tools. `call_timeout`: for one call. `list_age`:
     how long a list of tools is used. `idle_timeout`: after which an unused connection is closed. `message_bytes`: the largest
     message, and the most that a server may send in answer to one request. `connections`, `tenant_connections`: at the same
-    time, of all tenants and of one. `tools`, `pages`, `list_bytes`: of one server."""
+    time, of all tenants and of one. `tools`, `pages`, `list_bytes`: of one server. `contents`: of a
+    result."""
 
     connect_timeout: float = 30
     call_timeout: float = 120
@@ -52,3 +53,4 @@ class McpLimits:
     tools: int = 500
     pages: int = 50
     list_bytes: int = 1024 * 1024
+    contents: int = 1000

@@ -12,13 +12,15 @@ from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, PARSE_ERROR, REQUEST_TIMEOUT
 from pydantic import ValidationError
 
-from proxy.hosted.calls import ToolFailure
+from proxy.hosted.interface import ToolFailure
 from proxy.hosted.mcp.http import PrivateAddress
+from proxy.hosted.mcp.watched_stream import answer_of
+from proxy.hosted.result_text import untrusted_text
 
 _LONGEST_MESSAGE = 2000
+# Clients read the code of an error as an integer of 32 bits.
+_ENDLESS_CODE = 2**31
 _LONGEST_PLACE = 200
-# Said by the library in place of an answer that was no message of the protocol.
-_IN_PLACE_OF_AN_ANSWER = frozenset({"Server returned an error response", "Session terminated", "Not Found"})
 _REFUSED = {401: "refuses the credentials", 403: "does not allow this", 429: "is busy: too many requests"}
 
 # Their messages tell nothing of what was sent or received.
@@ -66,13 +68,14 @@ def refused_answer(label: str, problem: str) -> ToolFailure:
     return protocol_failure(f"The answer of the MCP server '{label}' was refused: it is {problem}.", INTERNAL_ERROR)
 
 
-def server_failure(label: str, error: MCPError, status: int | None) -> ToolFailure:
-    """Return the failure of a request that the server answered with an error. `status`: that of the HTTP answer, if it is one
-    of an error."""
-    if status is not None and error.message in _IN_PLACE_OF_AN_ANSWER:
-        return http_failure(label, status)
-    said = error.message[:_LONGEST_MESSAGE] or "no message"
-    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": error.code, "message": said}
+def server_failure(label: str, error: MCPError) -> ToolFailure:
+    """Return the failure of a request that the server answered with an error."""
+    answer = answer_of(error)
+    if answer is not None and answer.http is not None and not answer.http.explained:
+        return http_failure(label, answer.http.status)
+    said = untrusted_text(error.message[:_LONGEST_MESSAGE]) or "no message"
+    code = error.code if abs(error.code) < _ENDLESS_CODE else INTERNAL_ERROR
+    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": code, "message": said}
     return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
 
 
@@ -89,7 +92,7 @@ def connect_failure(label: str, error: BaseException, status: int | None, proble
         return protocol_failure(f"The MCP server '{label}' cannot be started.")
     for cause in found:
         if isinstance(cause, MCPError) and cause.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
-            return server_failure(label, cause, status)
+            return server_failure(label, cause)
     if any(isinstance(cause, ValidationError) for cause in found):
         return protocol_failure(f"The MCP server '{label}' does not keep to the protocol.", INTERNAL_ERROR)
     return protocol_failure(f"The MCP server '{label}' cannot be reached.")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 import httpx2
+from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from proxy.hosted.mcp.endpoints import HttpEndpoint
-from proxy.wire.public_urls import address_complaint
+from proxy.wire.hosts.addresses import is_public
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
@@ -18,14 +21,24 @@ _TIMEOUT = 30.0
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
 # For ending a session, which the server may have forgotten.
-_FAREWELL = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+_CLOSE_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
 # How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
 _MOST_STREAMS = 1000
+# Answers with the status of an error that are remembered until their requests end.
+_MOST_ERRORS = 100
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
 
 
 class PrivateAddress(httpx2.ConnectError):
     """A host that a request names has an address that is not public."""
+
+
+class HttpErrorAnswer(NamedTuple):
+    """An HTTP answer with the status of an error. `explained`: its body is an error of the protocol; otherwise the library
+    makes one of the status."""
+
+    status: int
+    explained: bool
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -37,19 +50,20 @@ async def resolve(host: str, port: int) -> list[str]:
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of one connection.
 
-    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: what the DNS
-    says later changes nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
-    Bodies are taken as they are: what is compressed is refused, since nobody knows how large it would become.
+    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: later answers
+    of the DNS change nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
+    Bodies are read as they are: compressed ones are refused, since their size is not known.
 
     Redirects to other servers are refused.
 
     `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
-    `pending`: messages of ours that were not answered yet. `unreachable`: the last attempt to connect failed, so nothing was
-    sent."""
+    `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
+    `unreachable`: the last attempt to connect failed, so nothing was sent."""
 
     def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
+        self.errors: dict[str | int, HttpErrorAnswer] = {}
         self.pending = 0
         self.unreachable = False
         self._public_only = endpoint.public_only
@@ -72,7 +86,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
 
     def begin(self) -> None:
-        """Begin a request of ours. What a server asks of us does not count: it could go on for ever."""
+        """Begin a request of ours, which renews the bounds of the open stream. Requests of the server do not renew them."""
         self._requests += 1
         self._streams = 0
         self.status = None
@@ -85,15 +99,36 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
                 return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
         if request.method == "DELETE":
-            request.extensions["timeout"] = _FAREWELL
+            request.extensions["timeout"] = _CLOSE_TIMEOUTS
         if request.method != "POST":
             return await self._sent(request, lambda: None)
         self.pending += 1
         try:
-            return await self._sent(request, self._answered)
+            answer = await self._sent(request, self._answered)
         except BaseException:
             self.pending -= 1
             raise
+        if answer.status_code >= httpx2.codes.BAD_REQUEST:
+            try:
+                await self._note_error(request, answer)
+            except BaseException:
+                await answer.aclose()
+                raise
+        return answer
+
+    async def _note_error(self, request: httpx2.Request, answer: httpx2.Response) -> None:
+        """Note that a message of ours was answered with the status of an error."""
+        message = jsonrpc_message_adapter.validate_json(await request.aread(), by_name=False)
+        if not isinstance(message, JSONRPCRequest):
+            return
+        explained = False
+        if answer.headers.get("content-type", "").lower().startswith("application/json"):
+            with suppress(httpx2.StreamError, ValueError):
+                body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
+                explained = isinstance(body, JSONRPCError)
+        self.errors[message.id] = HttpErrorAnswer(answer.status_code, explained)
+        if len(self.errors) > _MOST_ERRORS:  # nobody waits for the oldest
+            del self.errors[next(iter(self.errors))]
 
     async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
         """Send a request; `closed` is called when its answer is closed."""
@@ -163,7 +198,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 found = await self._find(host, port)
             except (OSError, UnicodeError):
                 raise httpx2.ConnectError("the host is not known", request=request) from None
-            if any(address_complaint(address) is not None for address in found):
+            if not all(map(is_public, found)):
                 raise PrivateAddress("the host has a private or special address", request=request)
             self._addresses[host, port] = found
         return self._addresses[host, port]

@@ -17,10 +17,10 @@ from mcp_types import jsonrpc_message_adapter
 
 from proxy.hosted.mcp.endpoints import StdioEndpoint
 
-# Seconds for the program to end: after its input was closed, after SIGTERM, and after SIGKILL.
-_GRACE = 2.0
-_TERM_GRACE = 1.0
-_KILL_GRACE = 5.0
+# Seconds for the program to end.
+_INPUT_CLOSED_TIMEOUT = 2.0
+_SIGTERM_TIMEOUT = 1.0
+_SIGKILL_TIMEOUT = 5.0
 # Of what the program writes to its standard error.
 _LOGGED_LINES = 200
 _LOGGED_LENGTH = 500
@@ -67,7 +67,7 @@ async def stdio_transport(
 
 
 class _Protocol(SubprocessStreamProtocol):
-    """Tells when the program has ended, though a child of it may hold its pipes."""
+    """Notices when the program has ended, though a child of it may hold its pipes."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__(limit=most_bytes, loop=asyncio.get_running_loop())
@@ -121,11 +121,11 @@ class _Program:
     async def stop(self) -> None:
         """Close the input, wait, then end the whole group."""
         self._input.close()
-        if not await self._ended(_GRACE):
+        if not await self._ended(_INPUT_CLOSED_TIMEOUT):
             self._signal(signal.SIGTERM)
-            await self._ended(_TERM_GRACE)
+            await self._ended(_SIGTERM_TIMEOUT)
         self._signal(signal.SIGKILL)  # also its children, which may have survived it
-        await self._ended(_KILL_GRACE)
+        await self._ended(_SIGKILL_TIMEOUT)
         self._transport.close()
 
     async def _ended(self, seconds: float) -> bool:

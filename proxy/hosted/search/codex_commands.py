@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.search.plain_text import clean, shortened
-from proxy.hosted.search.providers import Domains, Found, is_web_url
-from proxy.hosted.search.views import excerpt, hits, link_list
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.result_text import clean_line, shorten
+from proxy.hosted.search.page import excerpt, hits, link_list
+from proxy.hosted.search.providers import Domains, WebResult, is_web_url
 from proxy.hosted.search.web import AMOUNTS, ContextSize, SearchOptions, Web, domain_names, search_options
 from proxy.wire.search import ClickLink, FindText, OpenPage, SearchCommands, SearchQuery, SearchRequest, TimeAt
 
@@ -77,7 +77,7 @@ class CodexCommands:
             parts.append(f"Only the first {_MOST_COMMANDS} commands were run.")
         unavailable = [name for name, value in (self._commands.model_extra or {}).items() if value]
         if unavailable:
-            names = ", ".join(clean(name)[:40] for name in unavailable[:_MOST_COMMANDS])
+            names = ", ".join(clean_line(name)[:40] for name in unavailable[:_MOST_COMMANDS])
             parts.append(f"Not available here: {names}. Use search_query and open instead.")
         text = "\n\n---\n\n".join([_HEAD, *parts] if operations else parts or [_NO_COMMAND])
         failures = sum(failed for _, failed in answers) + len(unavailable)
@@ -108,8 +108,8 @@ class CodexCommands:
         results = await self._web.search(query.q, self._options, self._tenant, recency=recency, domains=domains)
         self._losses += results.losses
         longest = AMOUNTS[self._options.context_size].result
-        parts = [f"Results for: {clean(query.q)[:_LONGEST_TITLE]}"]
-        parts += [shortened(clean(results.text), room)] if results.text else []
+        parts = [f"Results for: {clean_line(query.q)[:_LONGEST_TITLE]}"]
+        parts += [shorten(clean_line(results.text), room)] if results.text else []
         parts += [_result(found, longest) for found in results.found]
         if len(parts) == 1:
             parts.append("Nothing was found. Try other words.")
@@ -135,7 +135,7 @@ class CodexCommands:
         pattern = operation.pattern.strip()[:_LONGEST_PATTERN]
         if not pattern:
             raise ToolFailure("The pattern is empty: give the text to find.")
-        return f"ref_id: {page.url}\nFind: {clean(pattern)}\n{hits(page, pattern, room, 'lineno')}"
+        return f"ref_id: {page.url}\nFind: {clean_line(pattern)}\n{hits(page, pattern, room, 'lineno')}"
 
     async def _time(self, operation: TimeAt, room: int) -> str:
         match = _OFFSET.fullmatch(operation.utc_offset.strip())
@@ -166,9 +166,9 @@ def _url(reference: str) -> str:
     return reference.strip()
 
 
-def _result(found: Found, longest: int) -> str:
-    title = shortened(clean(found.title), _LONGEST_TITLE)
-    lines = [title, f"ref_id: {found.url}", clean(found.published), shortened(clean(found.text), longest)]
+def _result(found: WebResult, longest: int) -> str:
+    title = shorten(clean_line(found.title), _LONGEST_TITLE)
+    lines = [title, f"ref_id: {found.url}", clean_line(found.published), shorten(clean_line(found.text), longest)]
     return "\n".join(filter(None, lines))
 
 

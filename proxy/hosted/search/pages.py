@@ -1,119 +1,98 @@
-"""Pages of the web as text in lines, and those that were read a moment ago."""
+"""Fetches pages of the web, has them read, and keeps them for a moment."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib.util
 import json
 import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proxy.child_process import run_program
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import Fetched, Fetcher
-from proxy.hosted.search.plain_text import clean
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.result_text import clean_line
+from proxy.hosted.search.page import WebPage, lines_of
+from proxy.hosted.search.turns import Turns
 
-# Characters of a page that are kept, and of a line; links that are kept.
+# Characters and links of a page that are kept.
 _LONGEST_TEXT = 200_000
-_LONGEST_LINE = 400
 _MOST_LINKS = 300
-# Pages that are fetched and read at the same time: each may be in memory twice. Others wait.
+# Pages that are fetched and read at the same time, of all tenants and of one: each may be in memory twice. Others wait.
 _AT_ONCE = 32
-# Processes that read pages at the same time: they take CPU time from the streams.
-_PROCESSES = 2
+_SHARE_AT_ONCE = 24
+# Processes that read pages at the same time, of HTML and of text: they take CPU time, and memory.
+_PROCESSES = 3
+_SHARE_OF_PROCESSES = 2
 # Pages that are kept, how many characters they may have together, and for how many seconds.
 _KEPT = 256
 _KEPT_CHARACTERS = 20_000_000
 _KEPT_FOR = 300.0
-_HTML_PROCESS = Path(__file__).with_name("html_process.py")
+_PAGE_PROCESS = Path(__file__).with_name("page_process.py")
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
 _UNKNOWN_TYPE = "application/octet-stream"
-_UNREADABLE = "The page cannot be read: its HTML is too large or too complicated. Try another one."
+_UNREADABLE = "The page cannot be read: it is too large or too complicated. Try another one."
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page as text. `links` are texts and URLs; `cut` tells that the page is longer."""
-
-    url: str
-    title: str
-    lines: tuple[str, ...]
-    links: tuple[tuple[str, str], ...] = ()
-    cut: bool = False
-
-    @property
-    def size(self) -> int:
-        """Characters, roughly."""
-        return sum(map(len, self.lines)) + sum(len(text) + len(url) for text, url in self.links)
-
-
-class Pages:
-    """Opens pages. Each tenant sees its own only: what one has read tells nothing to another."""
+class WebPages:
+    """Opens pages. Nothing is shared between tenants: no page, and not whether somebody has read it."""
 
     def __init__(self, fetcher: Fetcher, *, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`timeout` in seconds to wait for a turn, and to make text of a page."""
+        """`timeout` in seconds to wait for a turn, and again to make text of a page."""
         self._fetcher = fetcher
         self._timeout = timeout
         self._clock = clock
-        self._places = asyncio.Semaphore(_AT_ONCE)
-        self._processes = asyncio.Semaphore(_PROCESSES)
-        self._kept: OrderedDict[tuple[str, str], tuple[float, Page]] = OrderedDict()
+        self._places = Turns(_AT_ONCE, _SHARE_AT_ONCE, timeout)
+        self._html_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)
+        self._text_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
+        self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
         self._size = 0
 
     async def close(self) -> None:
         """Close the connections."""
         await self._fetcher.close()
 
-    async def open(self, url: str, tenant: str) -> Page:
+    async def open(self, url: str, tenant: str) -> WebPage:
         """Return a page, as it was up to five minutes ago. Raise `ToolFailure`."""
         self._forget_old()
         kept = self._kept.get((tenant, url))
         if kept is not None:
             return kept[1]
-        await self._take_place()
-        try:
+        async with self._places.take(tenant):
             fetched = await self._fetcher.fetch(url)
-            page = await self._read(fetched)
-        finally:
-            self._places.release()
+            page = await self._read(fetched, tenant)
         self._keep((tenant, url), page)
         return page
 
-    async def _take_place(self) -> None:
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._places.acquire()
-        except TimeoutError:
-            raise ToolFailure("The gateway reads too many pages at the moment. Try again later.") from None
-
-    async def _read(self, fetched: Fetched) -> Page:
+    async def _read(self, fetched: Fetched, tenant: str) -> WebPage:
         kind = fetched.content_type.lower()
         if kind in _HTML or (kind == _UNKNOWN_TYPE and fetched.body.lstrip()[:1] == b"<"):
-            return await self._read_html(fetched)
+            async with self._html_processes.take(tenant):
+                return await self._read_in_process(fetched, html=True)
         if _TEXT.fullmatch(kind):
-            text = _decoded(fetched.body, fetched.charset)
-            cut = fetched.cut or len(text) > _LONGEST_TEXT
-            return Page(fetched.url, "", _lines(text[:_LONGEST_TEXT]), cut=cut)
+            async with self._text_processes.take(tenant):
+                return await self._read_in_process(fetched, html=False)
         named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
         raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
 
-    async def _read_html(self, fetched: Fetched) -> Page:
+    async def _read_in_process(self, fetched: Fetched, *, html: bool) -> WebPage:
         try:
-            async with asyncio.timeout(self._timeout), self._processes:
-                answer = await _run_html_process(fetched)
+            async with asyncio.timeout(self._timeout):
+                answer = await _run_page_process(fetched, html)
         except TimeoutError:
             raise ToolFailure(_UNREADABLE) from None
         except OSError:
             raise ToolFailure("The gateway has no room to read a page. Try again later.") from None
-        links = tuple((clean(text), url) for text, url in answer["links"])
-        return Page(fetched.url, clean(answer["title"]), _lines(answer["text"]), links, fetched.cut or answer["cut"])
+        links = tuple((clean_line(text), url) for text, url in answer["links"])
+        return WebPage(fetched.url, clean_line(answer["title"]), lines_of(answer["text"]), links, fetched.cut or answer["cut"])
 
-    def _keep(self, key: tuple[str, str], page: Page) -> None:
+    def _keep(self, key: tuple[str, str], page: WebPage) -> None:
         replaced = self._kept.pop(key, None)
         self._size += page.size - (replaced[1].size if replaced else 0)
         self._kept[key] = (self._clock() + _KEPT_FOR, page)
@@ -130,32 +109,26 @@ class Pages:
         self._size -= page.size
 
 
-async def _run_html_process(fetched: Fetched) -> Any:
-    """Return the answer of the process that reads HTML. Raise `ToolFailure`, `OSError`."""
-    question = {"url": fetched.url, "charset": fetched.charset, "longest": _LONGEST_TEXT, "links": _MOST_LINKS}
+@functools.cache
+def html_packages() -> str:
+    """Return the folder of the packages that read HTML, for a process without this one's environment. Raise `ValueError` if
+    they are not installed."""
+    found = importlib.util.find_spec("trafilatura")
+    if found is None or found.origin is None:
+        raise ValueError("web search needs an extra, to read pages: pip install 'responses-gateway[web]'")
+    return str(Path(found.origin).parents[1])
+
+
+async def _run_page_process(fetched: Fetched, html: bool) -> Any:
+    """Return the answer of the process that reads a page. Raise `ToolFailure`, `OSError`."""
+    question = {
+        "url": fetched.url,
+        "charset": fetched.charset,
+        "packages": html_packages() if html else None,
+        "longest": _LONGEST_TEXT,
+        "links": _MOST_LINKS,
+    }
     try:
-        return await run_program(_HTML_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
+        return await run_program(_PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
     except ValueError:  # it was killed for want of memory or time, or failed
         raise ToolFailure(_UNREADABLE) from None
-
-
-def _decoded(data: bytes, charset: str | None) -> str:
-    try:
-        return data.decode(charset or "utf-8", "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    """Return lines of a bounded length; those that are empty stay where they separate others."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        rest = clean(line).rstrip()
-        while len(rest) > _LONGEST_LINE:
-            end = rest.rfind(" ", _LONGEST_LINE // 2, _LONGEST_LINE)
-            end = _LONGEST_LINE if end < 0 else end
-            lines.append(rest[:end])
-            rest = rest[end:].lstrip()
-        if rest or (lines and lines[-1]):
-            lines.append(rest)
-    return tuple(lines)

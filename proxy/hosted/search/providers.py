@@ -50,7 +50,7 @@ class Query:
     tenant: str = ""
 
 
-class Found(NamedTuple):
+class WebResult(NamedTuple):
     """One result."""
 
     title: str
@@ -61,10 +61,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What came of a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
+    """The answer to a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
     cannot do."""
 
-    found: Sequence[Found]
+    found: Sequence[WebResult]
     text: str = ""
     losses: Sequence[str] = ()
 

@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from proxy.hosted.calls import ToolFailure
 from proxy.hosted.fetch import read_bounded
-from proxy.hosted.search.providers import Found, Query, Results, is_web_url
-from proxy.hosted.search.services import Service, ServiceRequest
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.search.providers import Query, Results, WebResult, is_web_url
+from proxy.hosted.search.services import SearchService, ServiceRequest
 
 _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
@@ -32,7 +32,9 @@ def _today() -> date:
 class ServiceProvider:
     """Searches with one service. Create it inside the running event loop, and close it."""
 
-    def __init__(self, service: Service, *, url: str, key: str, timeout: float, today: Callable[[], date] = _today) -> None:
+    def __init__(
+        self, service: SearchService, *, url: str, key: str, timeout: float, today: Callable[[], date] = _today
+    ) -> None:
         """`url` is the base URL without a slash at its end, `timeout` in seconds."""
         self._service = service
         self._url = url
@@ -89,7 +91,7 @@ def _refusal(status: int) -> str:
     return f"The search service answered with status {status}. Go on without it, or try later."
 
 
-def _read(data: bytes, service: Service) -> list[Found]:
+def _read(data: bytes, service: SearchService) -> list[WebResult]:
     """Return the results in an answer, without what is not one. Raise `ToolFailure`."""
     try:
         content = msgspec.json.decode(data)
@@ -99,13 +101,13 @@ def _read(data: bytes, service: Service) -> list[Found]:
     for name in service.results_in:
         content = content.get(name) if isinstance(content, dict) else None
     if not content and isinstance(failed, list) and failed:
-        raise ToolFailure("None of the search engines has answered. Try again later, or go on without them.")
+        raise ToolFailure("Nothing was found, and not all search engines have answered. Try later, or go on without them.")
     if not isinstance(content, list):
         return []
     return list(_each(content[:_MOST_RESULTS], service))
 
 
-def _each(entries: list[Any], service: Service) -> Iterator[Found]:
+def _each(entries: list[Any], service: SearchService) -> Iterator[WebResult]:
     for entry in entries:
         if isinstance(entry, dict):
             url = _text(entry, "url")
@@ -116,7 +118,7 @@ def _each(entries: list[Any], service: Service) -> Iterator[Found]:
                     text = _unescaped(text)
                     title = _unescaped(title)
                 published = next(filter(None, (_text(entry, name) for name in service.published_in)), "")
-                yield Found(title or url, url, text, published[:40])
+                yield WebResult(title or url, url, text, published[:40])
 
 
 def _unescaped(text: str) -> str:

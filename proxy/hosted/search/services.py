@@ -36,7 +36,7 @@ class ServiceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SearchService:
     """One service: its base URL, if there is one for all, how it is asked, and the names of what it answers. `failed_in` is the
     list of engines behind it that did not answer. `escaped`: its texts are HTML."""
 
@@ -110,13 +110,13 @@ def _exa(query: Query, key: str, today: date) -> ServiceRequest:
 SERVICES = {
     service.name: service
     for service in (
-        Service("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",), "unresponsive_engines"),
-        Service(
+        SearchService("searxng", None, False, _searxng, ("results",), ("content",), ("publishedDate",), "unresponsive_engines"),
+        SearchService(
             "brave", "https://api.search.brave.com", True, _brave, ("web", "results"), ("description", "extra_snippets"),
             ("page_age", "age"), escaped=True,
         ),
-        Service("tavily", "https://api.tavily.com", True, _tavily, ("results",), ("content",), ("published_date",)),
-        Service("exa", "https://api.exa.ai", True, _exa, ("results",), ("summary", "text"), ("publishedDate",)),
+        SearchService("tavily", "https://api.tavily.com", True, _tavily, ("results",), ("content",), ("published_date",)),
+        SearchService("exa", "https://api.exa.ai", True, _exa, ("results",), ("summary", "text"), ("publishedDate",)),
     )
 }  # fmt: skip
 

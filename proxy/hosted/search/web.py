@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.search.pages import Page, Pages
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.search.page import WebPage
+from proxy.hosted.search.pages import WebPages
 from proxy.hosted.search.providers import (
     ANY_DOMAIN,
     ANYWHERE,
     Domains,
-    Found,
     Location,
     Provider,
     Query,
     Results,
+    WebResult,
     domain_name,
     is_web_url,
 )
@@ -39,7 +40,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much a model is told, in characters: of each result, and of a page."""
+    """How much a model gets, in characters: of each result, and of a page."""
 
     result: int
     page: int
@@ -55,7 +56,7 @@ AMOUNTS: dict[ContextSize, Amounts] = {
 class Web:
     """The access to the web of one process."""
 
-    def __init__(self, provider: Provider, pages: Pages, results: int) -> None:
+    def __init__(self, provider: Provider, pages: WebPages, results: int) -> None:
         """`results` is the number of results of a search of medium size."""
         self._provider = provider
         self._pages = pages
@@ -77,7 +78,7 @@ class Web:
         most = wanted[options.context_size]
         query = Query(text.strip()[:_LONGEST_QUERY], most, chosen, recency, options.location, tenant)
         results = await self._provider.search(query)
-        allowed: dict[str, Found] = {}
+        allowed: dict[str, WebResult] = {}
         for found in results.found:
             if chosen.allow(found.url) and options.domains.allow(found.url):
                 allowed.setdefault(found.url, found)
@@ -88,7 +89,7 @@ class Web:
             losses.append("text of the search tool: left out, because results of some domains only are allowed")
         return Results(list(allowed.values())[: query.results], words, losses)
 
-    async def open(self, url: str, options: SearchOptions, tenant: str) -> Page:
+    async def open(self, url: str, options: SearchOptions, tenant: str) -> WebPage:
         """Return a page. Raise `ToolFailure`."""
         if not options.pages_allowed:
             raise ToolFailure("Pages cannot be opened in this session: only search results may be used.")

@@ -1,7 +1,7 @@
 """Read tagged parameters: `<parameter=K>V</parameter>` and its many relatives.
 
 Values are typed by the JSON schema of the tool. A value that can only be a string is given out as it arrives; any other
-when it is complete. An end tag counts only where the markup goes on after it, so that a value may contain tags."""
+when it is complete. An end tag counts only where the markup continues after it, so that a value may contain tags."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.parsers.arguments.values import dumps, typed, types_of
 from proxy.parsers.delta_buffer import DeltaBuffer
+from proxy.parsers.interface import Parser
 from proxy.parsers.template.contents import transformed
 from proxy.parsers.template.definition import CALLS_FIELD, REASONING_FIELDS, Field, ResponseTemplate
 from proxy.parsers.template.delimiters import Delimiter, Found
@@ -23,8 +24,8 @@ _IDLE_LIMIT = 16  # steps in a row that read nothing: two empty expressions foll
 _PROMPT_LIMIT = 65_536  # characters of a prompt in which the beginning of the answer is looked for
 
 
-class TemplateParser:
-    """Parses the raw text of one choice of one response into deltas, as `MarkupParser` does."""
+class TemplateParser(Parser):
+    """Parses by a response template."""
 
     def __init__(
         self,
@@ -72,12 +73,21 @@ class TemplateParser:
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
         if token_ids is not None:
-            self._deltas.count(sum(token not in self._marker_ids for token in token_ids))
+            self._deltas.count(self._text_tokens(token_ids))
         dropped = max(0, self._at - _CONTEXT)
         self._source = self._source[dropped:] + text
         self._at -= dropped
         self._run()
         return self._deltas.take()
+
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next: it may be a part of a delimiter, of a call, or of no field."""
+        return self._at < len(self._source) or self._reads_calls() or (bool(self._outside) and not self._given)
+
+    def rewind(self, token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come: they will come again."""
+        self._deltas.count(-self._text_tokens(token_ids))
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself."""
@@ -95,6 +105,9 @@ class TemplateParser:
             self._deltas.repair("stray_text")
             self._text.write("".join(self._outside))
         return self._deltas.take()
+
+    def _text_tokens(self, token_ids: Sequence[int]) -> int:
+        return sum(token not in self._marker_ids for token in token_ids)
 
     def _reads_calls(self) -> bool:
         return self._tools and self._field is not None and self._field.name == CALLS_FIELD

@@ -8,7 +8,7 @@ from typing import Any
 from proxy.request.fields import Object
 from proxy.request.input.items import Entry
 from proxy.request.loss_report import LossReport
-from proxy.wire.input_files import SentFile, sent_file
+from proxy.wire.hosted import SentFile, sent_file
 
 # Files -> their paths for the code.
 SandboxFiles = Mapping[SentFile, str]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from proxy.request.input.items import Entry
 from proxy.wire.errors import invalid_request
-from proxy.wire.public_urls import not_public
+from proxy.wire.hosts.public_urls import not_public
 
 UrlInputs = Literal["pass", "public", "refuse"]
 

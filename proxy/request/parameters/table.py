@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from proxy.request.loss_report import Outcome
@@ -106,12 +107,14 @@ SPECIAL = (
     Parameter("unknown", "ignored", "any other parameter", matters=True),
 )
 
+# Fields of a chat request that force its answer into a grammar.
+_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
 # Parameters of chat servers that the Responses API does not have: sent unchanged.
 SAMPLING = (
     "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "length_penalty",
     "logit_bias", "bad_words", "min_tokens", "ignore_eos", "thinking_token_budget", "chat_template_kwargs",
-    "mm_processor_kwargs", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "priority",
-    "cache_salt", "vllm_xargs",
+    "mm_processor_kwargs", *_GRAMMARS, "priority", "cache_salt", "vllm_xargs",
 )  # fmt: skip
 
 # Chat fields that the gateway sets itself: a client's parameter of that name is never forwarded.
@@ -136,3 +139,10 @@ PARAMETERS = (
     *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
     *(Parameter(name, "preserved", "sent unchanged") for name in SAMPLING),
 )
+
+
+def has_grammar(body: Mapping[str, Any]) -> bool:
+    """Tell whether a chat request forces its answer into a grammar."""
+    layout = body.get("response_format")
+    kind = layout.get("type") if isinstance(layout, dict) else None
+    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)

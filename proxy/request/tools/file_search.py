@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.request.fields import Object, missing, optional_object, optional_text, quote, wrong_type
 from proxy.wire.errors import invalid_request
-from proxy.wire.file_search import DEFAULT_RESULTS, FileSearchRequest
+from proxy.wire.hosted import DEFAULT_RESULTS, FileSearchRequest
 
 _MOST_STORES = 10
 _MOST_RESULTS = 50

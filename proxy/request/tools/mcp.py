@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.request.fields import Object, filled_text, missing, optional_flag, optional_object, optional_text, quote, wrong_type
-from proxy.wire.allowed_hosts import AllowedHosts
 from proxy.wire.errors import invalid_request
-from proxy.wire.mcp import ALL_TOOLS, NO_TOOLS, Approval, McpServer, McpToolset, ToolFilter
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.hosts.mcp_servers import server_complaint
+from proxy.wire.mcp import ALL_TOOLS, NO_TOOLS, ApprovalPolicy, McpServer, McpToolset, ToolFilter
 
 # It becomes a part of the names that the model sees.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -26,7 +27,7 @@ _MOST_HEADERS = 32
 _LONGEST_HEADERS = 16 * 1024
 _LONGEST_URL = 2048
 _MOST_NAMES = 1000
-_MODES = {"always": Approval(always=ALL_TOOLS), "never": Approval(never=ALL_TOOLS)}
+_MODES = {"always": ApprovalPolicy(always=ALL_TOOLS), "never": ApprovalPolicy(never=ALL_TOOLS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class ConfiguredServer:
 
     description: str | None = None
     allowed: ToolFilter | None = None
-    approval: Approval | None = None
+    approval: ApprovalPolicy | None = None
     forwards_authorization: bool = False
 
 
@@ -100,7 +101,7 @@ def _checked_url(url: str, param: str, access: McpAccess) -> str:
     elif len(url) > _LONGEST_URL:
         complaint = "it is too long"
     else:
-        complaint = access.hosts.complaint(url)
+        complaint = server_complaint(url, access.hosts)
     if complaint is not None:
         # The URL itself is not repeated: it may carry a secret.
         setting = "The setting mcp_allowed_hosts of the gateway lists the hosts that are allowed."
@@ -186,7 +187,7 @@ def _allowed_tools(tool: Object, path: str) -> ToolFilter | None:
     raise wrong_type(param, "a list or an object")
 
 
-def _approval(tool: Object, path: str) -> Approval | None:
+def _approval(tool: Object, path: str) -> ApprovalPolicy | None:
     value = tool.get("require_approval")
     param = f"{path}.require_approval"
     if value is None:
@@ -196,7 +197,7 @@ def _approval(tool: Object, path: str) -> Approval | None:
         never = optional_object(value, "never", param)
         if always is None and never is None:
             raise missing(f"{param}.always")
-        return Approval(
+        return ApprovalPolicy(
             None if always is None else _filter(always, f"{param}.always"),
             None if never is None else _filter(never, f"{param}.never"),
         )

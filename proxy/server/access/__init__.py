@@ -1,1 +1,1 @@
-"""Who may ask, and how much: keys, rate limits, CORS."""
+"""Access control: API keys, rate limits, CORS, and the access log."""

@@ -1,4 +1,4 @@
-"""One log line and one count for each HTTP request, whatever became of it."""
+"""One log line and one count for each HTTP request, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from proxy.server.http.event_stream import SENT
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
-# Paths of machines that ask all the time: logged at level `debug`.
+# Paths that monitoring requests all the time: logged at level `debug`.
 _PROBES = frozenset({"/health", "/ready", "/metrics"})
-# Clients make methods up, too.
+# All others, which clients may invent, are counted as one.
 _METHODS = frozenset({*hdrs.METH_ALL} - {hdrs.METH_ANY})
 _LONGEST_PATH = 200
-# As nginx counts a client that closed the connection before the answer was complete.
+# The status of a request whose client closed the connection before the answer was complete, as in nginx.
 _CLIENT_LEFT = 499
 
 

@@ -1,20 +1,22 @@
-"""Who is asking, and for what: the API keys of the settings, the tenant of a request, and what handlers need of both.
+"""Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
 
-With keys in the settings every path needs one, except those that tell machines how the gateway is. The keys are for the gateway
-alone: no backend ever gets to see one."""
+With keys in the settings every path needs one, except those for health checks. The keys are for the gateway
+alone, and never sent to a backend."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
 from typing import TypeVar
 
 from aiohttp import web
+from pydantic import SecretStr
 
-from proxy.settings import ApiKey
-from proxy.wire.credentials import given_key
+from proxy.settings import ApiKey, Settings
+from proxy.settings.keys import given_key
 from proxy.wire.errors import ApiError
 
 _H = TypeVar("_H", bound=Callable[..., object])
@@ -57,7 +59,7 @@ def needs_of(handler: object) -> Needs:
 class Keys:
     """The keys of the settings, by their hashes.
 
-    The duration of a look-up tells nothing about any key, since it uses a digest under a secret that is made at each start."""
+    The duration of a look-up reveals nothing about any key: it uses a digest under a secret that is made at each start."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._secret = secrets.token_bytes(32)
@@ -68,7 +70,7 @@ class Keys:
         }
 
     def name_of(self, key: str) -> str | None:
-        """Return the name of a key; None for an unknown one, which takes as long to find out."""
+        """Return the name of a key; None for an unknown one, in the same time."""
         return self._names.get(self._digest(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()))
 
     def _digest(self, digest: bytes) -> bytes:
@@ -84,11 +86,21 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     return name
 
 
-def tenant_of(request: web.Request) -> str:
-    """Return a name for whoever asks: what one tenant stored, another cannot see.
+def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
+    """Raise `ApiError` 401 unless the headers have the admin key, with which operators change the gateway and see contents."""
+    scheme, _, given = headers.get("Authorization", "").partition(" ")
+    wanted = (settings.admin_key or SecretStr("")).get_secret_value().encode()
+    right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
+    if not wanted or scheme.lower() != "bearer" or not right:
+        message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
+        raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
 
-    With keys in the settings it is the key's name there, so that a key that replaces another finds what that one stored.
-    Without, it is made from the client's `Authorization` and does not reveal it; requests without one share one name."""
+
+def tenant_of(request: web.Request) -> str:
+    """Return the tenant of a request: what one tenant stored, another cannot see.
+
+    With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
+    resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
     name = request.get(KEY_NAME)
     if name is not None:
         return f"key:{name}"  # the colon keeps it apart from the digests below

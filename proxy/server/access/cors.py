@@ -1,4 +1,4 @@
-"""Web pages as clients: which may use the gateway from a browser (CORS), and which may open its WebSocket.
+"""Web pages as clients: which origins may use the gateway from a browser (CORS), and which may open its WebSocket.
 
 A browser asks for permission before it lets a page read an answer, but not before it opens a WebSocket: any page open on this
 machine could talk to a gateway on localhost. So the origin of a WebSocket is checked even while CORS is off."""
@@ -6,13 +6,12 @@ machine could talk to a gateway on localhost. So the origin of a WebSocket is ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from proxy.server.http.hosts import is_literal
 from proxy.settings import Settings
 from proxy.wire.errors import ApiError
+from proxy.wire.hosts.own_names import OwnNames, is_same_origin
 
 _METHODS = "GET, POST, DELETE, PUT, PATCH, OPTIONS"
 # The headers of an answer that pages may read.
@@ -24,17 +23,17 @@ _EXPOSED = ", ".join(
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )
-# Seconds for which a browser need not ask again.
+# Seconds for which a browser may keep the answer to a preflight request.
 _MAX_AGE = "600"
 
 
 def is_preflight(request: web.Request) -> bool:
-    """Tell whether a browser asks if a page may send a request. That comes without a key."""
+    """Tell whether this is a preflight request of CORS, which has no key."""
     return request.method == "OPTIONS" and "Origin" in request.headers and "Access-Control-Request-Method" in request.headers
 
 
 def preflight(request: web.Request, origins: frozenset[str]) -> web.Response:
-    """Return the answer to that question. `origins` are those of the settings, in lower case."""
+    """Return the answer to a preflight request. `origins` are those of the settings, in lower case."""
     response = web.Response(status=204)
     response.headers["Vary"] = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"
     if is_allowed(request.headers, origins):
@@ -74,7 +73,8 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
     # Some libraries send the address of the server as the origin.
-    if urlsplit(origin).netloc.lower() == request.host.lower() and (settings.api_keys or is_literal(request.host)):
+    is_own_name = bool(settings.api_keys) or OwnNames(settings.allowed_hosts).include(request.host)
+    if is_own_name and is_same_origin(origin, request.host):
         return
     message = "Web pages of this origin may not open a WebSocket here: add it to the setting `cors_origins`."
     raise ApiError(403, message, code="origin_not_allowed")

@@ -1,9 +1,9 @@
-"""What the workers of one gateway count together: a table in a file that all of them map into memory.
+"""Counters that the workers of one gateway share: a table in a file that all of them map into memory.
 
-A row is a client. It has the levels of the client's buckets, which all workers share, and for each worker the requests that run
-there: what a worker had running is gone with its column when it dies. An update takes microseconds, under a lock of the file,
-which the kernel releases when its holder dies. A holder that hangs is not waited for: a count that is off by one is better than
-a gateway that answers nobody."""
+A row is a client. It has the levels of the client's token buckets, which all workers share, and a column for each worker with
+the number of requests that run there, which is cleared when that worker dies. An update takes microseconds, under a lock of the
+file, which the kernel releases when its holder dies. A hung lock holder is ignored after 5 ms: a count that is off by one does
+less harm than a gateway that does not answer."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-# Another layout has another name, since a rolling restart may bring another version.
+# The name changes with the layout, since a rolling restart may start another version.
 FILE = "limits-1"
-# A client is in any row of its set: the one that was not seen for longest makes room for another one.
+# A client is in any row of its set, and a new one replaces the least recently used one.
 _SETS = 1024
 _WAYS = 16
 _ROWS = _SETS * _WAYS
 # A row: the client, and (level, time) for each of two buckets. With a time of 0 nothing was counted yet.
 _ROW = struct.Struct("=16s4d")
 _LEVELS = struct.Struct("=4d")
-_WHO = 16
-# Seconds after which the work goes on without the lock.
-_PATIENCE = 0.005
+_DIGEST_SIZE = 16
+# Seconds to wait for the lock before an update is made without it.
+_LOCK_TIMEOUT = 0.005
 
 # (level, time) of the bucket of requests, and of that of tokens.
 Levels = tuple[float, float, float, float]
@@ -35,13 +35,13 @@ NEW: Levels = (0.0, 0.0, 0.0, 0.0)
 
 
 def create(folder: Path, columns: int) -> None:
-    """Create an empty table for so many workers. It takes no memory before it is used. Raise `OSError`."""
+    """Create an empty table with a column for each worker. Unused rows take no memory. Raise `OSError`."""
     with open(folder / FILE, "wb") as file:
         file.truncate(_ROWS * (_ROW.size + 4 * columns))
 
 
 class Table:
-    """The table, mapped by one process, which has a column there."""
+    """The table as mapped by one process, which has a column of its own."""
 
     def __init__(self, folder: Path, column: int = -1) -> None:
         """Map the table; `column` is that of this process. Raise `OSError` if there is none."""
@@ -54,7 +54,7 @@ class Table:
         self._columns = len(self._running) // _ROWS
 
     def clear(self, column: int) -> None:
-        """Forget what runs in a worker that is gone, or new."""
+        """Set the running requests of a worker to 0: it has ended, or it is new."""
         if column < self._columns:
             self._running[column * _ROWS : (column + 1) * _ROWS] = memoryview(bytes(4 * _ROWS)).cast("i")
 
@@ -65,7 +65,7 @@ class Table:
         os.close(self._file)
 
     def lock(self) -> bool:
-        """Lock out the others for a moment; return False if that failed."""
+        """Take the lock; return False if its holder did not release it in time."""
         until = 0.0
         while True:
             try:
@@ -73,48 +73,48 @@ class Table:
                 return True
             except BlockingIOError:
                 now = time.monotonic()
-                until = until or now + _PATIENCE
+                until = until or now + _LOCK_TIMEOUT
                 if now > until:
                     return False
 
     def unlock(self) -> None:
-        """Let the others in."""
+        """Release the lock."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def find(self, who: bytes, row: int) -> int:
-        """Return the row of a client, most often the one that it had before (`row`). Make one where there is none."""
-        if row >= 0 and self.is_at(who, row):
+    def find(self, client: bytes, row: int) -> int:
+        """Return the row of a client, usually the one that it had before (`row`). Assign one if there is none."""
+        if row >= 0 and self.is_at(client, row):
             return row
-        first = int.from_bytes(who[:4], "little") % _SETS * _WAYS
+        first = int.from_bytes(client[:4], "little") % _SETS * _WAYS
         oldest = first
         since = float("inf")
         for candidate in range(first, first + _WAYS):
             found, _, requests_at, _, tokens_at = _ROW.unpack_from(self._map, candidate * _ROW.size)
-            if found == who:
+            if found == client:
                 return candidate
             last = max(requests_at, tokens_at)
             if last < since and not self.running(candidate):
                 oldest = candidate
                 since = last
         self._running[oldest::_ROWS] = memoryview(bytes(4 * self._columns)).cast("i")
-        _ROW.pack_into(self._map, oldest * _ROW.size, who, *NEW)
+        _ROW.pack_into(self._map, oldest * _ROW.size, client, *NEW)
         return oldest
 
-    def is_at(self, who: bytes, row: int) -> bool:
+    def is_at(self, client: bytes, row: int) -> bool:
         """Tell whether a client still has this row."""
         start = row * _ROW.size
-        return self._map[start : start + _WHO] == who
+        return self._map[start : start + _DIGEST_SIZE] == client
 
     def levels(self, row: int) -> Levels:
         """Return the levels of the buckets of a row."""
-        return _LEVELS.unpack_from(self._map, row * _ROW.size + _WHO)
+        return _LEVELS.unpack_from(self._map, row * _ROW.size + _DIGEST_SIZE)
 
     def keep(self, row: int, levels: Levels) -> None:
-        """Write them."""
-        _LEVELS.pack_into(self._map, row * _ROW.size + _WHO, *levels)
+        """Write the levels of the buckets of a row."""
+        _LEVELS.pack_into(self._map, row * _ROW.size + _DIGEST_SIZE, *levels)
 
     def running(self, row: int) -> int:
-        """Return the requests of a row that run in any worker."""
+        """Return the number of running requests of a row, in all workers."""
         return sum(self._running[row::_ROWS])
 
     def add(self, row: int, change: int) -> None:
@@ -126,21 +126,21 @@ class Table:
 
 def digest(name: str) -> bytes:
     """Return a client's name as the table has it."""
-    return blake2b(name.encode(), digest_size=_WHO).digest()
+    return blake2b(name.encode(), digest_size=_DIGEST_SIZE).digest()
 
 
 class SharedRow:
-    """One client's row. With `with`, what is read and written inside is one step for all workers."""
+    """One client's row. All reads and writes within a `with` block are one atomic step for all workers."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
-        self._who = digest(name)
+        self._client = digest(name)
         self._row = -1
         self._locked = False
 
     def __enter__(self) -> SharedRow:
         self._locked = self._table.lock()
-        self._row = self._table.find(self._who, self._row)
+        self._row = self._table.find(self._client, self._row)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,9 +1,9 @@
-"""Limits that hold for all gateways of a fleet together, as long as Redis can be reached; without it, a share of them.
+"""Rate limits of a fleet: all gateways count together in Redis, or each applies its share while Redis is unreachable.
 
-A request waits for one round trip at most (`take`). What ended is reported ten times a second, for all clients together. Every
-answer tells what the fleet has left of a client's limits. Where there is none, the gateway goes on with that: its share is what
-was left, divided by the gateways that took part, and it refills at that share of the rate. So an outage of Redis leaves neither
-clients without limits, nor requests without an answer."""
+A request waits for at most one round trip (`take`). Ended requests are reported ten times a second, for all clients together.
+Each answer has what the fleet has left of a client's limits. During an outage a gateway continues from the last answer: its
+share is what was left, divided by the number of gateways, and it refills at that share of the rate. So an outage of Redis
+neither lifts the limits nor stops the requests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from proxy.state import Claim, CountersUnavailable, FleetCounters, Verdict
+from proxy.state import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
-# Seconds for which what a process reported counts: one that dies is forgotten then.
+# Seconds after which a process that has not joined again counts as dead, and its running requests count no longer.
 LEASE = 15.0
-# Seconds between two reports, and after which all that runs is reported again.
+# Seconds between two reports, and between two reports of all running requests.
 _PAUSE = 0.1
-_RENEWAL = 5.0
+RENEWAL = 5.0
 # Seconds between two attempts to reach Redis again.
 _RETRY = 0.5
 # Clients in one report.
@@ -32,26 +32,26 @@ class FleetClient(Protocol):
     """The limits of one client, as the fleet needs them."""
 
     running: int
-    # The number of the outage after which the counters were last agreed upon.
-    agreed: int
+    # How many outages there had been when the fleet last took over what this client had used.
+    last_synced: int
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet. What it says to be used counts as told."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what the fleet has to know; its tokens count as reported. With `stale` its levels replace higher ones."""
 
 
 class Fleet:
-    """This process's part in the fleet."""
+    """The member of the fleet that this process is."""
 
     def __init__(self, counters: FleetCounters, gateway: str, metrics: Metrics) -> None:
         """`gateway` is the same for all workers of one gateway, and different for others."""
         self.gateways = 1
-        # Whether the counters can be reached: if not, a client has its share of its limits.
+        # Whether the counters can be reached. If not, a client has this gateway's share of its limits.
         self.shared = False
         self._counters = counters
         self._metrics = metrics
         self._member = f"{gateway}:{secrets.token_hex(8)}"
         self._outages = 0
-        self._told: bool | None = None  # what the log said last
+        self._logged: bool | None = None  # `shared` in the last log line
         self._changed: dict[FleetClient, None] = {}
         self._running: set[FleetClient] = set()
         self._wake = asyncio.Event()
@@ -60,7 +60,7 @@ class Fleet:
     async def taking_part(self) -> AsyncIterator[None]:
         """Join the fleet, and leave it in the end."""
         await self._join()
-        reporting = asyncio.create_task(self._report_for_ever())
+        reporting = asyncio.create_task(self._keep_reporting())
         try:
             yield
         finally:
@@ -78,11 +78,11 @@ class Fleet:
             return None
         outages = self._outages
         try:
-            verdict = await self._counters.take(self._member, client.claim(doubted=client.agreed != outages))
+            verdict = await self._counters.take(self._member, client.limit_request(stale=client.last_synced != outages))
         except CountersUnavailable as error:
             self._lose(error)
             return None
-        client.agreed = outages
+        client.last_synced = outages
         if verdict.gateways != self.gateways:
             self._set_gateways(verdict.gateways)
         return verdict
@@ -97,15 +97,15 @@ class Fleet:
             self._changed[client] = None
             self._wake.set()
 
-    async def _report_for_ever(self) -> None:
+    async def _keep_reporting(self) -> None:
         clock = asyncio.get_running_loop().time
         renewed = clock()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RENEWAL if self.shared else _RETRY):
+                async with asyncio.timeout(RENEWAL if self.shared else _RETRY):
                     await self._wake.wait()
             self._wake.clear()
-            if not self.shared or clock() - renewed >= _RENEWAL:
+            if not self.shared or clock() - renewed >= RENEWAL:
                 renewed = clock()
                 await self._join()
             if self.shared:
@@ -114,7 +114,7 @@ class Fleet:
             await asyncio.sleep(_PAUSE if self.shared else _RETRY)
 
     async def _join(self) -> None:
-        """Take part for another while; what runs is reported again, since the server may have lost it."""
+        """Renew the membership. All running requests are reported again, since the server may have lost them."""
         try:
             gateways = await self._counters.join(self._member, LEASE)
         except CountersUnavailable as error:
@@ -130,14 +130,14 @@ class Fleet:
             for client in clients:
                 del self._changed[client]
             outages = self._outages
-            claims = [client.claim(doubted=client.agreed != outages) for client in clients]
+            requests = [client.limit_request(stale=client.last_synced != outages) for client in clients]
             try:
-                await self._counters.report(self._member, claims)
+                await self._counters.report(self._member, requests)
             except CountersUnavailable as error:
                 self._lose(error)
                 raise
             for client in clients:
-                client.agreed = outages
+                client.last_synced = outages
 
     def _lose(self, error: CountersUnavailable) -> None:
         self._outages += 1
@@ -154,10 +154,10 @@ class Fleet:
         self._metrics.child(self._metrics.store_up, "redis").set(int(shared))
         if not shared:
             self._metrics.limits_gateways.set(0)
-        if shared != self._told:
+        if shared != self._logged:
             log = logs.logger()
             if not shared:
                 log.warning("limits not shared", extra=logs.fields(problem=problem, gateways=self.gateways))
-            elif self._told is not None:
+            elif self._logged is not None:
                 log.info("limits are shared again", extra=logs.fields(gateways=self.gateways))
-            self._told = shared
+            self._logged = shared

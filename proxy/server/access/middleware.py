@@ -1,4 +1,4 @@
-"""Middleware: CORS, API keys, rate limits. What the settings do not ask for is not installed."""
+"""Middleware: CORS, API keys, rate limits; only those that the settings require."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from proxy.server.access.fleet import Fleet
 from proxy.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
 from proxy.server.http.errors import REQUEST_ID, error_response
 from proxy.settings import Settings
+from proxy.settings.keys import given_key
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
-from proxy.wire.credentials import given_key
 from proxy.wire.errors import ApiError
 
 
 def access_middlewares(
     settings: Settings, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
 ) -> list[Middleware]:
-    """Return the middlewares that the settings ask for, outermost first; most often none. `table` is where several workers
-    count together, and `fleet` where several gateways do."""
+    """Return the middlewares that the settings require, outermost first; usually none. `table` has the counts of several
+    workers, `fleet` those of several gateways."""
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))

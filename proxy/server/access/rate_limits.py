@@ -1,9 +1,9 @@
-"""How much one client may have: requests and tokens per minute, and requests at the same time.
+"""Rate limits of clients: requests and tokens per minute, and concurrent requests.
 
-A client is a key of the settings, limited or not, or where there are no keys an address. Only what makes the backend work is
-counted: the resources of the store and the lists of models are free. The workers of one gateway count together
-(`counter_table.py`); a single process counts in plain numbers. With Redis all gateways count together (`fleet.py`): the numbers
-here follow what it says, and take its place while it cannot be reached."""
+A client is an API key or, if the settings have no keys, an address. Only requests that make the backend work are counted:
+stored resources and lists of models are free. The workers of one gateway count together (`counter_table.py`); a single process
+counts in plain numbers. With Redis all gateways count together (`fleet.py`): the counts here follow those of the fleet, and
+replace them while Redis is unreachable."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from proxy.server.access.api_keys import KEY_NAME
 from proxy.server.access.counter_table import SharedRow, Table
 from proxy.server.access.fleet import Fleet
 from proxy.settings import Settings
-from proxy.state import Claim, Refusal, Verdict
+from proxy.state import LimitRequest, Refusal, Verdict
 from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 from proxy.wire.errors import ApiError
 
-# Most addresses with limits of their own: those that were not seen for longest are forgotten first.
-_ADDRESSES = 10_000
-# Seconds after which a client may try again: when a running request will end is not known.
+# Most addresses with counts of their own: the least recently used ones are forgotten first.
+MAX_ADDRESSES = 10_000
+# `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
 _TRY_AGAIN = 1.0
 # In seconds: limits are per minute.
 MINUTE = 60.0
-# A client that was told to come back in a second may find the bucket short of a unit by a rounding error.
+# Without it, a client that waited as long as `Retry-After` says might miss a unit by a rounding error.
 _ROUNDING = 1e-6
 Clock = Callable[[], float]
 
 
 class Bucket:
-    """A token bucket: holds a minute's worth when it is full, and fills at that rate. The time is passed in.
+    """A token bucket: holds the limit of a minute when it is full, and fills at that rate. The time is passed in.
 
-    What is taken may be more than there is (a response's tokens are known when it has ended): then the level is below zero,
-    and nothing is left until it has risen again. Times are in seconds of any clock that does not go backward."""
+    More may be taken than there is (the tokens of a response are known at its end): then the level is below zero, and nothing
+    is left until it has risen again. Times are in seconds of a monotonic clock."""
 
     __slots__ = ("_at", "_level", "limit")
 
     def __init__(self, limit: int, now: float) -> None:
-        """Full. `limit`: most that may be had in a minute, at least 1."""
+        """Begin full. `limit` is the maximum per minute, at least 1."""
         self.limit = limit
         self._level = float(limit)
         self._at = now
 
     @property
     def state(self) -> tuple[float, float]:
-        """The level, and the time of it: what several processes share."""
+        """The level and its time, which several processes share."""
         return self._level, self._at
 
     @state.setter
@@ -61,22 +61,22 @@ class Bucket:
         self._at = at
 
     def take(self, amount: float, now: float) -> None:
-        """Take so much out, even if it is not there."""
+        """Take an amount out, even if there is less."""
         self._fill(now)
         self._level -= amount
 
     def level(self, now: float) -> float:
-        """Return what is there, below 0 for what is owed."""
+        """Return the level, which is below 0 if too much was taken."""
         self._fill(now)
         return self._level
 
     def remaining(self, now: float) -> int:
-        """Return the whole units that are there, at least 0."""
+        """Return the whole units that are left, at least 0."""
         self._fill(now)
         return max(0, int(self._level + _ROUNDING))
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Return the seconds until so much is there, 0 if it is; `amount` is at most the limit."""
+        """Return the seconds until an amount is there, 0 if it is; `amount` is at most the limit."""
         self._fill(now)
         return max(0.0, (amount - self._level) * MINUTE / self.limit)
 
@@ -105,7 +105,7 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a client may have; 0 is any amount."""
+    """The limits of a client; 0 for none."""
 
     requests: int
     tokens: int
@@ -116,7 +116,7 @@ NO_LIMITS = Allowance(0, 0, 0)
 
 
 class ClientLimits:
-    """What one client had in the last minute, and has now."""
+    """The counts of one client: requests and tokens of the last minute, and running requests."""
 
     def __init__(
         self,
@@ -133,20 +133,20 @@ class ClientLimits:
         now = clock()
         self.key = key
         self.running = 0
-        self.agreed = 0  # see `FleetClient`
+        self.last_synced = 0  # see `FleetClient`
         self._name = name
         self._allowance = allowance
         self._clock = clock
         self._metrics = metrics
         self._shared = shared
         self._fleet = fleet if allowance != NO_LIMITS else None
-        self._untold = 0  # tokens that the fleet does not know of
+        self._unreported = 0  # tokens that the fleet does not count yet
         self._requests = Bucket(allowance.requests, now) if allowance.requests else None
         self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
 
     def reserve(self, verdict: Verdict | None = None) -> Reservation:
-        """Let one more request begin, if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError`
-        429; what is refused is not counted."""
+        """Admit one more request: as the fleet's verdict says or, without one, by the counts here. Raise `ApiError` 429;
+        requests that are refused are not counted."""
         if self._shared is None:
             self._admit(verdict, self.running)
         else:
@@ -156,7 +156,7 @@ class ClientLimits:
                     self._admit(verdict, row.running)
                     row.add(1)
                 finally:
-                    self._write(row)  # a refusal tells what is left, too
+                    self._write(row)  # after a refusal, too: it reports what is left
         self.running += 1
         if self._fleet is not None:
             self._fleet.changed(self)
@@ -165,14 +165,14 @@ class ClientLimits:
         return Reservation(self)
 
     async def reserve_in_fleet(self) -> Reservation:
-        """Do the same, but ask the fleet first, if there is one that counts together."""
+        """Do the same with a verdict of the fleet, if its counters can be reached."""
         if self._fleet is None or not self._fleet.shared:
             return self.reserve()
-        self.running += 1  # so that requests that come meanwhile know of this one
+        self.running += 1  # counts for the requests that arrive during the round trip
         try:
             verdict = await self._fleet.take(self)
         except asyncio.CancelledError:
-            self._fleet.changed(self)  # it may have been let in
+            self._fleet.changed(self)  # the fleet may have admitted it
             raise
         finally:
             self.running -= 1
@@ -187,34 +187,34 @@ class ClientLimits:
         self.running -= 1
         self._take(tokens, ended=1)
 
-    def claim(self, *, doubted: bool) -> Claim:
-        """Return what to tell the fleet, with the tokens that it does not know of: they count as told then."""
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what the fleet has to know, with the tokens that were not reported yet: they count as reported then."""
         now = self._clock()
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
-        # What was used during an outage is in the levels, in which it counts as the fleet's.
-        tokens = 0 if doubted else self._untold
-        self._untold = 0
-        return Claim(
+        # Tokens that were used during an outage are in the levels, which replace those of the fleet.
+        tokens = 0 if stale else self._unreported
+        self._unreported = 0
+        return LimitRequest(
             client=self._name,
             requests=self._allowance.requests,
             tokens_per_minute=self._allowance.tokens,
             concurrent=self._allowance.concurrent,
             requests_left=self._requests.level(now) if self._requests is not None else 0.0,
             tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
-            doubted=doubted,
+            stale=stale,
             tokens=tokens,
             running=self.running,
         )
 
     @property
     def _gateways(self) -> int:
-        """The gateways that share the limits without counting together: what one takes counts so many times."""
+        """The factor of all that is counted: the number of gateways while they cannot count together, else 1."""
         return 1 if self._fleet is None or self._fleet.shared else self._fleet.gateways
 
     def _admit(self, verdict: Verdict | None, running: int) -> None:
-        """Let a request begin if the fleet has said so or, without a verdict, if there is room here. Raise `ApiError` 429."""
+        """Apply the fleet's verdict or, without one, the counts here. Raise `ApiError` 429."""
         now = self._clock()
         if verdict is None:
             refused = self._refusal(running, now)
@@ -256,7 +256,7 @@ class ClientLimits:
                 row.add(-ended)
                 self._write(row)
         if self._fleet is not None:
-            self._untold += tokens
+            self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
@@ -266,7 +266,7 @@ class ClientLimits:
             self._tokens.take(tokens * self._gateways, self._clock())
 
     def _read(self, row: SharedRow) -> None:
-        """Take over what all workers have counted."""
+        """Read the counts of all workers."""
         levels = row.levels
         now = self._clock()
         for bucket, state in ((self._requests, levels[:2]), (self._tokens, levels[2:])):
@@ -278,7 +278,7 @@ class ClientLimits:
         row.levels = (*requests, *tokens)
 
     def headers(self) -> dict[str, str]:
-        """Return how much is left, in OpenAI's headers."""
+        """Return OpenAI's headers `x-ratelimit-…`."""
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
@@ -297,7 +297,7 @@ class ClientLimits:
 
 
 class Reservation:
-    """One request that was let in, until it ends (see `request_log.Reservation`)."""
+    """One admitted request, until it ends (see `request_log.Reservation`)."""
 
     __slots__ = ("_limits", "kept", "key")
 
@@ -325,13 +325,13 @@ class RateLimits:
     def __init__(
         self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
     ) -> None:
-        """`table` is where several workers count together, and `fleet` where several gateways do."""
+        """`table` has the counts of several workers, `fleet` those of several gateways."""
         self._table = table
         self._fleet = fleet
         self._clock = clock
         self._metrics = metrics
         self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
-        self._by_key = {
+        self.by_key = {
             name: ClientLimits(
                 name,
                 f"key '{name}'",
@@ -347,23 +347,23 @@ class RateLimits:
             )
             for name, key in settings.api_keys.items()
         }
-        self._by_address: OrderedDict[str, ClientLimits] = OrderedDict()
+        self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
 
     def of(self, request: web.Request) -> ClientLimits:
-        """Return the limits of whoever asks."""
+        """Return the limits of the client of a request."""
         name = request.get(KEY_NAME)
-        return self._by_key[name] if name is not None else self._of_address(_network(request.remote))
+        return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
 
     def _of_address(self, address: str) -> ClientLimits:
-        limits = self._by_address.get(address)
+        limits = self.by_address.get(address)
         if limits is None:
             name = f"address {address}"
             limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name), self._fleet)
-            self._by_address[address] = limits
-            if len(self._by_address) > _ADDRESSES:
-                self._by_address.popitem(last=False)
+            self.by_address[address] = limits
+            if len(self.by_address) > MAX_ADDRESSES:
+                self.by_address.popitem(last=False)
         else:
-            self._by_address.move_to_end(address)
+            self.by_address.move_to_end(address)
         return limits
 
     def _shared(self, name: str) -> SharedRow | None:
@@ -376,7 +376,7 @@ RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reserva
 
 
 def has_limits(settings: Settings) -> bool:
-    """Tell whether any client is limited in anything."""
+    """Tell whether any client has a limit."""
     names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
     return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in names)
 

@@ -1,4 +1,4 @@
-"""How many tokens a relayed answer has used, read from its bytes while they pass. No I/O."""
+"""The token usage of a relayed answer, read from its bytes as they pass. No I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class UsageMeter:
 
     @property
     def tokens(self) -> int:
-        """What is known to have been used."""
+        """The tokens that are known to be used so far."""
         return max(self._total, self._prompt + self._output) or self._events
 
     def feed(self, data: bytes) -> None:

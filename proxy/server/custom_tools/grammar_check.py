@@ -24,7 +24,7 @@ _REGEX_MEMORY = 2 * 1024 * 1024
 # Steps that matching may take at worst (size of the program times length of the input): about half a second.
 _MOST_STEPS = 200_000_000
 # Time for a process that runs Lark, its wait for a turn included, in seconds.
-_PATIENCE = 5.0
+CHECK_TIMEOUT = 5.0
 # Threads, and processes, that check at the same time: they take CPU time from the streams.
 _AT_ONCE = 2
 _LARK = Path(__file__).with_name("lark_process.py")
@@ -56,7 +56,7 @@ class GrammarChecker:
         if result is not None:
             return result
         try:
-            async with asyncio.timeout(_PATIENCE), self._processes:
+            async with asyncio.timeout(CHECK_TIMEOUT), self._processes:
                 return await _parse(grammar, text)
         except TimeoutError:
             return CheckResult("skipped", "the check takes too long")
@@ -67,7 +67,7 @@ class GrammarChecker:
 def _match(grammar: Grammar, text: str) -> CheckResult | None:
     """Return the result of RE2; None if only Lark can tell."""
     try:
-        regex = _compiled(regex_of(grammar))
+        regex = compiled_regex(regex_of(grammar))
     except ImportError:
         return CheckResult("skipped", "the extra `grammars` is not installed")
     except (UnknownGrammar, ValueError) as error:
@@ -79,7 +79,7 @@ def _match(grammar: Grammar, text: str) -> CheckResult | None:
 
 
 @lru_cache(maxsize=16)
-def _compiled(expression: str) -> Any:
+def compiled_regex(expression: str) -> Any:
     """Compile an expression. Raise `ValueError` if RE2 does not accept it, `ImportError` if there is no RE2."""
     import re2  # noqa: PLC0415  (an extra)
 

@@ -19,6 +19,7 @@ from proxy.request.grammar.lark_reader import UnknownGrammar
 from proxy.request.grammar.regex import regex_of
 from proxy.server.custom_tools.grammar_check import GrammarChecker
 from proxy.settings import Settings
+from proxy.stream.needs import Verdict
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -63,33 +64,32 @@ class InputRepair:
         self._checker = GrammarChecker()
         self._counting: set[asyncio.Task[None]] = set()
 
-    async def settle(
-        self, translator: Translator, options: StreamOptions, settings: Settings, headers: Mapping[str, str], send: Send
-    ) -> None:
+    async def settle(self, translator: Translator, settings: Settings, headers: Mapping[str, str], send: Send) -> None:
         """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
         when the backend's answer is complete."""
-        while (waiting := translator.awaiting) is not None:
-            if translator.unclosed:
+        options = translator.options
+        while isinstance(waiting := translator.needs, Verdict):
+            if waiting.unclosed:
                 accepted = await self._accepts(options, waiting)
-                if translator.awaiting is waiting:
+                if translator.needs is waiting:
                     send(translator.judge(None) if accepted else translator.refuse())
                 continue
             correcting = asyncio.create_task(self._corrected(options, settings, waiting, headers))
             try:
                 # A time limit or the end of the gateway may end the response meanwhile.
-                while translator.awaiting is waiting and not correcting.done():
+                while translator.needs is waiting and not correcting.done():
                     await asyncio.wait({correcting}, timeout=_LOOK_AGAIN)
             finally:
                 correcting.cancel()
                 await asyncio.wait({correcting})
-            if translator.awaiting is waiting:
+            if translator.needs is waiting:
                 send(translator.judge(correcting.result()))
 
     def count_later(self, translator: Translator, options: StreamOptions) -> None:
         """Check the inputs of a response that has ended, for the metrics alone, unless its calls have waited for that."""
         if options.judged or len(self._counting) >= _MOST_COUNTING:
             return
-        task = asyncio.create_task(self._count_inputs(translator.output, options))
+        task = asyncio.create_task(self._count_inputs(translator.response.output, options))
         self._counting.add(task)
         task.add_done_callback(self._counting.discard)
 
@@ -100,28 +100,28 @@ class InputRepair:
 
     async def _count_inputs(self, output: list[str], options: StreamOptions) -> None:
         for item in output:
-            if not item.startswith('{"type":"custom_tool_call"') or '"status":"completed"' not in item:
+            call = msgspec.json.decode(item)
+            if call["type"] != "custom_tool_call" or call["status"] != "completed":
                 continue
-            call = json.loads(item)
             grammar = options.grammar_of(call["name"], call.get("namespace"))
             if grammar is not None:
                 result = await self._checker.check(grammar, call["input"])
                 self._count(call["name"], result.outcome, result.reason)
 
-    async def _accepts(self, options: StreamOptions, waiting: tuple[str, str]) -> bool:
+    async def _accepts(self, options: StreamOptions, waiting: Verdict) -> bool:
         """Tell whether an input that the model did not close matches the grammar all the same. It is never corrected: what is
         missing would be made up."""
-        name, text = waiting
+        name, text, _ = waiting
         result = await self._checker.check(options.grammars[name], text)
         if options.judged or result.outcome != "valid":  # else `count_later` counts it
             self._count(name, result.outcome, result.reason)
         return result.outcome == "valid"
 
     async def _corrected(
-        self, options: StreamOptions, settings: Settings, waiting: tuple[str, str], headers: Mapping[str, str]
+        self, options: StreamOptions, settings: Settings, waiting: Verdict, headers: Mapping[str, str]
     ) -> str | None:
         """Return the input that takes the place of the one that waits; None if it may stay, or if there is no better one."""
-        name, text = waiting
+        name, text, _ = waiting
         grammar = options.grammars[name]
         result = await self._checker.check(grammar, text)
         if result.outcome != "invalid":

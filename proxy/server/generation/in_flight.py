@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from proxy.server.generation.history import Summary
+from proxy.server.generation.recent_requests import RequestSummary
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
@@ -32,7 +32,7 @@ class Activity(Protocol):
     @property
     def chunks(self) -> int: ...
 
-    def snapshot(self) -> Summary: ...
+    def snapshot(self) -> RequestSummary: ...
 
     def tick(self, now: float) -> None: ...
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import difflib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +22,10 @@ from proxy.server.generation.preparation.live_settings import InForce, translati
 from proxy.server.generation.preparation.prepare import client_of, stream_options
 from proxy.server.recording.recorder import FORMAT, error_fields
 from proxy.settings import Settings
-from proxy.stream.items.hosted import CallOutcome
-from proxy.stream.markup import Markup
 from proxy.stream.options import StreamOptions
-from proxy.stream.thought_watch import ThoughtWatch
-from proxy.stream.translator import ApprovedCall, ToolListing, Translator
+from proxy.stream.reading.leading_thought import MarkupOf
+from proxy.stream.tape import METHODS, Call, Tape
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from proxy.wire.hosted import KeptResult
 from proxy.wire.requests import ResponsesRequest, parse_message, parse_request
@@ -36,10 +35,15 @@ _NO_RECORD = "not a record: not a file of JSON lines"
 _TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 
 
-# Returns what reads an answer that begins like this.
-MarkupOf = Callable[[AnswerStart], Markup | ThoughtWatch | None]
-# Is told of each recorded call, once this version has performed it: the call, the translator, the events that came of it.
-Watch = Callable[[Mapping[str, Any], Translator, bytes], None]
+class RecordedCall(NamedTuple):
+    """A call of the recorded translator, and the events that it returned."""
+
+    call: Call
+    sent: bytes
+
+
+# Takes each recorded call once this version has made it: the call, the translator, the events that it returned now.
+Watch = Callable[[RecordedCall, Translator, bytes], None]
 
 
 class UnusableRecord(Exception):
@@ -48,7 +52,7 @@ class UnusableRecord(Exception):
 
 @dataclass(frozen=True)
 class Difference:
-    """`place`: `request`, `error`, or `events`; the lines are what a diff compares."""
+    """`place`: `request`, `error`, `calls`, `events` or `bytes`; the lines are what a diff compares."""
 
     place: str
     recorded: list[str]
@@ -76,8 +80,8 @@ class Record:
     end: dict[str, Any]
     chat: dict[str, Any] | None = None
     backend: dict[str, Any] | None = None
-    footing: dict[str, Any] = field(default_factory=dict)
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    context: dict[str, Any] = field(default_factory=dict)
+    calls: list[RecordedCall] = field(default_factory=list)
 
 
 # ---- reading a record -------------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ def parse_record(text: str) -> Record:
         raise UnusableRecord("not a record of an exchange")
     if lines[0]["record"] != FORMAT:
         raise UnusableRecord(f"a record of format {lines[0]['record']}; this version reads format {FORMAT}")
-    named = {key: line for line in lines for key in ("request", "footing", "chat", "backend", "end") if key in line}
+    named = {key: line for line in lines for key in ("request", "context", "chat", "backend", "end") if key in line}
     if "request" not in named:
         raise UnusableRecord("the request was too large to be recorded")
     body = named["request"]["request"]
@@ -114,10 +118,18 @@ def parse_record(text: str) -> Record:
         request=bytes_of(body["not_json"]) if is_text else json.dumps(body).encode(),
         chat=named.get("chat"),
         backend=named.get("backend", {}).get("backend"),
-        footing=named.get("footing", {}).get("footing", {}),
-        calls=[line for line in lines if "call" in line],
+        context=named.get("context", {}).get("context", {}),
+        calls=[_recorded_call(line) for line in lines if "call" in line],
         end=named.get("end", {}).get("end", {}),
     )
+
+
+def _recorded_call(line: Mapping[str, Any]) -> RecordedCall:
+    """Return a call as its line has it. Raise `UnusableRecord`."""
+    if line["call"] not in METHODS:
+        raise UnusableRecord(f"a call that this version does not know: {line['call']}")
+    argument = bytes_of(line["data"]) if "data" in line else None
+    return RecordedCall(Call(line["call"], argument, line["at"], tuple(line.get("sealed", ()))), bytes_of(line["sent"]))
 
 
 def bytes_of(value: str | dict[str, str]) -> bytes:
@@ -156,10 +168,17 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
         request, chat_request = _translated(record, in_force, request)
         client = client_of(in_force.settings, headers)
-        start = _start(in_force, chat, chat_request)
-        options = stream_options(in_force, request, chat_request, client, chat["response_id"], start)
-        if websocket:
-            options = msgspec.structs.replace(options, stream_id=request.stream_id)
+        options = stream_options(
+            in_force,
+            request,
+            chat_request,
+            client,
+            chat["response_id"],
+            msgspec.convert(chat.get("start", {}), AnswerStart),
+            stream_id=request.stream_id if websocket else None,
+            continuable=chat.get("continuable", False),
+            holds_text=chat.get("holds_text", False),
+        )
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -181,37 +200,28 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
             refusal = in_client_terms(read_error(answer["status"], bytes_of(answer["body"]), answer["retry_after"]))
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
-    markup_of = partial(in_force.parsers.markup, chat_request.body)
-    _replay_calls(record, done, _translator(options, chat_request, record.chat), markup_of, watch)
+    tape, translator = _translator(options, chat_request, record.chat["created"])
+    _replay_calls(record, done, tape, translator, in_force.parsers.markup_of(chat_request.body), watch)
     return done
 
 
 def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatRequest]:
     """Return the request as the translation got it, and the chat request that this version makes of it. Raises `ApiError`."""
-    footing = record.footing
+    context = record.context
     policy = in_force.parsers.policy(request.model)
-    if footing:
-        policy = replace(policy, stores_responses=footing["stores_responses"])
-        request = request.model_copy(update={name: footing[name] for name in ("input", "store") if name in footing})
-    references = footing.get("references", {})
-    replaced = frozenset(footing.get("replaced", ()))
-    hosted = msgspec.convert(footing["hosted"], HostedTools) if "hosted" in footing else NO_HOSTED_TOOLS
-    results = msgspec.convert(footing.get("results", {}), dict[str, KeptResult])
-    return request, translate(request, policy, references.get, footing.get("history", ()), replaced, hosted, results)
-
-
-def _start(in_force: InForce, chat: Mapping[str, Any], chat_request: ChatRequest) -> AnswerStart:
-    """Return how the answer was read. Records of earlier versions tell only whether the template had opened the reasoning."""
-    if chat.get("start") is not None:
-        return msgspec.convert(chat["start"], AnswerStart)
-    start = in_force.parsers.start_without_template(chat_request.body)
-    opened = chat.get("thinking_open")
-    return start if opened is None else msgspec.structs.replace(start, opened=opened, decided_by="prompt")
+    if context:
+        policy = replace(policy, stores_responses=context["stores_responses"])
+        request = request.model_copy(update={name: context[name] for name in ("input", "store") if name in context})
+    references = context.get("references", {})
+    replaced = frozenset(context.get("replaced", ()))
+    hosted = msgspec.convert(context["hosted"], HostedTools) if "hosted" in context else NO_HOSTED_TOOLS
+    results = msgspec.convert(context.get("results", {}), dict[str, KeptResult])
+    return request, translate(request, policy, references.get, context.get("history", ()), replaced, hosted, results)
 
 
 def _in_force(record: Record, settings: Settings) -> InForce:
     """Return the settings with the choice of parsers, by the backend's name of the model where the record has it."""
-    served_as = record.footing.get("served_as") if record.footing else None
+    served_as = record.context.get("served_as")
     own_name = (lambda _: str(served_as)) if served_as is not None else str
     return InForce(settings, ParserChoice(settings, translation_policy(settings), own_name=own_name))
 
@@ -227,53 +237,36 @@ def _settings(record: Record, done: Replay) -> Settings:
         raise UnusableRecord(f"its settings do not fit this version: {error}") from None
 
 
-@dataclass
-class _Clock:
-    """Returns the time that the recorded translator read."""
-
-    now: float
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def _translator(options: StreamOptions, chat_request: ChatRequest, chat: dict[str, Any]) -> tuple[Translator, _Clock]:
-    clock = _Clock(chat["created"])
-    sealed = iter(chat.get("sealed", ()))
-
-    def seal(_text: str) -> str:
-        return next(sealed, "(sealed by no recorded call)")
-
-    if chat_request.encrypted_reasoning and "sealed" in chat:
+def _translator(options: StreamOptions, chat_request: ChatRequest, created: float) -> tuple[Tape, Translator]:
+    tape = Tape(time.time, created)
+    seal = tape.sealing(lambda _: "(sealed by no recorded call)")
+    if chat_request.encrypted_reasoning:
         options = msgspec.structs.replace(options, seal=seal)
     if chat_request.compacting:
         options = msgspec.structs.replace(options, compaction=seal)
-    return Translator(options, clock), clock
+    return tape, Translator(options, tape.clock)
 
 
 def _replay_calls(
-    record: Record, done: Replay, playing: tuple[Translator, _Clock], markup_of: MarkupOf, watch: Watch | None
+    record: Record, done: Replay, tape: Tape, translator: Translator, markup_of: MarkupOf, watch: Watch | None
 ) -> None:
-    translator, clock = playing
-    assert record.chat is not None
-    recorded = bytearray()
+    recorded = b"".join(sent for _, sent in record.calls)
     replayed = bytearray()
-    for call in record.calls:
-        clock.now = record.chat["created"] + call["at"]
-        recorded += bytes_of(call["sent"])
-        ended = translator.ended
-        sent = _perform(translator, call, markup_of)
+    played = tape.play(translator, [call for call, _ in record.calls], markup_of)
+    ended = False
+    for made in record.calls:
+        try:
+            sent = next(played)
+        except Exception as defect:  # this version cannot make a call that the recorded one made: a difference, too
+            _compare(done, "calls", [made.call.method], [f"{made.call.method} failed: {type(defect).__name__}: {defect}"])
+            break
         if translator.ended and not ended:
+            ended = True
             sent += translator.terminal()
         replayed += sent
         if watch is not None:
-            watch(call, translator, sent)
-    usage = not record.head.get("tokenizer")
-    if not usage:
-        done.notes.append("usage is not compared: the gateway counted tokens with a tokenizer, which is not in the record")
-    _compare(done, "events", _event_lines(bytes(recorded), usage), _event_lines(bytes(replayed), usage))
-    if usage and recorded != replayed and not any(found.place == "events" for found in done.differences):
-        done.differences.append(Difference("bytes", [repr(bytes(recorded))], [repr(bytes(replayed))]))
+            watch(made, translator, sent)
+    _compare_events(record, done, recorded, bytes(replayed))
     if translator.defect is not None:
         done.notes.append(f"the translator failed: {type(translator.defect).__name__}: {translator.defect}")
     if record.end.get("truncated"):
@@ -287,43 +280,21 @@ def _replay_calls(
         done.ending = f"HTTP {record.end['error']['status']}"
 
 
-def _perform(translator: Translator, call: dict[str, Any], markup_of: MarkupOf) -> bytes:
-    name = call["call"]
-    data = call.get("data", "")
-    if name == "feed":
-        return translator.feed(bytes_of(data))
-    if name == "feed_completion":
-        return translator.feed_completion(bytes_of(data))
-    if name == "fail":
-        fields = dict(data)
-        return translator.fail(ApiError(fields.pop("status"), fields.pop("message"), **fields))
-    if name == "next_turn":
-        turn = json.loads(bytes_of(data))
-        start = msgspec.convert(turn["start"], AnswerStart)
-        return translator.next_turn(markup_of(start), may_call=turn["may_call"])
-    if name == "list_tools":
-        return translator.list_tools(msgspec.json.decode(bytes_of(data), type=ToolListing))
-    if name == "approved_call":
-        return translator.approved_call(msgspec.json.decode(bytes_of(data), type=ApprovedCall))
-    if name == "finish_call":
-        return translator.finish_call(msgspec.json.decode(bytes_of(data), type=CallOutcome))
-    if name == "insert":
-        item = bytes_of(data).decode()
-        return translator.insert(json.loads(item)["type"], item)
-    if name == "judge":
-        return translator.judge(bytes_of(data).decode() if "data" in call else None)
-    if name in ("queue", "start", "finish", "refuse", "keep_alive"):
-        played: bytes = getattr(translator, name)()
-        return played
-    raise UnusableRecord(f"a call that this version does not know: {name}")
-
-
 # ---- comparing --------------------------------------------------------------------------------------------------------
 
 
 def _compare(done: Replay, place: str, recorded: list[str], replayed: list[str]) -> None:
     if recorded != replayed:
         done.differences.append(Difference(place, recorded, replayed))
+
+
+def _compare_events(record: Record, done: Replay, recorded: bytes, replayed: bytes) -> None:
+    usage = not record.head.get("tokenizer")
+    if not usage:
+        done.notes.append("usage is not compared: the gateway counted tokens with a tokenizer, which is not in the record")
+    _compare(done, "events", _event_lines(recorded, usage), _event_lines(replayed, usage))
+    if usage and recorded != replayed and not any(found.place == "events" for found in done.differences):
+        done.differences.append(Difference("bytes", [repr(recorded)], [repr(replayed)]))
 
 
 def _event_lines(data: bytes, usage: bool) -> list[str]:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from proxy.backend.pool import Pool
 from proxy.server.custom_tools.repair import InputRepair
-from proxy.server.generation.continuation import Continuation
-from proxy.server.generation.generation import Generation, NullSink, Sink, shutting_down
-from proxy.server.generation.history import History, Summary
+from proxy.server.generation.client_timer import ClientTimer, NullSink, Sink
+from proxy.server.generation.continuation.continuation import Continuation
+from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.journal import Resumption
+from proxy.server.generation.journal import ResumedResponse
 from proxy.server.generation.parser_choice.choice import ParserChoice
+from proxy.server.generation.prelude import Prelude
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log.request_log import RequestLog, new_facts
+from proxy.server.generation.upstream import InputCounter, Upstream
 from proxy.server.recording.recording import Recorder, Recording
 from proxy.state import Store
+from proxy.stream.tape import Call
 from proxy.stream.translator import Translator
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.tracing import Tracing
@@ -44,7 +50,7 @@ class Responses:
     recorder: Recorder
     in_flight: InFlight
     repair: InputRepair
-    history: History | None = None
+    history: RecentRequests | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
 
     @property
@@ -156,23 +162,32 @@ class Creation:
         request: ResponsesRequest,
         previous: PreviousResponse | None = None,
         context: Context | None = None,
-        resumption: Resumption | None = None,
+        resumed: ResumedResponse | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. `resumption`: the response has begun in
+        """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
         another gateway. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumption)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
-        clock = resumption.clock if resumption is not None else self.recording.clock
-        self.translator = Translator(prepared.options, clock, self.recording.note)
+        tape = prepared.tape
+        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
+        if tape is not None and self.recording.note is not None:
+            tape.attach(self.translator, self.recording.note)
+        self.recording.translated(self.translator, prepared.call.data, prepared.start)
         self.prepared = prepared
         if self._stopping:
             raise shutting_down()
+
+    def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
+        """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
+        tape = self.prepared.tape
+        assert tape is not None
+        return tape.play(self.translator, calls, self.in_force.parsers.markup_of(self.prepared.call.body))
 
     # ---- sending it --------------------------------------------------------------------------------------------------
 
@@ -189,24 +204,20 @@ class Creation:
                 self.in_force.parsers,
                 on_failure=self.log.continuation_failed,
             )
+        settings = self.in_force.settings
+        translator = self.translator
+        log = self.log
+        counter = None
+        if responses.preparation.tokenizer is not None:
+            counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
+        upstream = Upstream(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
+        client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
+        prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
+        judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
-        self._generation = Generation(
-            responses.pool,
-            responses.repair,
-            self.in_force.settings,
-            self.translator,
-            prepared.options,
-            prepared.call,
-            self.log,
-            self.recording,
-            sink,
-            tokenizer=responses.preparation.tokenizer,
-            compaction=prepared.compaction,
-            hosted=prepared.hosted,
-            continuation=continuation,
-            drop_client=self.abandon,
-        )
-        self._generation.count_input()
+        self._generation = Generation(translator, upstream, client, prelude, prepared.hosted, judge)
+        if not prelude.pending:
+            upstream.count_input()
         return self._generation
 
     async def finish(self) -> bool:
@@ -240,14 +251,14 @@ class Creation:
         """Return what the next request on the same connection may build on, unless the store has it."""
         if (stored and self.prepared.record is not None) or self.translator.status == "failed":
             return None
-        output = [msgspec.json.decode(item) for item in self.translator.output]
+        output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]
         return PreviousResponse(self.translator.response_id, items, self.results)
 
     @property
     def slow(self) -> bool:
         """The client has more to read than is to be kept for it."""
-        return self._generation is not None and self._generation.sink.slow
+        return self._generation is not None and self._generation.slow
 
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""
@@ -284,6 +295,8 @@ class Creation:
             self.log.client_left()
         if self._generation is not None:
             self._generation.close()
+            if self.prepared.options.grammars:
+                self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             if self.prepared.hosted is not None:
@@ -302,7 +315,7 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def snapshot(self) -> Summary:
+    def snapshot(self) -> RequestSummary:
         """Return how it stands, without any of its content."""
         return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
 
@@ -316,13 +329,13 @@ class Creation:
     def cancel(self) -> None:
         """End the response because its client asked for that."""
         if self._generation is not None:
-            self._generation.cancel()
+            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     def shut_down(self) -> None:
         """End the response truthfully, because the gateway is stopping."""
         self._stopping = True
         if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
-            self._generation.shut_down()
+            self._generation.fail(shutting_down())
 
 
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:

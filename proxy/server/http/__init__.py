@@ -1,1 +1,1 @@
-"""HTTP mechanics on aiohttp: nothing of the API."""
+"""HTTP mechanics on aiohttp, independent of the API."""

@@ -1,7 +1,7 @@
 """The private parts of aiohttp's server that the gateway uses, in one file.
 
 `is_supported` checks at the start that they are what they are expected to be. Otherwise the gateway works without them: events
-are written with `StreamResponse.write`, which is slower, a middleware finds the bodies under way, and malformed requests
+are written with `StreamResponse.write`, which is slower, a middleware tracks the running requests, and malformed requests
 get aiohttp's own error page."""
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def requests_under_way(server: web.Server) -> list[web.BaseRequest]:
 
 
 async def drain(request: web.Request) -> None:
-    """Wait until the client has caught up. Raises `ConnectionError` if it is gone."""
+    """Wait until the client has caught up. Raises `ConnectionError` if it has disconnected."""
     await request.protocol._drain_helper()

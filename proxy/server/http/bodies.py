@@ -12,11 +12,11 @@ from aiohttp import StreamReader, web
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
-# Bytes that are unpacked in the event loop; what is larger goes on in a thread.
+# Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
 _FIRST_STEP = 128 * 1024
 # Bytes that are unpacked in one step in a thread.
 _STEP = 1024 * 1024
-# Seconds after which a client may try again that found no room.
+# `Retry-After` in seconds where there is no room for a body.
 _RETRY_AFTER = 1
 _ENCODING = "The request body has an unsupported encoding: send it uncompressed, or with gzip or deflate."
 _NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."
@@ -25,7 +25,7 @@ _UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError, DamagedBodyError)
 
 
 class NoRoomError(ApiError, TimeoutError):
-    """503 for a body that had to give way. For aiohttp it is a time-out, after which it closes the connection."""
+    """503 for a body that was refused to make room for others. aiohttp takes it for a time-out, and closes the connection."""
 
     def __init__(self) -> None:
         super().__init__(503, _NO_ROOM, type="server_error", code="server_error", retry_after=_RETRY_AFTER)
@@ -47,15 +47,15 @@ class Bodies:
         self._turn = asyncio.Semaphore(1)
 
     def open(self, content: StreamReader | None = None) -> Body:
-        """Begin to count a body. `content` is where it comes from, unless it is there as a whole."""
+        """Begin to count a body. `content` is the stream that it is read from, unless it has arrived already."""
         body = Body(self, content)
         if content is not None:
             self._arriving.add(body)
         return body
 
     def add(self, body: Body, size: int) -> None:
-        """Count more bytes of a body. Of all that still arrive the largest gives way when there is no room: otherwise a few
-        clients that send large bodies slowly could shut out all others. Raise `ApiError` 503 if it is this one."""
+        """Count more bytes of a body. When there is no room, the largest of those that still arrive is refused: otherwise a
+        few clients that send large bodies slowly could shut out all others. Raise `ApiError` 503 if it is this one."""
         if body.refusal is not None:
             raise body.refusal.copy()
         body.size += size
@@ -120,7 +120,7 @@ class Body:
         self._bodies = bodies
         self._content = content
         self.size = 0
-        self.refusal: ApiError | None = None  # it had to give way to others
+        self.refusal: ApiError | None = None  # to make room for others
 
     def add(self, size: int) -> None:
         """Count more bytes. Raise `ApiError` 503 if there is no room."""

@@ -14,9 +14,9 @@ from proxy.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.
 _LINE_LIMIT = 32 * 1024
-# Seconds between two looks at the bodies under way, of which there are at least so many within their time limit.
+# Seconds between two checks of the bodies under way, and the least number of checks within their time limit.
 _INTERVAL = 1.0
-_LOOKS = 4
+_CHECKS = 4
 
 
 class Runner(aiohttp_internals.ErrorHandlingRunner):
@@ -76,7 +76,7 @@ def _malformed(status: int, error: BaseException | None, message: str) -> ApiErr
 
 
 class BodyTooSlow(ApiError, TimeoutError):
-    """408 for the handler that reads the body. For aiohttp it is a time-out, after which it closes the connection."""
+    """408 for the handler that reads the body. A `TimeoutError`, after which aiohttp closes the connection."""
 
     def __init__(self, limit: float) -> None:
         message = f"The request body did not arrive within {limit:g} seconds."
@@ -85,9 +85,9 @@ class BodyTooSlow(ApiError, TimeoutError):
 
 @asynccontextmanager
 async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
-    """Let no body take longer than `limit` seconds, from its head to its end, while this is open; 0 is no limit.
+    """Bound the time of each body, from its head to its end, to `limit` seconds while this is open; 0 is no limit.
 
-    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Looking at all connections about
+    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Checking all connections about
     once a second costs nothing per request, unlike a timer around each read. (For heads there is aiohttp's own limit: it
     closes a connection without a request after the keep-alive time.)
     """
@@ -107,7 +107,7 @@ async def _watch(runner: Runner, limit: float) -> None:
     loop = asyncio.get_running_loop()
     first_seen: dict[StreamReader, float] = {}
     while True:
-        await asyncio.sleep(min(_INTERVAL, limit / _LOOKS))
+        await asyncio.sleep(min(_INTERVAL, limit / _CHECKS))
         now = loop.time()
         first_seen = {body: first_seen.get(body, now) for body in _unfinished_bodies(runner)}
         for body, first in first_seen.items():

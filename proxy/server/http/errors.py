@@ -1,4 +1,4 @@
-"""Every error leaves as an OpenAI-shaped JSON body with a request id; stack traces stay in the log."""
+"""Errors as answers: a JSON body in OpenAI's format with a request id. Stack traces are only logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from proxy.server.http.bodies import BODY, unreadable
-from proxy.server.http.hosts import Hosts
+from proxy.server.http.host_check import HostCheck
 from proxy.state import EventsUnavailable, StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, server_error
@@ -31,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware:
+def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
     """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
 
     @web.middleware
@@ -39,8 +39,8 @@ def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
         try:
-            if request.headers.get("Host") not in hosts.known:
-                hosts.check(request)
+            if request.headers.get("Host") not in host_check.known:
+                host_check.check(request)
             return await handler(request)
         except Exception as error:
             return _answer(request, error, count_defect)
@@ -53,11 +53,11 @@ def errors_as_json(hosts: Hosts, count_defect: Callable[[], None]) -> Middleware
 
 
 def _answer(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
-    """Return the answer for what a handler raised."""
+    """Return the answer for an exception of a handler."""
     match error:
         case ApiError():
             response = error_response(error)
-            if request.content.exception() is not None:  # the rest of the body may still come: nothing else can be asked here
+            if request.content.exception() is not None:  # the rest of the body may still come: the connection is not reused
                 response.force_close()
             return response
         case StoreUnavailable():
@@ -74,7 +74,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case web.HTTPException():
             return error_response(ApiError(error.status, error.reason))
         case ConnectionError():
-            return error_response(ApiError(499, "The client closed the connection."))  # nobody will read this
+            return error_response(ApiError(499, "The client closed the connection."))  # the client does not read this
         case web.RequestPayloadError() | UnicodeDecodeError():
             return error_response(unreadable())
     count_defect()
@@ -83,7 +83,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
 
 
 def _base_url_hint(path: str) -> str:
-    """Tell clients whose base URL lacks `/v1`, or has it twice, what it should be."""
+    """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
     if re.match(r"/v1/v1(/|$)", path):
         return " The base URL has /v1 twice: it should end in /v1 once."
     if path.strip("/").partition("/")[0] in _UNVERSIONED:
@@ -105,8 +105,8 @@ def new_request_id() -> str:
 
 
 def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Return the signal handler that completes the head of every answer. A client of a process that is to end goes on over a
-    new connection, with another process."""
+    """Return the signal handler that completes the head of every answer. A process that is about to end closes each
+    connection after its answer, so that the client opens the next one to another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from aiohttp import HttpVersion11, web
 
 from proxy.server.http import aiohttp_internals
-from proxy.server.http.send_queue import unsent
+from proxy.server.http.unsent_bytes import unsent_bytes
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
-# Bytes that may wait for a WebSocket before the model is slowed down.
+# Unsent bytes of a WebSocket from which the model is slowed down.
 _SOCKET_HIGH_WATER = 1024 * 1024
 # The bytes of events that were sent in answer to a request.
 SENT: web.RequestKey[int] = web.RequestKey("sent", int)
@@ -54,13 +54,13 @@ class EventStream:
 
     @property
     def slow(self) -> bool:
-        """Whether so much waits for the client that nothing should be added."""
+        """Whether so many bytes are unsent that no more should be written."""
         return self._waiter is not None or self._is_full()
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
-        return unsent(self._transport)
+        """Bytes that are not sent yet."""
+        return unsent_bytes(self._transport)
 
     def _is_full(self) -> bool:
         return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
@@ -78,7 +78,7 @@ class EventStream:
         await self.response.write(b"".join(held))
 
     def write(self, data: bytes) -> None:
-        """Send events. Nothing happens when the client is gone: the handler is being cancelled then."""
+        """Send events. Do nothing when the client has disconnected: the handler is being cancelled then."""
         self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
@@ -126,12 +126,12 @@ class BufferedEventStream(EventStream):
 
     @property
     def slow(self) -> bool:
-        """Whether so much waits for the client that nothing should be added."""
+        """Whether so many bytes are unsent that no more should be written."""
         return self._paused or self._is_full()
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet; those that are being written count twice."""
+        """Bytes that are not sent yet; those that are being written count twice."""
         return self._size + super().unsent
 
     def write(self, data: bytes) -> None:
@@ -190,7 +190,7 @@ class WebSocketSender:
         self._waiting: list[bytes] = []
         self._size = 0
         self._leaving = 0  # bytes that are being sent
-        self.slow = False  # so much waits for the client that nothing should be added
+        self.slow = False  # so many bytes are unsent that no more should be written
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -207,15 +207,15 @@ class WebSocketSender:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet; those of the event that is being sent count twice."""
-        return self._size + self._leaving + unsent(self._transport)
+        """Bytes that are not sent yet; those of the event that is being sent count twice."""
+        return self._size + self._leaving + unsent_bytes(self._transport)
 
     async def flush(self) -> None:
         """Wait until everything is sent."""
         await self._empty.wait()
 
     async def run(self) -> None:
-        """Send until cancelled, or until the connection is gone."""
+        """Send until cancelled, or until the connection is closed."""
         while True:
             await self._filled.wait()
             self._filled.clear()

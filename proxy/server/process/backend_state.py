@@ -1,7 +1,7 @@
-"""What the workers have in common of their backends: which there are, which are drained, and the settings that fit them.
+"""The state of the backends that all workers share: which there are, which are drained, and the settings that fit them.
 
-The parent holds the state of all. It sends the whole of it to each worker after every report, and to a new one before that
-serves. Reports of several workers count in the order in which the parent reads them."""
+The parent holds the state. It sends all of it to each worker after every report, and to a new worker before that one serves.
+Reports of several workers apply in the order in which the parent reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.backend.served_models import BackendSpec
 from proxy.probing.known_models import KnownModel, KnownModels
 from proxy.server.process.worker_link import Worker
 
-AUTOCONFIGURE = b"autoconfigure\n"  # to the worker that is to do it for all
+AUTOCONFIGURE = b"autoconfigure\n"  # the order to the one worker that does it for all
 _STATE = b"state "
 
 
@@ -35,7 +35,7 @@ def merged(changes: Changes, more: Changes) -> Changes:
     return {name: change for name, change in {**changes, **more}.items() if change != UNCHANGED}
 
 
-class Found(msgspec.Struct, frozen=True):
+class Autoconfigured(msgspec.Struct, frozen=True):
     """What autoconfiguration has found out so far."""
 
     settings: dict[str, Any] = {}  # those that fit the backends
@@ -43,58 +43,58 @@ class Found(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
-NOTHING_FOUND = Found()
+NOTHING_FOUND = Autoconfigured()
 
 
-class State(msgspec.Struct, frozen=True):
+class BackendState(msgspec.Struct, frozen=True):
     """What a worker has to know of the others, or in a report: what is new."""
 
     changes: Changes = {}
     specs: list[BackendSpec] | None = None  # of the settings, if they were read again
-    found: Found = NOTHING_FOUND
+    found: Autoconfigured = NOTHING_FOUND
     received: int = 0  # reports of this worker that are part of the state
-    known: dict[str, KnownModel] = {}  # what was learned of the models
+    known: dict[str, KnownModel] = {}  # what was learned about the models
 
     def line(self) -> bytes:
         """Return the state as a line of the link."""
         return _STATE + msgspec.json.encode(self) + b"\n"
 
 
-def state_of(line: bytes) -> State | None:
+def read_state(line: bytes) -> BackendState | None:
     """Return the state of a line; None if it is another kind of line, or one that this version cannot read."""
     try:
-        return msgspec.json.decode(line[len(_STATE) :], type=State) if line.startswith(_STATE) else None
+        return msgspec.json.decode(line[len(_STATE) :], type=BackendState) if line.startswith(_STATE) else None
     except msgspec.DecodeError:
         return None
 
 
 class SharedState:
-    """The parent's part: holds the state, and names the worker that autoconfigures."""
+    """The parent's side: holds the state, and chooses the worker that autoconfigures."""
 
     def __init__(self, workers: Set[Worker]) -> None:
-        """Watch over `workers`: all that there are, a set that changes."""
+        """`workers` is the set of all workers, which its owner changes."""
         self.generation = 0  # workers of the same one have the same settings
         self._workers = workers
         self._changes: Changes = {}
         self._specs: list[BackendSpec] | None = None
-        self._found: dict[int, Found] = {}  # by generation
+        self._found: dict[int, Autoconfigured] = {}  # by generation
         self._known: dict[int, KnownModels] = {}  # by generation
         self._autoconfiguring: dict[int, Worker] = {}
 
     def begin_generation(self) -> None:
-        """Prepare for workers with the settings as they are now: what was found out for the old ones may not fit."""
+        """Begin a generation of workers with new settings, for which the results of autoconfiguration may differ."""
         self.generation += 1
         self._specs = None
 
     def reload(self, specs: Sequence[BackendSpec]) -> None:
-        """Take the backends from settings that were read again. Only what is drained stays so."""
+        """Replace the backends by those of reloaded settings. Of the changes only the drained backends are kept."""
         self._specs = list(specs)
         self._changes = {name: Change(draining=True) for name, change in self._changes.items() if change.draining}
         self._broadcast()
 
-    def hear(self, worker: Worker, line: bytes) -> None:
+    def receive(self, worker: Worker, line: bytes) -> None:
         """Take a line from a worker: a report, or a sign that it is ready."""
-        report = state_of(line)
+        report = read_state(line)
         if report is not None:
             worker.reports += 1
             self._changes = merged(self._changes, report.changes)
@@ -106,16 +106,16 @@ class SharedState:
         self._name_autoconfiguring()
 
     def lost(self, worker: Worker) -> None:
-        """Let another worker autoconfigure if the one that did is gone."""
+        """Let another worker autoconfigure if the one that did has ended."""
         if self._autoconfiguring.get(worker.generation) is worker:
             del self._autoconfiguring[worker.generation]
             self._name_autoconfiguring()
 
-    def for_worker(self, worker: Worker) -> State:
+    def for_worker(self, worker: Worker) -> BackendState:
         """Return what a worker has to know now."""
         generation = worker.generation
         found = self._found.get(generation, NOTHING_FOUND)
-        return State(self._changes, self._specs, found, worker.reports, self._known.get(generation, {}))
+        return BackendState(self._changes, self._specs, found, worker.reports, self._known.get(generation, {}))
 
     def _broadcast(self) -> None:
         for worker in self._workers:

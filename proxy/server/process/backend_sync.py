@@ -1,8 +1,8 @@
 """Keeps the backends of a worker the same as those of the others.
 
-A worker reports each change that it made, and what it found out about the backends, to the parent. It takes over the states
-that the parent sends (`backend_state.py`), changing only what differs. Until the parent has read all reports of a worker, that
-one ignores states, so that none takes back what was just done."""
+A worker reports its changes, and what it has found out about the backends, to the parent. It applies the states that the parent
+sends (`backend_state.py`), changing only what differs. Until the parent has read all reports of a worker, that worker ignores
+states: an older one would revert its latest change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from proxy.server.process.backend_state import (
     AUTOCONFIGURE,
     NOTHING_FOUND,
     UNCHANGED,
+    Autoconfigured,
+    BackendState,
     Change,
     Changes,
-    Found,
-    State,
     merged,
-    state_of,
+    read_state,
 )
 from proxy.server.setup.backend_specs import spec_of, specs_of
 from proxy.settings import BackendDetails
@@ -33,10 +33,10 @@ from proxy.telemetry import logs
 
 
 class WorkerSync:
-    """A worker's part: takes over states, and reports."""
+    """The worker's side: applies states, and sends reports."""
 
     def __init__(self, parts: Parts, send: Callable[[bytes], None]) -> None:
-        """Take part with this process. `send` writes a line to the parent."""
+        """`parts` are those of this process; `send` writes a line to the parent."""
         self._parts = parts
         self._send = send
         self._reports = 0
@@ -56,19 +56,19 @@ class WorkerSync:
         else:
             change = msgspec.structs.replace(self._changes.get(name, UNCHANGED), draining=done == "drained")
         self._changes = merged(self._changes, {name: change})
-        self._report(State({name: change}))
+        self._report(BackendState({name: change}))
 
-    def hear(self, line: bytes) -> None:
+    def receive(self, line: bytes) -> None:
         """Take a line from the parent."""
-        state = state_of(line)
+        state = read_state(line)
         if state is not None and state.received == self._reports:
             self._take_over(state)
         elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
         elif line == AUTOCONFIGURE:
-            self._report(State(found=Found(finished=True)))
+            self._report(BackendState(found=Autoconfigured(finished=True)))
 
-    def _take_over(self, state: State) -> None:
+    def _take_over(self, state: BackendState) -> None:
         if state.specs is not None:
             self._specs = {spec.name: spec for spec in state.specs}
         self._changes = state.changes
@@ -99,12 +99,12 @@ class WorkerSync:
         return list(specs.values())
 
     def _report_found(self, found: Autoconfiguration) -> None:
-        self._found = Found(found.taken, found.looked.is_set(), found.finished)
-        self._report(State(found=self._found))
+        self._found = Autoconfigured(found.taken, found.looked.is_set(), found.finished)
+        self._report(BackendState(found=self._found))
 
     def _report_known(self, learned: Mapping[str, KnownModel]) -> None:
-        self._report(State(known=dict(learned)))
+        self._report(BackendState(known=dict(learned)))
 
-    def _report(self, news: State) -> None:
+    def _report(self, news: BackendState) -> None:
         self._reports += 1
         self._send(news.line())

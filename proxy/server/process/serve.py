@@ -1,4 +1,4 @@
-"""Serves in this process: event loop, sockets, signals, and a stop that breaks off no request."""
+"""Serves in this process: event loop, sockets, signals, graceful stop."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _LAST_REQUESTS = 0.25
 _LAST_ACCEPTED = 1.0
 # Seconds between two checks whether anything is left to do.
 _POLL_INTERVAL = 0.02
-# Called after a change by an admin: what was done, to which backend, with which fields.
+# Called after a change by an admin with the action, the name of the backend, and its fields.
 _OnChange = Callable[[str, str, dict[str, Any]], None]
-# What is raised for a setting that only its use could try.
+# Errors of settings that can be checked only by using them.
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
 
@@ -72,7 +72,7 @@ def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | N
 
 async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None) -> None:
     stop_signals = StopSignals()
-    stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop us
+    stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
     if link is None:
         warn = partial(logs.logger().warning, "a rolling restart needs several workers")
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
@@ -107,10 +107,10 @@ async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, lis
 async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners) -> None:
     if link.config.state:
         sync = WorkerSync(parts, link.send)
-        sync.hear(link.config.state.encode())
-        await link.open(server.stop_signals, sync.hear)
+        sync.receive(link.config.state.encode())
+        await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
-    else:  # the parent is of an older version: each worker is alone
+    else:  # the parent is of an older version: the workers share no state
         await link.open(server.stop_signals, lambda line: None)
         await server.listen(listeners, link.table(), folder=link.folder)
         parts.autoconfiguration.begin()
@@ -140,7 +140,7 @@ class _Server:
         if listeners.operators:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.workers.set(1)
-        # What lives now lives for ever: the collector need not look at it again.
+        # What lives now lives as long as the process: the collector need not examine it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -170,7 +170,7 @@ class _Server:
 
     async def _retire(self) -> None:
         """Leave new connections to the successors. Answer requests on those that are there, each of which is closed after its
-        next answer, until there are none, or as long as `drain_timeout` says."""
+        next answer, until there are none, or until `drain_timeout` has passed."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
@@ -183,7 +183,7 @@ class _Server:
             self._parts.settings.drain_timeout,
         )
         if not stop_signals.stop.is_set():
-            stop_signals.hurry.set()  # they have had their time
+            stop_signals.stop_now.set()  # the time limit has passed
 
     async def _stop(self) -> None:
         """Answer `/ready` with 503, then stop listening, then let requests under way end."""
@@ -191,11 +191,11 @@ class _Server:
         stop_signals = self.stop_signals
         logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
         in_flight.enter(State.LEAVING)
-        if not stop_signals.retire.is_set() and not stop_signals.hurry.is_set():
-            await _either(stop_signals.hurry, self._parts.settings.drain_delay)
+        if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
+            await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
-        await in_flight.drain(stop_signals.hurry, self._parts.settings.drain_timeout)
+        await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
         left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
         # Handshakes of TLS are in no list of connections.
         await _until(lambda: self._tls is None and not self._connections, left)
@@ -222,14 +222,14 @@ def _use_backends(parts: Parts, settings: Settings) -> int:
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until the condition holds, at most so long."""
+    """Wait until the condition holds, at most `seconds`."""
     until = asyncio.get_running_loop().time() + seconds
     while not condition() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (no event for ended connections)
         await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most so long."""
+    """Wait for the event, at most `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

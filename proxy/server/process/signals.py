@@ -13,44 +13,44 @@ from proxy.telemetry import logs
 # Reads the settings anew. Raises `SettingsError`.
 Reload = Callable[[], Settings]
 
-# Seconds in which the parent may tell a worker what a signal means.
+# Seconds in which the parent may send an order to a worker that got the signal as well.
 _PARENT_FIRST = 0.5
 
 
 class StopSignals:
-    """How a process is told to end; each event is set at most once. Create it inside the running event loop."""
+    """Orders to end a process; each event is set at most once. Create it inside the running event loop."""
 
     def __init__(self) -> None:
-        self.retire = asyncio.Event()  # take no new connections, and end when those that are there have
+        self.retire = asyncio.Event()  # take no new connections, and end with the last existing one
         self.stop = asyncio.Event()  # end within the limits of the settings
-        self.hurry = asyncio.Event()  # end now
+        self.stop_now = asyncio.Event()  # end now
         self.any = asyncio.Event()  # set with the first of them
 
     def give(self, name: str) -> bool:
-        """Set the event `retire`, `stop` or `hurry`. Returns False for any other name."""
-        if name not in ("retire", "stop", "hurry"):
+        """Set the event `retire`, `stop` or `stop_now`. Returns False for any other name."""
+        if name not in ("retire", "stop", "stop_now"):
             return False
         getattr(self, name).set()
         self.any.set()
         return True
 
     def handle(self, *, worker: bool) -> None:
-        """Stop at SIGINT or SIGTERM, and hurry at the next one. A worker retires instead, unless its parent got the signal as
-        well and says what to do (a service manager may signal all processes)."""
+        """Stop at the first SIGINT or SIGTERM, and at once at the next one. A worker retires instead, unless its parent got the
+        signal as well and sends an order (a service manager may signal all processes)."""
         loop = asyncio.get_running_loop()
 
         def received() -> None:
             if worker:
                 loop.call_later(_PARENT_FIRST, self.give, "retire")
             else:
-                self.give("hurry" if self.stop.is_set() else "stop")
+                self.give("stop_now" if self.stop.is_set() else "stop")
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, received)
 
 
 def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
-    """Read the settings at each SIGHUP. `use` takes them, and returns how many backends there are now. Wrong settings change
+    """Read the settings at each SIGHUP. `use` applies them and returns the number of backends. Wrong settings change
     nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()

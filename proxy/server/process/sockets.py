@@ -48,10 +48,10 @@ class Listeners(NamedTuple):
 
 
 def open_listeners(settings: Settings) -> Listeners:
-    """Listen where the settings say. Raises `OSError` with the address in `filename`."""
+    """Open the sockets of the settings. Raises `OSError` with the address in `filename`."""
     file = Path(settings.host.removeprefix(UNIX)) if settings.host.startswith(UNIX) else None
     listeners = Listeners(_tcp(settings.host, settings.port, "port") if file is None else [_unix(file)], [], file)
-    if file is None:  # a client that takes nothing for so long is dropped, whether its machine is there or not
+    if file is None:  # a client that takes no data for this time is dropped, also if its machine has vanished
         for listener in listeners.clients:
             notice_vanished(listener, settings.idle_timeout)
     if settings.operations_port is None:
@@ -124,7 +124,7 @@ def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
 
 
 def _unix(path: Path) -> socket.socket:
-    """Listen on the file. One that a killed gateway has left is replaced; that of a running one is an error."""
+    """Listen on the file. The file of a killed gateway is replaced, that of a running one is an error."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         if path.is_socket():

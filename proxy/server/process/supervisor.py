@@ -27,10 +27,10 @@ from proxy.server.setup.backend_specs import specs_of
 from proxy.settings import Settings, SettingsError
 from proxy.telemetry import logs, multiprocess
 
-# A worker that ends within so many seconds of being ready has crashed; after so many crashes in a row the parent gives up.
+# A worker that ends within so many seconds after it was ready has crashed; most crashes in a row before the parent gives up.
 _SETTLED = 10.0
 _CRASHES = 5
-# Seconds until a dead worker is replaced: at once for the first, then doubling.
+# Seconds before a crashed worker is replaced: none after the first crash, then this, doubled after each further one.
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
 # Seconds after which a worker that sends nothing is killed: its event loop is blocked.
@@ -38,8 +38,8 @@ _SILENCE = 60.0
 # Seconds that a worker may take until it is ready.
 _START = 300.0
 # Seconds beyond the time limits of the settings after which a worker that should end is killed.
-_GRACE = 15.0
-# Workers that there may be at a time, for each that is to serve: those that retire may take long.
+_STOP_TIMEOUT = 15.0
+# Most processes for each configured worker: workers that retire may take long to end.
 _COLUMNS = 4
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
@@ -54,7 +54,7 @@ def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None
     worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
     try:
-        tls_context(settings)  # each worker reads the certificate itself: this tells about a wrong one once
+        tls_context(settings)  # each worker reads the certificate itself: this reports a wrong one once
         return asyncio.run(_supervise(settings, prepare, reload))
     except SettingsError as error:
         logs.logger().error(str(error))
@@ -117,8 +117,8 @@ class _Parent:
             self._spawn(self._watch_clocks())
             self._spawn(self._begin())
             await self._stop_signals.stop.wait()
-            self._tell_all("stop")
-            self._spawn(self._pass_on_hurry())
+            self._send_order_to_all("stop")
+            self._spawn(self._pass_on_stop_now())
             await self._end()
         finally:
             for worker in self._all:
@@ -155,18 +155,18 @@ class _Parent:
         except BaseException:
             self._places.discard(place)
             raise
-        # Nothing may come between: what is not in its configuration it hears as one of all.
+        # No `await` in between: later changes are sent to all workers, and this one has to be among them.
         state = self._shared.for_worker(worker).line().decode()
         config = WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state)
         worker.send(msgspec.json.encode(config) + b"\n")
         self._all.add(worker)
         if self._stopping:
-            worker.tell("stop")
+            worker.send_order("stop")
         self._spawn(self._watch(worker))
         return worker
 
     async def _watch(self, worker: Worker) -> None:
-        code = await worker.watch(self._shared.hear)
+        code = await worker.watch(self._shared.receive)
         self._all.discard(worker)
         self._shared.lost(worker)
         multiprocess.forget(self._folder, worker.place, worker.process.pid)
@@ -181,7 +181,7 @@ class _Parent:
             self._give_up(code if code > 0 else 1, "a worker could not start")
             return
         if worker not in self._current:
-            return  # a new one of a rolling restart, which sees it
+            return  # a new one of a rolling restart, which notices its end itself
         self._current.discard(worker)
         self._crashes = 1 if worker.served_for >= _SETTLED else self._crashes + 1
         if self._crashes >= _CRASHES and not any(other.served_for >= _SETTLED for other in self._current):
@@ -190,14 +190,14 @@ class _Parent:
         await self._replace()
 
     async def _replace(self) -> None:
-        """Start what is missing, after a delay that grows with the number of workers that died in a row."""
+        """Start the missing workers, after a delay that grows with the number of workers that died in a row."""
         if self._crashes > 1:
             await asyncio.sleep(min(_BACKOFF * 2 ** (self._crashes - 2), _LONGEST_BACKOFF))
         async with self._replacing:
             while len(self._current) < self._settings.workers and not self._stopping:
                 try:
                     self._current.add(await self._start())
-                except OSError as error:  # no memory, no file descriptors: the others go on
+                except OSError as error:  # no memory, no file descriptors: the other workers continue
                     logs.logger().error("cannot start a worker", extra=logs.fields(error=error.strerror))
                     await asyncio.sleep(_LONGEST_BACKOFF)
 
@@ -218,7 +218,7 @@ class _Parent:
     def _hanging(self, worker: Worker) -> str | None:
         settings = self._settings
         if worker.leaving_since is not None:
-            limit = settings.drain_delay + settings.drain_timeout + _GRACE
+            limit = settings.drain_delay + settings.drain_timeout + _STOP_TIMEOUT
             return "it did not end" if asyncio.get_running_loop().time() - worker.leaving_since > limit else None
         limit = _SILENCE if worker.ready_at is not None else _START
         return f"it has not responded for {limit:g} seconds" if worker.silence > limit else None
@@ -252,14 +252,14 @@ class _Parent:
         old = self._current
         self._current = fresh & self._all
         for worker in old:
-            worker.tell("retire")
+            worker.send_order("retire")
         self._crashes = 0
         self._spawn(self._replace())
         logs.logger().info("rolled", extra=logs.fields(workers=len(self._current), retiring=len(old)))
 
     def _abandon(self, fresh: set[Worker], reason: str) -> None:
         for worker in fresh:
-            worker.tell("retire")  # and not stop, which closes the sockets of all
+            worker.send_order("retire")  # and not stop, which closes the sockets of all
         logs.logger().error("the rolling restart is abandoned, the old workers continue", extra=logs.fields(reason=reason))
 
     def _use_backends(self, settings: Settings) -> int:
@@ -267,13 +267,13 @@ class _Parent:
         self._shared.reload(specs)
         return len(specs)
 
-    async def _pass_on_hurry(self) -> None:
-        await self._stop_signals.hurry.wait()
-        self._tell_all("hurry")
+    async def _pass_on_stop_now(self) -> None:
+        await self._stop_signals.stop_now.wait()
+        self._send_order_to_all("stop_now")
 
-    def _tell_all(self, order: str) -> None:
+    def _send_order_to_all(self, order: str) -> None:
         for worker in self._all:
-            worker.tell(order)
+            worker.send_order(order)
 
     def _give_up(self, code: int, reason: str) -> None:
         if not self._stopping:
@@ -282,7 +282,7 @@ class _Parent:
             self._stop_signals.give("stop")
 
     async def _end(self) -> None:
-        """Wait for the workers, which were told to stop. The last one that stops listening closes the sockets."""
+        """Wait for the workers, which were sent an order to stop. The last one that stops listening closes the sockets."""
         self._listeners.close()
         while self._all:
             await asyncio.wait([asyncio.ensure_future(worker.process.wait()) for worker in self._all])

@@ -1,11 +1,11 @@
 """The link between a worker and its parent, and both ends of it.
 
-The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it says
-`retire`, `stop` or `hurry`. The worker says `ready` once, and `alive` every second. Both also send the lines of
-`backend_sync.py`. A worker whose parent is gone stops.
+The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
+`backend_sync.py`. A worker whose parent has ended stops.
 
-Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: what one of them
-does not know, it ignores."""
+Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
+unknown lines."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from proxy.server.process.sockets import Listeners
 from proxy.settings import SUPERVISED_VARIABLE, Settings
 from proxy.telemetry import logs, multiprocess
 
-# Seconds between two lines that say `alive`.
+# Seconds between two lines `alive`.
 _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
-# Bytes that a line may have: the state of the backends is one.
+# Longest line in bytes: the state of the backends is one line.
 _LONGEST_LINE = 64 * 1024 * 1024
 
 
 class WorkerConfig(msgspec.Struct):
-    """What a worker is told before anything else. File descriptors are those that it inherits."""
+    """What a worker receives first. File descriptors are those that it inherits."""
 
-    place: str  # its own among the workers; the successor of a dead one takes the same
+    place: str  # its number among the workers; the successor of a dead one gets the same
     clients: list[int]
     operators: list[int]
-    metrics: str  # the folder in which the metrics of all come together
+    metrics: str  # the folder with the metrics of all workers
     settings: dict[str, Any]  # from the parent: they override flags, environment and file
-    state: str = ""  # the first line of `backend_sync.py`; empty from a parent of an older version
+    state: str = ""  # the first `State` (`backend_state.py`); empty from a parent of an older version
 
 
 class WorkerLink:
@@ -64,7 +64,7 @@ class WorkerLink:
 
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> WorkerLink:
-        """Return the link that the environment names, and remove it there: what this process starts is no worker."""
+        """Return the link that the environment names, and remove it there, so that child processes do not inherit it."""
         return cls(socket.socket(fileno=int(environ.pop(SUPERVISED_VARIABLE))))
 
     @property
@@ -78,7 +78,7 @@ class WorkerLink:
         return Path(self.config.metrics)
 
     def table(self) -> Table | None:
-        """Return where workers count together; None under a parent of an older version, where each counts for itself."""
+        """Return the counters that all workers share; None under a parent of an older version, where each counts alone."""
         folder = self.folder
         return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
 
@@ -88,13 +88,13 @@ class WorkerLink:
         operators = [socket.socket(fileno=number) for number in self.config.operators]
         return Listeners(clients, operators)
 
-    async def open(self, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
-        """Listen to the parent from now on; `hear` gets each line but those to stop."""
+    async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
+        """Read the lines of the parent; `receive` gets all of them but the orders to end."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
-        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, hear)), asyncio.create_task(self._stay_alive())]
+        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
 
     def send(self, line: bytes) -> None:
-        """Write a line to the parent, if it is still there."""
+        """Write a line to the parent, unless it has closed the link."""
         assert self._writer is not None
         if not self._writer.is_closing():
             self._writer.write(line)
@@ -104,18 +104,18 @@ class WorkerLink:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._orphaned:  # nobody else will do it
+        if self._orphaned:  # the parent would have done it
             await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 
-    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, hear: Callable[[bytes], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
         try:
             while line := await reader.readline():
                 if not stop_signals.give(line.decode("utf-8", "replace").strip()):
-                    hear(line)
+                    receive(line)
         except ConnectionError as error:
             logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
         self._orphaned = True
-        logs.logger().warning("the parent is gone", extra=logs.fields(pid=os.getpid()))
+        logs.logger().warning("the parent has ended", extra=logs.fields(pid=os.getpid()))
         stop_signals.give("stop")
 
     async def _stay_alive(self) -> None:
@@ -126,7 +126,7 @@ class WorkerLink:
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A process that serves. `start` gives one, which waits for its `WorkerConfig`; `watch` follows it to its end."""
+    """A worker as its parent sees it. `start` returns one that waits for its `WorkerConfig`; `watch` reads until it ends."""
 
     place: str
     generation: int  # workers of the same one have the same settings
@@ -134,9 +134,9 @@ class Worker:
     _reader: asyncio.StreamReader
     _link: asyncio.StreamWriter
     ready: asyncio.Future[bool]  # False if it ended before
-    heard_at: float  # on the loop's clock, like the other times
+    received_at: float  # on the loop's clock, like the other times
     ready_at: float | None = None
-    leaving_since: float | None = None  # it was told to end
+    leaving_since: float | None = None  # it was sent an order to end
     reports: int = 0  # that the parent has read, of changes of the backends
 
     @classmethod
@@ -164,23 +164,23 @@ class Worker:
     @property
     def silence(self) -> float:
         """Seconds since it last sent a line."""
-        return self._clock() - self.heard_at
+        return self._clock() - self.received_at
 
     @property
     def serves(self) -> bool:
-        """Whether it is ready, and was not told to end."""
+        """Whether it is ready, and was not sent an order to end."""
         return self.ready_at is not None and self.leaving_since is None
 
-    async def watch(self, hear: Callable[[Worker, bytes], None]) -> int:
+    async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
         """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
-                self.heard_at = self._clock()
+                self.received_at = self._clock()
                 if line == READY and not self.ready.done():
-                    self.ready_at = self.heard_at
+                    self.ready_at = self.received_at
                     self.ready.set_result(True)
                 if line != ALIVE:
-                    hear(self, line)
+                    receive(self, line)
         except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
             self._link.close()
         code = await self.process.wait()
@@ -189,8 +189,8 @@ class Worker:
         self._link.close()
         return code
 
-    def tell(self, order: str) -> None:
-        """Tell it to `retire`, `stop` or `hurry`."""
+    def send_order(self, order: str) -> None:
+        """Send it the order `retire`, `stop` or `stop_now`."""
         if self.leaving_since is None:
             self.leaving_since = self._clock()
             if self.ready_at is None:
@@ -198,12 +198,12 @@ class Worker:
         self.send(f"{order}\n".encode())
 
     def send(self, line: bytes) -> None:
-        """Write a line to it, if it still reads."""
+        """Write a line to it, unless it has closed the link."""
         if not self._link.is_closing():
             self._link.write(line)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send it a signal, unless it has ended."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
 
@@ -212,5 +212,5 @@ class Worker:
 
 
 def own_command() -> list[str]:
-    """Return the command line of this process, to be run again: what is installed by then runs, be it another version."""
+    """Return the command line of this process. Run again, it starts the version that is installed by then."""
     return [sys.executable, *sys.orig_argv[1:]]

@@ -2,19 +2,19 @@
 
 A record is a file of JSON lines:
 
-    {"record": 1, "began", "versions", "settings", "headers", "tokenizer"}    the head; whether tokens were counted here
+    {"record": 2, "began", "versions", "settings", "headers", "tokenizer"}    the head; whether tokens were counted here
     {"request": …}                                                the client's body, secrets redacted
-    {"footing": {"history", "references", "input", …}}            what else the translation was made of
-    {"chat": …, "response_id", "created", "start", "sealed"}      its translation; when and how its answer began to be read
+    {"context": {"history", "references", "input", …}}            what else the translation was made of
+    {"chat": …, "response_id", "created", "start", …}             its translation; when and how its answer began to be read
     {"asked_again": …}                                            the chat request of each further turn of the model
     {"compacted": …}                                              what was sent instead, if the context was summarised first
     {"backend": {"status", "body", "retry_after"}}                only if the backend refused
-    {"call", "at", "data", "sent"}                                one call of the translator, seconds after `created`
+    {"call", "at", "data", "sealed", "sent"}                      one call of the translator, as `stream/tape.py` has it
     {"end": {"outcome", "error", "truncated", "beyond"}}
 
-The head has `"websocket": true` where the request came as a message. `sealed` are the sealed texts in the order in which they
-were made: no two are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the
-record either (the store, a limit).
+The head has `"websocket": true` where the request came as a message. `sealed` are the texts that were sealed during a call: no
+two seals are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the record
+either (the store, a limit).
 
 Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character)."""
 
@@ -35,14 +35,15 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from proxy import __version__
 from proxy.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
 from proxy.settings import Settings
+from proxy.settings.keys import KEY_HEADERS
+from proxy.stream.tape import Call
 from proxy.telemetry import logs
-from proxy.wire.credentials import KEY_HEADERS
+from proxy.version import __version__
 from proxy.wire.errors import ApiError
 
-FORMAT = 1
+FORMAT = 2
 PATTERN = "exchange-*.jsonl"
 # Records that may wait for the disk; more are dropped, which is logged.
 _WAITING = 16
@@ -182,11 +183,9 @@ class FileRecorder(Recorder):
         if recording.request is not None:
             lines.append({"request": redaction.value(recording.request)})
         if recording.context is not None:
-            lines.append({"footing": redaction.value(recording.context)})
+            lines.append({"context": redaction.value(recording.context)})
         if recording.chat is not None:
-            began_with = {"start": recording.start, "sealed": recording.sealed}
-            ids = {"response_id": recording.response_id, "created": recording.created}
-            lines.append({"chat": redaction.value(recording.chat), **ids, **began_with})
+            lines.append({"chat": redaction.value(recording.chat), "response_id": recording.response_id, **recording.begun})
         if recording.compacted_chat is not None:
             lines.append({"compacted": redaction.value(recording.compacted_chat)})
         lines.extend({"asked_again": redaction.value(chat)} for chat in recording.later_chats)
@@ -206,8 +205,10 @@ def error_fields(error: ApiError | None) -> dict[str, Any] | None:
     return {"status": error.status, **error.body()["error"], "retry_after": error.retry_after}
 
 
-def _call_line(call: str, at: float, data: bytes | ApiError | None, sent: bytes) -> dict[str, Any]:
-    line: dict[str, Any] = {"call": call, "at": at}
-    if data is not None:
-        line["data"] = as_text(data) if isinstance(data, bytes) else error_fields(data)
+def _call_line(call: Call, sent: bytes) -> dict[str, Any]:
+    line: dict[str, Any] = {"call": call.method, "at": call.at}
+    if call.argument is not None:
+        line["data"] = as_text(call.argument)
+    if call.sealed:
+        line["sealed"] = call.sealed
     return {**line, "sent": as_text(sent)}

@@ -19,7 +19,8 @@ import msgspec
 from proxy.request import Policy
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.settings import Settings
-from proxy.stream.options import StreamOptions
+from proxy.stream.tape import Call, Listener
+from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest
 
@@ -33,15 +34,12 @@ _SECRET_FIELDS = frozenset({"authorization", "apikey", "accesstoken", "refreshto
 SHORTEST_SECRET = 8
 REDACTED = "[redacted]"
 
-SealText = Callable[[str], str]
-Note = Callable[[str, "bytes | ApiError | None", bytes], None]
-
 
 class Recording:
     """Records nothing, at no cost; `FileRecording` does."""
 
-    # What the translator calls at the end of each of its calls, if anything.
-    note: Note | None = None
+    # Takes the calls of the translator, if anything does.
+    note: Listener | None = None
 
     @property
     def name(self) -> str | None:
@@ -71,16 +69,8 @@ class Recording:
         translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
         tools that the gateway runs itself, `results` what earlier calls of them told the model."""
 
-    def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
+    def translated(self, translator: Translator, chat: bytes, start: object) -> None:
         """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
-
-    def clock(self) -> float:
-        """Return the Unix time in seconds, for the translator."""
-        return time.time()
-
-    def sealing(self, seal: SealText) -> SealText:
-        """Return the same function, with its results recorded."""
-        return seal
 
     def compacted(self, chat: bytes) -> None:
         """Take the chat request that is sent instead, after the context was summarised."""
@@ -147,20 +137,17 @@ class FileRecording(Recording):
     context: bytes | None = None
     chat: bytes | None = None
     response_id: str | None = None
-    created: float = 0.0
-    start: Any = None
-    sealed: list[str] = field(default_factory=list)
+    begun: dict[str, Any] = field(default_factory=dict)
     compacted_chat: bytes | None = None
     later_chats: list[bytes] = field(default_factory=list)
     refusal: dict[str, Any] | None = None
-    calls: list[tuple[str, float, bytes | ApiError | None, bytes]] = field(default_factory=list)
+    calls: list[tuple[Call, bytes]] = field(default_factory=list)
     outcome: str = "failed"
     error: ApiError | None = None
     # The request was refused for something that is not in the record: the store, a limit.
     beyond: bool = False
     _parsed: bool = False
     _ended: bool = False
-    _moment: float | None = None
 
     @property
     def name(self) -> str:
@@ -201,34 +188,22 @@ class FileRecording(Recording):
         if self._fits(len(data)):
             self.context = data
 
-    def translated(self, options: StreamOptions, chat: bytes, start: object) -> None:
+    def translated(self, translator: Translator, chat: bytes, start: object) -> None:
         if self._fits(len(chat)):
             self.chat = chat
+        options = translator.options
         self.response_id = options.response_id
-        self.start = msgspec.to_builtins(start)
-        self.created = time.time()
-        self._moment = self.created
+        self.begun = {
+            "created": translator.created,
+            "start": msgspec.to_builtins(start),
+            "continuable": options.continuable,
+            "holds_text": options.holds_text,
+        }
 
-    def clock(self) -> float:
-        """Return the Unix time in seconds. It stands still during a call of the translator, so that a replay reads the same."""
-        if self._moment is None:
-            self._moment = self.created + round(time.time() - self.created, 6)
-        return self._moment
-
-    def note(self, call: str, data: bytes | ApiError | None, sent: bytes) -> None:
-        """Take a call of the translator: its name, its argument and the events that came of it."""
-        at = round(self.clock() - self.created, 6)
-        self._moment = None
-        if self._fits(_CALL_COST + len(sent) + (len(data) if isinstance(data, bytes) else 0)):
-            self.calls.append((call, at, data.copy() if isinstance(data, ApiError) else data, sent))
-
-    def sealing(self, seal: SealText) -> SealText:
-        def recorded(text: str) -> str:
-            sealed = seal(text)
-            self.sealed.append(sealed)
-            return sealed
-
-        return recorded
+    def note(self, call: Call, sent: bytes) -> None:
+        """Take a call of the translator, and the events that it returned."""
+        if self._fits(_CALL_COST + len(call.argument or b"") + len(sent) + sum(map(len, call.sealed))):
+            self.calls.append((call, sent))
 
     def compacted(self, chat: bytes) -> None:
         if self._fits(len(chat)):

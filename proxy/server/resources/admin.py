@@ -15,14 +15,13 @@ from pydantic import ValidationError
 
 from proxy.backend.members import Member
 from proxy.backend.pool import Pool
-from proxy.server.access.admin_key import require_admin_key
-from proxy.server.access.api_keys import Needs, needs
+from proxy.server.access.api_keys import Needs, needs, require_admin_key
 from proxy.server.http.bodies import read_body
 from proxy.server.setup.backend_specs import name_of, spec_of
 from proxy.settings import BackendDetails, Settings, check_backend_name, suggestion
-from proxy.validation import problem
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
+from proxy.wire.validation import problem
 
 # In bytes: other workers are told in one line of their link, which is short.
 _LONGEST = 32 * 1024

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.settings import SettingsError, suggestion
-from proxy.validation import problem
+from proxy.wire.validation import problem
 
 _PACKAGE = Path(__file__).parents[2]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"

@@ -13,7 +13,7 @@ from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.http.bodies import read_body
 from proxy.server.resources.pagination import page_response, read_include, read_page
-from proxy.state import Conversation, Cursor, Page, Span, Store
+from proxy.state import Conversation, Cursor, HistorySpan, ItemPage, Store
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
@@ -62,7 +62,7 @@ class Conversations:
     async def items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items`, page by page, the latest first by default."""
         conversation = await self._find(request)
-        return page_response(await read_page(request, self._store, Span(0, conversation.end)))
+        return page_response(await read_page(request, self._store, HistorySpan(0, conversation.end)))
 
     async def add(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/items`: append items, and return them as they are kept."""
@@ -71,8 +71,8 @@ class Conversations:
         end = await self._store.add_items(tenant_of(request), request.match_info["id"], new)
         if end is None:
             raise _not_found(request)
-        page = await self._store.page(Span(0, end), "desc", len(new), Cursor()) if new else None
-        return page_response(Page(page.items[::-1] if page else [], False))
+        page = await self._store.page(HistorySpan(0, end), "desc", len(new), Cursor()) if new else None
+        return page_response(ItemPage(page.items[::-1] if page else [], False))
 
     async def item(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items/{item}`."""

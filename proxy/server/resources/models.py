@@ -23,14 +23,14 @@ from proxy.backend.members import Member
 from proxy.backend.pool import Pool
 from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.generation.preparation.prepare import forwards_client_key
-from proxy.server.http.hops import Hops
+from proxy.server.http.loop_detection import LoopDetection
 from proxy.server.resources.codex_catalog import ModelTable
 from proxy.stream.options import CODEX, recognise
 from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, gateway_key_refused, server_error
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
-_KEPT = 3.0
+KEPT_SECONDS = 3.0
 # Lists kept, one for each key of a client.
 _LISTS = 64
 _PASSED_BACK = ("Content-Type", "Content-Encoding", "Retry-After")
@@ -62,12 +62,14 @@ class _Kept:
 class Models:
     """Serves the models of the backends, as each key may see them."""
 
-    def __init__(self, table: ModelTable, pool: Pool, live: LiveSettings, hops: Hops, hosted_tools: Sequence[str] = ()) -> None:
+    def __init__(
+        self, table: ModelTable, pool: Pool, live: LiveSettings, loop_detection: LoopDetection, hosted_tools: Sequence[str] = ()
+    ) -> None:
         """`hosted_tools` are the types of tools that the gateway runs itself; clients are told."""
         self._table = table
         self._pool = pool
         self._live = live
-        self._hops = hops
+        self._loop_detection = loop_detection
         self._hosted_tools = list(hosted_tools)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
@@ -98,7 +100,7 @@ class Models:
 
     async def _listed(self, request: web.Request) -> dict[str, Any]:
         """Return the list. Codex gets the last one known, or an empty one, where others get the backend's failure."""
-        headers = {"Via": self._hops.via(request)}
+        headers = {"Via": self._loop_detection.via(request)}
         authorization = self._authorization(request)
         if authorization is not None:
             headers["Authorization"] = authorization
@@ -117,7 +119,7 @@ class Models:
         """Return the backends' list, a few seconds old at most. Raise `Refused` and `ApiError`."""
         loop = asyncio.get_running_loop()
         async with kept.lock:
-            if kept.answer is None or loop.time() - kept.at > _KEPT:
+            if kept.answer is None or loop.time() - kept.at > KEPT_SECONDS:
                 kept.answer = await self._ask(headers)
                 kept.at = loop.time()
             return kept.answer

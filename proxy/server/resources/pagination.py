@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from proxy.state import Cursor, Page, PageOrder, Span, Store
+from proxy.state import Cursor, HistorySpan, ItemPage, PageOrder, Store
 from proxy.wire.errors import invalid_request
 
 _DEFAULT_LIMIT = 20
@@ -28,7 +28,7 @@ _INCLUDABLE = frozenset(
 )
 
 
-async def read_page(request: web.Request, store: Store, span: Span) -> Page:
+async def read_page(request: web.Request, store: Store, span: HistorySpan) -> ItemPage:
     """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`). Raise
     `ApiError` 400."""
     order = request.query.get("order", "desc")
@@ -47,7 +47,7 @@ async def read_page(request: web.Request, store: Store, span: Span) -> Page:
     return page
 
 
-def page_response(page: Page) -> web.Response:
+def page_response(page: ItemPage) -> web.Response:
     """Return a list object of the API."""
     items = page.items
     body: dict[str, Any] = {

@@ -20,9 +20,9 @@ from proxy.server.access.rate_limits import RESERVATION
 from proxy.server.access.relayed_usage import UsageMeter
 from proxy.server.generation.preparation.prepare import forwards_client_key
 from proxy.server.http.bodies import read_body, too_large
-from proxy.server.http.hops import Hops
+from proxy.server.http.loop_detection import LoopDetection
 from proxy.settings import Settings
-from proxy.wire.credentials import KEY_HEADERS
+from proxy.settings.keys import KEY_HEADERS
 from proxy.wire.errors import ApiError, server_error
 
 
@@ -56,10 +56,10 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 class Passthrough:
     """Relays requests to the backends. `settings` are those at the start."""
 
-    def __init__(self, pool: Pool, settings: Settings, hops: Hops) -> None:
+    def __init__(self, pool: Pool, settings: Settings, loop_detection: LoopDetection) -> None:
         self._pool = pool
         self._settings = settings
-        self._hops = hops
+        self._loop_detection = loop_detection
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def relay(self, request: web.Request) -> web.StreamResponse:
@@ -74,7 +74,7 @@ class Passthrough:
     async def _relay(self, request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
         _refuse_wrong_path(path, below_root=below_root)
         headers = _passed_on(request, self._settings)
-        headers["Via"] = self._hops.via(request)
+        headers["Via"] = self._loop_detection.via(request)
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer

@@ -10,8 +10,9 @@ from aiohttp import web
 from proxy.request import header_value
 from proxy.server.access.api_keys import Needs, needs, tenant_of
 from proxy.server.access.rate_limits import RESERVATION
-from proxy.server.generation.background import Background, new_run
-from proxy.server.generation.generation import Generation, NullSink, shutting_down
+from proxy.server.generation.background.runner import Background, new_response
+from proxy.server.generation.client_timer import NullSink
+from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.preparation.compaction import with_trigger
 from proxy.server.generation.preparation.context import Caller
@@ -21,7 +22,7 @@ from proxy.server.http.aiohttp_internals import LEFT_AT
 from proxy.server.http.bodies import BODIES, read_body
 from proxy.server.http.errors import REQUEST_ID
 from proxy.server.http.event_stream import EventStream, event_stream
-from proxy.server.resources.resume import follow
+from proxy.server.resources.resume import Follower
 from proxy.server.resources.websocket import WebSockets
 from proxy.wire.errors import ApiError
 from proxy.wire.requests import ResponsesRequest, parse_request, read_object
@@ -87,7 +88,7 @@ class ResponsesResource:
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
         translator = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(translator.response())
+        response = msgspec.json.decode(translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
         compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
         return web.Response(body=compacted, content_type="application/json")
@@ -147,30 +148,31 @@ class ResponsesResource:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        text = translator.response(stored=None if stored else False)
+        text = translator.response.json(stored=None if stored else False)
         return web.Response(text=text, content_type="application/json", headers=headers)
 
     async def _detach(
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
         """Let the response run without this request; answer with how it stands, or with its stream."""
-        run = new_run(self._responses.store, creation)
+        response = new_response(self._background, creation)
         assert self._background is not None
-        assert self._responses.store is not None
-        generation = creation.start(run)
+        generation = creation.start(response)
         if not asked.background:
             await generation.open_within(creation.in_force.settings.header_grace)
-        snapshot = await asyncio.shield(self._background.start(run, creation, generation))
+        snapshot = await asyncio.shield(self._background.start(response, creation, generation))
         if asked.stream:
-            return await follow(
+            follower = Follower(
                 request,
-                self._responses.store,
+                self._background.store,
                 tenant_of(request),
-                run.record.id,
-                run=run,
+                response.record.id,
+                response=response,
+                active=True,
                 settings=creation.in_force.settings,
                 headers=headers,
             )
+            return await follower.run()
         return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from proxy.server.access.api_keys import tenant_of
-from proxy.server.generation.background import SILENCE, Background
+from proxy.server.generation.background.runner import SILENCE, Background
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import LiveSettings
 from proxy.server.generation.preparation.prepare import reasoning_event
 from proxy.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
-from proxy.server.resources.resume import follow
-from proxy.state import Span, Store, Stored
-from proxy.stream.stored_stream import replay
+from proxy.server.resources.resume import Follower
+from proxy.state import HistorySpan, Store, Stored
+from proxy.stream.stored.replay import replay
 from proxy.wire.errors import ApiError, invalid_request
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
 # in seconds.
 _CANCEL_WAIT = SILENCE + 5.0
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 # No event has a greater number, and neither the database nor the interpreter has to deal with a longer one.
 _LAST_NUMBER = 2**53
 _DIGITS = 17
@@ -44,7 +43,7 @@ class StoredResponses:
         if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
             return await self._stream(request)
         stored = await self._find(request)
-        if stored.active and stored.id not in self._background.runs:
+        if stored.active and stored.id not in self._background.running:
             await self._background.fail_lost()
             stored = await self._find(request)
         if not included:
@@ -74,20 +73,20 @@ class StoredResponses:
             await self._store.cancel(tenant_of(request), stored.id)
         deadline = loop.time() + _CANCEL_WAIT
         while stored.active and loop.time() < deadline:
-            run = self._background.runs.get(stored.id)
-            if run is not None:
-                run.cancel()
-                await run.wait(sys.maxsize, _LOOK)
+            response = self._background.running.get(stored.id)
+            if response is not None:
+                response.cancel()
+                await response.wait_for_end(_POLL_INTERVAL)
             else:
                 await self._background.fail_lost()
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_INTERVAL)
             stored = await self._find(request)
         return web.Response(text=stored.json, content_type="application/json")
 
     async def input_items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/input_items` with the input of this very request, page by page, the latest first by default."""
         stored = await self._find(request)
-        return page_response(await read_page(request, self._store, Span(stored.input_begin, stored.input_end)))
+        return page_response(await read_page(request, self._store, HistorySpan(stored.input_begin, stored.input_end)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Answer with the events after number `starting_after`."""
@@ -99,8 +98,17 @@ class StoredResponses:
         settings = self._live.current.settings
         number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
         if stored.has_events or stored.active:
-            run = self._background.runs.get(stored.id)
-            return await follow(request, self._store, tenant_of(request), stored.id, number, run=run, settings=settings)
+            follower = Follower(
+                request,
+                self._store,
+                tenant_of(request),
+                stored.id,
+                number,
+                response=self._background.running.get(stored.id),
+                active=stored.active,
+                settings=settings,
+            )
+            return await follower.run()
         events = replay(stored.json, reasoning_event(settings), number)
         headers = {"Cache-Control": "no-cache"}
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)

@@ -29,17 +29,17 @@ from proxy.wire.errors import ApiError, server_error
 from proxy.wire.requests import ResponsesRequest, parse_message, read_object
 
 # Seconds between two pings; a client that does not answer one is gone.
-_PING = 30.0
+PING_INTERVAL = 30.0
 # How long a connection may last, in seconds (as OpenAI's).
-_LIFETIME = 3600.0
+LIFETIME = 3600.0
 # How long the other side may take to close the connection, in seconds.
-_GOODBYE = 2.0
+CLOSE_TIMEOUT = 2.0
 # Messages, and their bytes, that may wait for their turn before no more are read.
 _WAITING = 16
 _WAITING_BYTES = 256 * 1024
 # Seconds after which a little is read even so, and for how long: a client that answered a ping is not gone.
-_LONGEST_PAUSE = 10.0
-_GLIMPSE = 0.01
+LONGEST_PAUSE = 10.0
+_READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
 # A cancellation is no longer than this, in bytes.
@@ -63,8 +63,8 @@ class WebSockets:
         check_socket(request, settings)
         # Not compressed: zlib would cost more for a frame than the whole translation.
         socket = web.WebSocketResponse(
-            heartbeat=_PING,
-            timeout=_GOODBYE,
+            heartbeat=PING_INTERVAL,
+            timeout=CLOSE_TIMEOUT,
             max_msg_size=settings.max_body_bytes,
             compress=False,
             decode_text=False,
@@ -126,11 +126,11 @@ class _Session:
         """Work until the client leaves, or the connection has lasted too long."""
         tasks = [asyncio.create_task(work) for work in (self._read(), self._work(), self._outbox.run())]
         try:
-            await asyncio.wait(tasks, timeout=_LIFETIME, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=LIFETIME, return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in tasks):
-                message = f"A connection lasts {_LIFETIME / 60:g} minutes at most: open a new one."
+                message = f"A connection lasts {LIFETIME / 60:g} minutes at most: open a new one."
                 with suppress(TimeoutError):  # the client may not read any more
-                    async with asyncio.timeout(_GOODBYE):
+                    async with asyncio.timeout(CLOSE_TIMEOUT):
                         await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))
         finally:
             for task in tasks:
@@ -178,13 +178,13 @@ class _Session:
         transport.pause_reading()
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LONGEST_PAUSE):
+                async with asyncio.timeout(LONGEST_PAUSE):
                     await self._turn.wait()
                     return
         finally:
             if not transport.is_closing():
                 transport.resume_reading()
-        await asyncio.sleep(_GLIMPSE)
+        await asyncio.sleep(_READ_ANYWAY)
 
     def _forget_messages(self) -> None:
         """Count the messages no longer that will not be answered."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from proxy.backend.members import PoolObserver, PoolOptions, Share
@@ -13,7 +12,6 @@ from proxy.telemetry import logs
 from proxy.telemetry.metrics import Metrics
 
 _STATES: tuple[State, ...] = ("closed", "half_open", "open")
-_WARNINGS = frozenset({"backend unhealthy", "breaker open", "backend refuses the gateway's key"})
 
 
 def pool_options(settings: Settings, *, identify: bool, share: Share) -> PoolOptions:
@@ -72,5 +70,7 @@ class PoolMetrics(PoolObserver):
             metrics.remove(metrics.backend_breaker, backend, state)
 
     def log(self, message: str, backend: str, **fields: Any) -> None:
-        level = logging.WARNING if message in _WARNINGS else logging.INFO
-        logs.logger().log(level, message, extra=logs.fields(backend=backend, **fields))
+        logs.logger().info(message, extra=logs.fields(backend=backend, **fields))
+
+    def warn(self, message: str, backend: str, **fields: Any) -> None:
+        logs.logger().warning(message, extra=logs.fields(backend=backend, **fields))

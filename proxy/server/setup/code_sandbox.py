@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy import __version__
-from proxy.hosted.code.options import Limits, SandboxOptions
-from proxy.hosted.code.sandbox import Sandbox
+from proxy.hosted.code.container import ContainerLimits
+from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
 from proxy.hosted.code.worker_sandbox import WorkerSandbox
 from proxy.settings import Settings
+from proxy.version import __version__
 
 IMAGE_BYTES = 4 * 1024**2
 
@@ -31,9 +31,9 @@ async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -
     return sandbox
 
 
-def code_limits(settings: Settings) -> Limits:
+def code_limits(settings: Settings) -> ContainerLimits:
     """Return the limits of one container."""
-    return Limits(
+    return ContainerLimits(
         timeout=settings.code_interpreter_timeout,
         memory_bytes=int(settings.code_interpreter_memory_bytes),
         output_bytes=int(settings.code_interpreter_output_bytes),

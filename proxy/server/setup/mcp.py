@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from proxy.hosted.mcp.interface import McpServers
+from proxy.hosted.mcp.servers import McpServers
 from proxy.request.tools.mcp import ConfiguredServer, McpAccess
 from proxy.settings import Settings
 from proxy.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection
 from proxy.telemetry import logs
-from proxy.wire.allowed_hosts import AllowedHosts
-from proxy.wire.mcp import ALL_TOOLS, Approval, ToolFilter
+from proxy.wire.hosts.allowed_hosts import AllowedHosts
+from proxy.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
@@ -99,12 +99,12 @@ def _filter(selection: ToolSelection | None) -> ToolFilter | None:
     return ToolFilter(names, selection.read_only)
 
 
-def _approval(rules: ApprovalRules | str | None) -> Approval | None:
+def _approval(rules: ApprovalRules | str | None) -> ApprovalPolicy | None:
     if isinstance(rules, ApprovalRules):
-        return Approval(_filter(rules.always), _filter(rules.never))
+        return ApprovalPolicy(_filter(rules.always), _filter(rules.never))
     if rules is None:
         return None
-    return Approval(always=ALL_TOOLS) if rules == "always" else Approval(never=ALL_TOOLS)
+    return ApprovalPolicy(always=ALL_TOOLS) if rules == "always" else ApprovalPolicy(never=ALL_TOOLS)
 
 
 def _log(label: str, message: str) -> None:

@@ -1,1 +1,1 @@
-"""The window `/ui`: one page to see every stream, what runs and what ran."""
+"""The window `/ui/`: a page with the running and the recent requests of all workers."""

@@ -1,4 +1,4 @@
-"""The backends as the window shows them: health, load, what probing found, what `doctor` advises."""
+"""Backends in the window: health, load, results of probing, and the advice of `doctor`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from proxy.probing.prober import probe
 from proxy.probing.profile import Profile
 from proxy.probing.recommend import recommended_settings
 
-# Seconds for one answer of a backend that is examined.
+# Seconds within which a backend has to answer one request of an examination.
 _ANSWER_TIMEOUT = 60
 
 
 def backends(pool: Pool, found: Autoconfiguration) -> list[dict[str, Any]]:
-    """Return each backend, as this process sees it; also those that are leaving."""
+    """Return all backends as this worker sees them, including those that are being removed."""
     now = asyncio.get_running_loop().time()
     members = [*pool.members.by_name.values(), *pool.members.leaving]
     return [_backend(member, now, found, leaving=member in pool.members.leaving) for member in members]
 
 
 def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return one list of what several processes see: the load of all of them, and the worst state."""
+    """Return one list for several workers: each backend with the load of all of them, and the worst state."""
     found: dict[str, dict[str, Any]] = {}
     for backend in (backend for view in views for backend in view):
-        known = found.setdefault(backend["name"], backend)
-        if known is backend:
+        known = found.get(backend["name"])
+        if known is None:
+            found[backend["name"]] = dict(backend)
             continue
         known["in_flight"] += backend["in_flight"]
         known["healthy"] = known["healthy"] and backend["healthy"]
@@ -76,7 +77,7 @@ def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: b
 
 
 def _probed(profile: Profile) -> dict[str, Any]:
-    """Return what the brief look at the start has found. It asks little, so it supports no advice."""
+    """Return the results of the short probe at the start, which is too short to support advice."""
     return {
         "server": server_name(profile),
         "model": profile.model,

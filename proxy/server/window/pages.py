@@ -1,4 +1,4 @@
-"""The files of the page: they hold no data, come with the program and need nothing from elsewhere."""
+"""The static files of the page. They contain no data, and load nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 from proxy.server.access.api_keys import Needs, needs
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-# Nothing inline, nothing from elsewhere, and no text becomes markup: what models and clients write is hostile.
+# No inline code, no other origins, no text that becomes markup: texts of models and clients are untrusted.
 _POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -25,7 +25,7 @@ _POLICY = "; ".join(
         "trusted-types 'none'",
     ]
 )
-# On everything below `/ui`.
+# Headers of all answers below `/ui`.
 SECURITY_HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -38,7 +38,7 @@ SECURITY_HEADERS = {
 
 @needs(Needs.NOTHING)
 async def redirect(request: web.Request) -> web.Response:
-    """Send a browser to the page: its files are named relative to it."""
+    """Redirect `/ui` to `/ui/`: the page names its files relative to its own address."""
     return web.Response(status=308, headers={"Location": "ui/", **SECURITY_HEADERS})
 
 

@@ -1,42 +1,43 @@
-"""`/ui/`: the page, and what it asks for."""
+"""The paths below `/ui/`: the page and the data that it requests."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from proxy import __version__
 from proxy.server.access.api_keys import Needs, needs
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.http.bodies import read_body
 from proxy.server.window.backends import merged_backends
+from proxy.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from proxy.server.window.pages import SECURITY_HEADERS, page, redirect
-from proxy.server.window.processes import Processes
-from proxy.server.window.visitors import Leave, Visitors
+from proxy.server.window.permissions import Permission, WindowAccess
+from proxy.server.window.workers import SharedAnswers, Workers
 from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from proxy.version import __version__
 from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
-# Seconds between two pictures of what runs.
-_TICK = 0.5
-# Visitors who may look at the same time: each costs a picture twice a second.
+# Visitors with a live connection at the same time.
 _MOST_VISITORS = 20
-# Minutes for which recording can be asked for.
+# Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
 
 
 class Window:
-    """Serves the paths."""
+    """Handles the requests below `/ui/`."""
 
-    def __init__(self, processes: Processes, visitors: Visitors, in_flight: InFlight) -> None:
-        self._processes = processes
-        self._visitors = visitors
+    def __init__(self, workers: Workers, access: WindowAccess, in_flight: InFlight) -> None:
+        self._workers = workers
+        self._access = access
         self._in_flight = in_flight
-        self._watching = 0
+        self._live = LiveRequests(workers)
+        self._intervals = SharedAnswers(workers, "intervals", POLL_INTERVAL)
+        self._backends = SharedAnswers(workers, "backends", POLL_INTERVAL)
 
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
@@ -51,7 +52,7 @@ class Window:
         router.add_get("/ui/api/plots", self.plots)
         router.add_post("/ui/api/recording", self.record)
         router.add_get("/ui/api/requests/{id}", self.request)
-        router.add_get("/ui/api/requests/{id}/shape", self.shape)
+        router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
         router.add_get("/ui/api/requests/{id}/contents", self.contents)
         router.add_get("/ui/api/requests/{id}/steps", self.steps)
         router.add_get("/ui/api/requests/{id}/record", self.download)
@@ -59,50 +60,42 @@ class Window:
         app.cleanup_ctx.append(self._answer_other_workers)
 
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
-        async with self._processes.answering():
+        async with self._workers.answering():
             yield
+            await self._intervals.close()
+            await self._backends.close()
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
     @needs(Needs.NOTHING)
     async def state(self, request: web.Request) -> web.Response:
-        """Answer what this visitor may see, and whether requests are recorded."""
-        leave = self._visitors.leave_of(request)
-        recordings = await self._processes.ask_all("recording")
-        return _json({"version": __version__, "contents": leave is Leave.ALL, "recording": recordings[0]})
+        """Answer with the visitor's permission, and whether requests are recorded."""
+        permission = self._access.permission_of(request)
+        recording = await self._workers.ask_here("recording")
+        return _json({"version": __version__, "contents": permission is Permission.CONTENT, "recording": recording})
 
     @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a stream of events: what runs and what has ended, twice a second."""
-        self._visitors.require(request, Leave.LOOK)
-        if self._watching >= _MOST_VISITORS:
+        """Answer with a stream of updates: the running requests, and those that have ended."""
+        self._access.require(request, Permission.METADATA)
+        if self._live.visitors >= _MOST_VISITORS:
             raise ApiError(503, "Too many visitors are looking at once. Please try again.", code="too_many_visitors")
-        self._watching += 1
-        try:
-            return await self._send_pictures(request)
-        finally:
-            self._watching -= 1
-
-    async def _send_pictures(self, request: web.Request) -> web.StreamResponse:
         headers = {**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
         await response.prepare(request)
-        seen: dict[str, int] = {}
-        while not self._in_flight.ending.is_set():
-            views = await self._processes.ask_all("requests", seen)
-            recordings = await self._processes.ask_all("recording")
-            picture = {"views": views, "recording": recordings[0]}
-            seen = {view["process"]: view["last"] for view in views}
-            await response.write(b"data: " + msgspec.json.encode(picture) + b"\n\n")
-            await asyncio.sleep(_TICK)
+        async with aclosing(self._live.updates()) as updates:
+            async for update in updates:
+                if self._in_flight.ending.is_set():
+                    break
+                await response.write(update)
         return response
 
     @needs(Needs.NOTHING)
     async def plots(self, request: web.Request) -> web.Response:
         """Answer with the intervals of the last hour, of all workers together."""
-        self._visitors.require(request, Leave.LOOK)
+        self._access.require(request, Permission.METADATA)
         intervals: dict[int, dict[str, Any]] = {}
-        for interval in (interval for view in await self._processes.ask_all("intervals") for interval in view):
+        for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
         return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": INTER_TOKEN_BUCKETS})
@@ -111,32 +104,32 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def request(self, request: web.Request) -> web.Response:
-        """Answer with all that is known of a request, without content."""
-        self._visitors.require(request, Leave.LOOK)
+        """Answer with the details of a request, without content."""
+        self._access.require(request, Permission.METADATA)
         return _json(await self._ask_owner(request, "request"))
 
     @needs(Needs.NOTHING)
-    async def shape(self, request: web.Request) -> web.Response:
-        """Answer with the steps of a request that runs, without content."""
-        self._visitors.require(request, Leave.LOOK)
-        return _json(await self._ask_owner(request, "shape", _after(request)))
+    async def live_steps(self, request: web.Request) -> web.Response:
+        """Answer with the steps of a running request, without content."""
+        self._access.require(request, Permission.METADATA)
+        return _json(await self._ask_owner(request, "live_steps", _after(request)))
 
     @needs(Needs.NOTHING)
     async def contents(self, request: web.Request) -> web.Response:
-        """Answer with a recorded request, as it came and as it was sent."""
-        self._visitors.require(request, Leave.ALL)
+        """Answer with a recorded request, as received and as sent to the backend."""
+        self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "contents"))
 
     @needs(Needs.NOTHING)
     async def steps(self, request: web.Request) -> web.Response:
-        """Answer with the time line of a recorded request."""
-        self._visitors.require(request, Leave.ALL)
+        """Answer with the timeline of a recorded request."""
+        self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "steps", _after(request)))
 
     @needs(Needs.NOTHING)
     async def download(self, request: web.Request) -> web.Response:
-        """Answer with a record, for `responses-gateway replay`."""
-        self._visitors.require(request, Leave.ALL)
+        """Answer with the file of a recording, for `responses-gateway replay`."""
+        self._access.require(request, Permission.CONTENT)
         record = await self._ask_owner(request, "record")
         headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
         headers["Content-Disposition"] = f'attachment; filename="{record["name"]}"'
@@ -144,36 +137,36 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def replay(self, request: web.Request) -> web.Response:
-        """Run a recorded request again, with this version; answer with what differs."""
-        self._visitors.require(request, Leave.ALL)
+        """Repeat the translation of a recorded request with this version; answer with the differences."""
+        self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "replay"))
 
     async def _ask_owner(self, request: web.Request, method: str, *arguments: Any) -> Any:
-        return await self._processes.ask_owner(request.match_info["id"], method, *arguments)
+        return await self._workers.ask_owner(request.match_info["id"], method, *arguments)
 
     # ---- backends and recording --------------------------------------------------------------------------------------
 
     @needs(Needs.NOTHING)
     async def backends(self, request: web.Request) -> web.Response:
         """Answer with the backends."""
-        self._visitors.require(request, Leave.LOOK)
-        return _json(merged_backends(await self._processes.ask_all("backends")))
+        self._access.require(request, Permission.METADATA)
+        return _json(merged_backends(await self._backends.get()))
 
     @needs(Needs.NOTHING)
     async def examine(self, request: web.Request) -> web.Response:
-        """Examine a backend as `doctor` does; answer with what it advises."""
-        self._visitors.require(request, Leave.ALL)
-        return _json(await self._processes.ask_here("examine", request.match_info["name"]))
+        """Examine a backend as `doctor` does; answer with the results and the advice."""
+        self._access.require(request, Permission.CONTENT)
+        return _json(await self._workers.ask_here("examine", request.match_info["name"]))
 
     @needs(Needs.NOTHING)
     async def record(self, request: web.Request) -> web.Response:
-        """Record the requests of the next minutes; 0 ends that."""
-        self._visitors.require_admin(request)
+        """Record the requests of the next `minutes`; 0 ends the recording."""
+        self._access.require_admin(request)
         minutes = read_object(await read_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."
             raise invalid_request(message, "minutes", "invalid_value")
-        recordings = await self._processes.ask_all("record_for", minutes * 60)
+        recordings = await self._workers.ask_all("record_for", minutes * 60)
         return _json(recordings[0])
 
 
@@ -185,7 +178,7 @@ def _after(request: web.Request) -> int:
 
 
 def _add(total: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add the counts of an interval to those of the same one of another worker."""
+    """Add one worker's counts of an interval to the `total` of all workers."""
     for name, value in more.items():
         if name == "began":
             continue

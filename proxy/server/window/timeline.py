@@ -1,25 +1,24 @@
-"""What a record tells of a stream: which chunks of the backend became which events, what was held and why, what was repaired.
+"""The timeline of a recorded stream: which chunks of the backend resulted in which events, what was held, what was repaired.
 
-The chunks and the events are those that were recorded. The reasons are not in a record: the same calls are made again with the
-code of this version, and its translator is asked after each of them."""
+Chunks and events are those of the recording. A recording has no reasons: its calls are repeated with the code of this version,
+and the state of the translator is read after each of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from proxy.conformance.checker import frames
-from proxy.server.generation.replay import UnusableRecord, as_json, bytes_of, parse_record, replay_record
+from proxy.server.generation.replay import RecordedCall, UnusableRecord, as_json, parse_record, replay_record
 from proxy.stream.translator import Translator
 from proxy.wire.sse import SSEDecoder, SSETooLong
 
-# Characters of one body that are shown; the whole is in the record.
+# Most characters of a body that are shown; the recording has all of them.
 _LONGEST = 200_000
 
 
 def contents(text: str) -> dict[str, Any]:
-    """Return the bodies of a record: the request as it came and as it was sent, and how it ended. Raise `UnusableRecord`."""
+    """Return a recorded request as received and as sent to the backend, and how it ended. Raise `UnusableRecord`."""
     record = parse_record(text)
     chat = record.chat or {}
     return {
@@ -34,54 +33,49 @@ def contents(text: str) -> dict[str, Any]:
 
 
 def timeline(text: str, after: int, limit: int) -> dict[str, Any]:
-    """Return the calls behind number `after` of a record, at most `limit`, and how many there are. Raise `UnusableRecord`."""
+    """Return at most `limit` calls of a recording behind number `after`, and the number of all. Raise `UnusableRecord`."""
     record = parse_record(text)
     observed = _Observed()
     try:
-        replay_record(record, "", observed.see)
+        replay_record(record, "", observed.observe)
     except UnusableRecord:
         observed.steps.clear()  # of a version that this one does not know: the reasons are not known
-    began = (record.chat or {}).get("created", 0.0)
     decoder = SSEDecoder()
-    steps = [
-        _step(number, call, began, decoder, observed.steps.get(number, {})) for number, call in enumerate(record.calls, start=1)
-    ]
+    steps = [_step(number, made, decoder, observed.steps.get(number, {})) for number, made in enumerate(record.calls, start=1)]
     return {"total": len(steps), "steps": steps[after : after + limit]}
 
 
 def replayed(text: str, name: str) -> dict[str, Any]:
-    """Return what differs where this version runs the exchange again. Raise `UnusableRecord`."""
+    """Repeat the translation with this version and return the differences. Raise `UnusableRecord`."""
     return as_json(replay_record(parse_record(text), name))
 
 
 class _Observed:
-    """What the translator tells after each call, by the number of the call."""
+    """The state of the translator after each call, by the number of the call."""
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, Any]] = {}
         self._repairs: dict[str, int] = {}
 
-    def see(self, call: Mapping[str, Any], translator: Translator, sent: bytes) -> None:
-        """Note how the translator stands behind a call."""
+    def observe(self, made: RecordedCall, translator: Translator, sent: bytes) -> None:
+        """Note the state of the translator after a call."""
         repairs = translator.repairs
         new = {kind: count - self._repairs.get(kind, 0) for kind, count in repairs.items()}
         self._repairs = dict(repairs)
         step: dict[str, Any] = {"held": translator.held, "repairs": {kind: count for kind, count in new.items() if count}}
-        step["differs"] = bytes_of(call["sent"]) != sent
+        step["differs"] = made.sent != sent
         self.steps[len(self.steps) + 1] = step
 
 
-def _step(number: int, call: Mapping[str, Any], began: float, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
-    data = call.get("data")
-    received = bytes_of(data) if isinstance(data, str) or (isinstance(data, dict) and set(data) == {"base64"}) else b""
-    step: dict[str, Any] = {"number": number, "call": call["call"], "time": began + call["at"], "bytes": len(received)}
-    if call["call"] == "feed":
+def _step(number: int, made: RecordedCall, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
+    call = made.call
+    received = call.argument or b""
+    step: dict[str, Any] = {"number": number, "call": call.method, "time": call.at, "bytes": len(received)}
+    if call.method == "feed":
         step["chunks"] = _chunks(decoder, received)
-    elif data is not None:
-        step["chunks"] = [_readable(received)] if received else [data]
     else:
-        step["chunks"] = []
-    events = [frame for frame in frames(bytes_of(call["sent"])) if frame.data != "[DONE]"]
+        step["chunks"] = [_readable(received)] if received else []
+    events = [frame for frame in frames(made.sent) if frame.data != "[DONE]"]
     step["events"] = [{"type": frame.name, "data": _value(frame.data)} for frame in events]
     return {**step, "held": [], "repairs": {}, "differs": False, **seen}
 

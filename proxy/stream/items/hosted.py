@@ -38,12 +38,30 @@ class HostedOptions(NamedTuple):
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """What came of a hosted call, for its item. `item` has the members that the result adds to the item of the call; `sources`
-    may be cited from now on."""
+    """The outcome of a hosted call, for its item. `item` has the members that the result adds to the item of the call;
+    `sources` may be cited from now on."""
 
     item: dict[str, Any] = {}
     failed: bool = False
     sources: tuple[CitedSource, ...] = ()
+
+
+class ToolListing(msgspec.Struct, frozen=True):
+    """The tools of an MCP server, as its item shows them; `error` says why there are none."""
+
+    label: str
+    tools: list[dict[str, Any]] = []
+    error: str | None = None
+
+
+class ApprovedCall(msgspec.Struct, frozen=True):
+    """A call of an MCP tool that the client has approved, and its outcome. `request_id` is the id of the request."""
+
+    request_id: str
+    label: str
+    name: str
+    arguments: str
+    outcome: CallOutcome
 
 
 class HostedItem:
@@ -280,16 +298,24 @@ def new_hosted_item(
     return kind(writer, new_id(kind.prefix), target, options)
 
 
-def write_tool_list(writer: EventWriter, item_id: str, label: str, tools: list[dict[str, Any]], error: str | None) -> None:
-    """Write the events and the item of a list of an MCP server's tools. `tools` are as the item has them; `error` says why
-    there are none."""
-    head = {"type": "mcp_list_tools", "id": item_id, "server_label": label}
+def write_tool_list(writer: EventWriter, item_id: str, listing: ToolListing) -> None:
+    """Write the events and the item of a list of an MCP server's tools."""
+    head = {"type": "mcp_list_tools", "id": item_id, "server_label": listing.label}
     index = writer.add_item(json_text({**head, "tools": []}))
     place = f'"item_id":"{item_id}","output_index":{index}'
     writer.write("response.mcp_list_tools.in_progress", place)
-    writer.write(f"response.mcp_list_tools.{'completed' if error is None else 'failed'}", place)
-    item = {**head, "tools": tools} if error is None else {**head, "tools": [], "error": error}
-    writer.finish_item("mcp_list_tools", index, json_text(item))
+    writer.write(f"response.mcp_list_tools.{'completed' if listing.error is None else 'failed'}", place)
+    found = {"tools": listing.tools} if listing.error is None else {"tools": [], "error": listing.error}
+    writer.finish_item("mcp_list_tools", index, json_text({**head, **found}))
+
+
+def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, options: HostedOptions) -> None:
+    """Write the events and the item of a call that the client has approved, with its outcome."""
+    item = McpCallItem(writer, item_id, ToolTarget("mcp", call.name, call.label), options, approval=call.request_id)
+    arguments = call.arguments or "{}"
+    item.append(writer, arguments)
+    item.outcome = call.outcome
+    item.close(writer, "completed", arguments)
 
 
 def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

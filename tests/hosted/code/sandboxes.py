@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from proxy.hosted.code.options import Limits, SandboxOptions
-from proxy.hosted.code.runner import ContainerKey, Outcome
-from proxy.hosted.code.sandbox import Sandbox
+from proxy.hosted.code.container import ContainerLimits
+from proxy.hosted.code.runner import CodeOutcome, ContainerKey
+from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
 from tests.waiting import PATIENCE
 
 PYTHON = Path(__file__).parents[3] / ".cache" / "sandbox" / "bin" / "python"
@@ -40,7 +40,7 @@ def run(test: Coroutine[Any, Any, None], loop: Loop = uvloop.new_event_loop) -> 
 @asynccontextmanager
 async def sandbox(*, containers: int = 4, idle: float = 3600, **limits: Any) -> AsyncIterator[Sandbox]:
     """Open a sandbox with some limits."""
-    opened = Sandbox(SandboxOptions("test", str(PYTHON), Limits(**limits), containers, idle))
+    opened = Sandbox(SandboxOptions("test", str(PYTHON), ContainerLimits(**limits), containers, idle))
     await opened.start()
     try:
         yield opened
@@ -48,7 +48,9 @@ async def sandbox(*, containers: int = 4, idle: float = 3600, **limits: Any) -> 
         await opened.close()
 
 
-async def execute(sandbox: Sandbox, code: str, key: ContainerKey = KEY, files: Mapping[str, bytes] | None = None) -> Outcome:
+async def execute(
+    sandbox: Sandbox, code: str, key: ContainerKey = KEY, files: Mapping[str, bytes] | None = None
+) -> CodeOutcome:
     """Run code in a container."""
     return await sandbox.run(code, key, files or {})
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.container import SandboxUnavailable
-from proxy.hosted.code.options import Limits, SandboxOptions
+from proxy.hosted.code.container import ContainerLimits, SandboxUnavailable
 from proxy.hosted.code.runner import ContainerKey
 from proxy.hosted.code.runtime_folder import RuntimeFolder
-from proxy.hosted.code.sandbox import Sandbox
+from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
+from proxy.hosted.interface import ToolFailure
 from tests.hosted.code.sandboxes import KEY, LOOPS, PYTHON, Loop, alive, child_pid, execute, needs_sandbox, run, sandbox
 from tests.waiting import until
 
@@ -216,12 +215,13 @@ def test_closing_ends_all_that_runs_and_removes_the_folder(loop: Loop, tmp_path:
 
 _PROGRAM = """
 import asyncio, sys
-from proxy.hosted.code.options import Limits, SandboxOptions
+from proxy.hosted.code.container import ContainerLimits
+from proxy.hosted.code.sandbox import SandboxOptions
 from proxy.hosted.code.runner import ContainerKey
 from proxy.hosted.code.sandbox import Sandbox
 
 async def main():
-    box = Sandbox(SandboxOptions("test", sys.argv[1], Limits(timeout=3600), 1, 3600))
+    box = Sandbox(SandboxOptions("test", sys.argv[1], ContainerLimits(timeout=3600), 1, 3600))
     await box.start()
     key = ContainerKey("", "cntr_1")
     await box.run("1", key, {})
@@ -274,7 +274,7 @@ def test_folders_of_living_gateways_stay(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_python_that_is_not_there_is_named() -> None:
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"/no/python cannot be run .*set code_interpreter_python"):
-            await Sandbox(SandboxOptions("test", "/no/python", Limits(), 1, 1)).start()
+            await Sandbox(SandboxOptions("test", "/no/python", ContainerLimits(), 1, 1)).start()
 
     run(test())
 
@@ -284,7 +284,7 @@ def test_a_python_without_pyeryx_is_named(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"pyeryx is not installed for .*responses-gateway\[sandbox\]"):
-            await Sandbox(SandboxOptions("test", str(tmp_path / "bin" / "python"), Limits(), 1, 1)).start()
+            await Sandbox(SandboxOptions("test", str(tmp_path / "bin" / "python"), ContainerLimits(), 1, 1)).start()
 
     run(test())
 
@@ -292,7 +292,7 @@ def test_a_python_without_pyeryx_is_named(tmp_path: Path) -> None:
 def test_a_program_that_is_no_python_is_named() -> None:
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match=r"did not start with /bin/true: it needs Python 3.12"):
-            await Sandbox(SandboxOptions("test", "/bin/true", Limits(), 1, 1)).start()
+            await Sandbox(SandboxOptions("test", "/bin/true", ContainerLimits(), 1, 1)).start()
 
     run(test())
 
@@ -315,6 +315,6 @@ def test_a_service_that_may_not_load_code_is_told_so(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(SandboxUnavailable, match="MemoryDenyWriteExecute=no"):
-            await Sandbox(SandboxOptions("test", str(wrapper), Limits(), 1, 1)).start()
+            await Sandbox(SandboxOptions("test", str(wrapper), ContainerLimits(), 1, 1)).start()
 
     run(test())

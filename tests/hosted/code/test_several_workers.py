@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from proxy.hosted.code.options import Limits, SandboxOptions
+from proxy.hosted.code.container import ContainerLimits
+from proxy.hosted.code.sandbox import SandboxOptions
 from proxy.hosted.code.worker_sandbox import WorkerSandbox
 from proxy.simulator import serving
 from tests.hosted.code.sandboxes import KEY, PYTHON, needs_sandbox
@@ -165,7 +166,7 @@ def test_code_may_contain_any_text_and_files(tmp_path: Path) -> None:
     async def test() -> None:
         lock = os.open(tmp_path, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)  # as the parent of workers does
-        box = WorkerSandbox(tmp_path, SandboxOptions("test", str(PYTHON), Limits(), 2, 3600))
+        box = WorkerSandbox(tmp_path, SandboxOptions("test", str(PYTHON), ContainerLimits(), 2, 3600))
         await box.start()
         try:
             assert not await box.has(KEY)

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseCodeInterpreterToolCall
 
-from proxy.hosted.calls import ToolFailure
-from proxy.hosted.code.declaration import DeclaredContainer, read_container
-from proxy.hosted.code.mcp_runner import McpRunner
-from proxy.hosted.code.printed import plain_text
-from proxy.hosted.code.runner import ContainerKey, Outcome
-from proxy.hosted.code.tool import CodeInterpreter
+from proxy.hosted.code.runner import CodeOutcome, ContainerKey, McpRunner
+from proxy.hosted.code.tool import CodeInterpreter, DeclaredContainer, read_container
+from proxy.hosted.interface import ToolFailure
+from proxy.hosted.result_text import plain_text
 from proxy.wire.errors import ApiError
 from tests.hosted.code.sandboxes import KEY, run
 
@@ -22,14 +20,14 @@ from tests.hosted.code.sandboxes import KEY, run
 class Runner:
     """A runner that has one container, and says what it is told to say."""
 
-    def __init__(self, outcome: Outcome | Exception | None = None) -> None:
-        self.outcome = outcome or Outcome("")
+    def __init__(self, outcome: CodeOutcome | Exception | None = None) -> None:
+        self.outcome = outcome or CodeOutcome("")
         self.ran: list[tuple[str, ContainerKey, Mapping[str, bytes]]] = []
 
     async def has(self, container: ContainerKey) -> bool:
         return container == KEY
 
-    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> Outcome:
+    async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> CodeOutcome:
         self.ran.append((code, container, files))
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -103,7 +101,9 @@ def test_what_cannot_be_honoured_is_reported() -> None:
 
 
 def test_the_model_reads_what_the_code_did_and_the_item_has_its_outputs() -> None:
-    outcome = Outcome("2\n", ["data:image/png;base64,AAAA"], ["/mnt/data/plot.png"], "The code was stopped.", ["output cut"])
+    outcome = CodeOutcome(
+        "2\n", ["data:image/png;base64,AAAA"], ["/mnt/data/plot.png"], "The code was stopped.", ["output cut"]
+    )
     runner = Runner(outcome)
 
     async def test() -> None:

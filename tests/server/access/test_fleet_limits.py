@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -37,8 +36,8 @@ def redis_server() -> Iterator[RedisServer]:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let gateways hear of each other often, and wait for a Redis that a busy machine makes slow."""
     redis_counters = pytest.importorskip("proxy.state.redis_counters", reason="the Redis driver is not installed")
-    monkeypatch.setattr(fleet, "_RENEWAL", 0.1)
-    monkeypatch.setattr(redis_counters, "_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(fleet, "RENEWAL", 0.1)
+    monkeypatch.setattr(redis_counters, "TIMEOUT", PATIENCE)
 
 
 @asynccontextmanager
@@ -234,17 +233,13 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 ) -> None:
     from proxy.state import redis_counters  # noqa: PLC0415  (its driver is an extra)
 
-    monkeypatch.setattr(redis_counters, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(redis_counters, "TIMEOUT", 0.5)
 
     async def test() -> None:
         async with replicas(redis_server, 1, requests_per_minute=1000) as served:
-            assert redis_server._process is not None
-            redis_server._process.send_signal(signal.SIGSTOP)
-            try:
+            with redis_server.paused():
                 assert await admitted(served, 5) == {200: 5}
                 assert served[0].metric("limits_gateways") == 0
-            finally:
-                redis_server._process.send_signal(signal.SIGCONT)
             await counts_with(served[0], 1)
             assert await admitted(served, 5) == {200: 5}
 
@@ -254,15 +249,15 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from proxy.state import Claim  # noqa: PLC0415
+    from proxy.state import LimitRequest  # noqa: PLC0415
     from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     async def test() -> None:
         async with replicas(redis_server, 1, concurrent_requests=2) as (one,):
             dead = RedisCounters(redis_server.url)
             assert await dead.join("dead:1", 1.0) == 2
-            claim = Claim("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
-            assert (await dead.take("dead:1", claim)).refused == ""
+            request = LimitRequest("key 'alice'", 0, 0, 2, 0.0, 0.0, False, 0, 2)
+            assert (await dead.take("dead:1", request)).refused == ""
             await dead.close()  # without a word
             assert (await asking(one)).status == 429
 

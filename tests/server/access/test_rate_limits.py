@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server.access.rate_limits import _ADDRESSES, RateLimits
+from proxy.server.access.rate_limits import MAX_ADDRESSES, RateLimits
 from proxy.settings import Settings
 from proxy.settings.keys import hash_of
 from proxy.telemetry.metrics import Metrics
@@ -312,7 +312,7 @@ def test_an_address_is_an_account_and_so_is_a_network_of_ipv6(one: str | None, o
 def test_addresses_do_not_fill_the_memory() -> None:
     found = accounts()
     first = found.of(Asking("10.0.0.1"))  # type: ignore[arg-type]
-    for number in range(_ADDRESSES + 10):
+    for number in range(MAX_ADDRESSES + 10):
         found.of(Asking(f"10.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"))  # type: ignore[arg-type]
-    assert len(found._by_address) == _ADDRESSES
+    assert len(found.by_address) == MAX_ADDRESSES
     assert found.of(Asking("10.0.0.1")) is not first  # type: ignore[arg-type]

@@ -42,11 +42,11 @@ def accounts(folder: Path, place: int, now: list[float], **limits: Any) -> RateL
 
 def test_two_count_together_and_so_does_a_third_that_comes_later(folder: Path) -> None:
     now = [1000.0]
-    one, two = (accounts(folder, place, now, requests_per_minute=3)._by_key["alice"] for place in (0, 1))
+    one, two = (accounts(folder, place, now, requests_per_minute=3).by_key["alice"] for place in (0, 1))
     one.reserve()
     two.reserve()
     assert one.headers()["x-ratelimit-remaining-requests"] == two.headers()["x-ratelimit-remaining-requests"] == "1"
-    three = accounts(folder, 2, now, requests_per_minute=3)._by_key["alice"]
+    three = accounts(folder, 2, now, requests_per_minute=3).by_key["alice"]
     three.reserve()
     for account in (one, two, three):
         with pytest.raises(ApiError):
@@ -60,7 +60,7 @@ def test_two_count_together_and_so_does_a_third_that_comes_later(folder: Path) -
 def test_a_refusal_of_the_fleet_is_remembered_for_the_time_without_it(folder: Path) -> None:
     """The last request that was let in saw nine left, which others have taken since."""
     now = [1000.0]
-    one, two = (accounts(folder, place, now, requests_per_minute=30)._by_key["alice"] for place in (0, 1))
+    one, two = (accounts(folder, place, now, requests_per_minute=30).by_key["alice"] for place in (0, 1))
     one.reserve(Verdict("", 9.0, 0.0, 2))
     with pytest.raises(ApiError):
         two.reserve(Verdict("requests", 0.0, 0.0, 2))
@@ -71,7 +71,7 @@ def test_a_refusal_of_the_fleet_is_remembered_for_the_time_without_it(folder: Pa
 
 def test_tokens_and_what_runs_count_for_all_until_a_worker_is_gone(folder: Path) -> None:
     now = [1000.0]
-    one, two = (accounts(folder, place, now, concurrent_requests=2, tokens_per_minute=100)._by_key["alice"] for place in (0, 1))
+    one, two = (accounts(folder, place, now, concurrent_requests=2, tokens_per_minute=100).by_key["alice"] for place in (0, 1))
     first = one.reserve()
     two.reserve()
     with pytest.raises(ApiError, match="same time"):

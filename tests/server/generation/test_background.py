@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from proxy.server.generation.responses import Creation
 from proxy.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.process.test_shutdown import program
@@ -138,9 +139,9 @@ def test_a_client_that_leaves_ends_nothing() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await post(served, input=ENDLESS, background=True)
-            await until(lambda: served.parts.background and served.parts.background.runs, "it runs on")
+            await until(lambda: served.parts.background and served.parts.background.running, "it runs on")
             assert served.parts.background is not None
-            (name,) = served.parts.background.runs
+            (name,) = served.parts.background.running
             assert (await get(served, name)).json["status"] in ("queued", "in_progress")
             await cancel(served, name)
 
@@ -175,9 +176,9 @@ def test_what_was_finished_cannot_be_cancelled() -> None:
     async def test() -> None:
         async with backend(hanging) as behind, gateway(behind.url, store="memory") as served:
             name = (await start(served))["id"]
-            assert served.parts.background is not None
-            run_ = served.parts.background.runs[name]
-            await until(lambda: run_._creation.translator.lifecycle.finish_reason, "it has stopped")
+            (creation,) = served.parts.in_flight.activities
+            assert isinstance(creation, Creation)
+            await until(lambda: creation.translator.lifecycle.turn.finish_reason, "it has stopped")
             answer = (await cancel(served, name)).json
             assert answer["status"] == "completed"
             assert served.parts.store is not None

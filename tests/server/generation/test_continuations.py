@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler
 
 from proxy.backend.served_models import Route
 from proxy.simulator import create_app, serving
-from proxy.stream.catch_up import Diverged
-from proxy.stream.rejoining import Rejoining
+from proxy.stream.continuation.catch_up import Diverged
+from proxy.stream.continuation.join import Join
 from proxy.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
@@ -23,38 +23,38 @@ from tests.server.running_gateway import gateway, post, run, until
 NEVER = "drop=5,times=0"
 
 
-@pytest.mark.parametrize("personality", list(READINGS))
+@pytest.mark.parametrize("dialect", list(READINGS))
 @pytest.mark.parametrize("scenario", ["demo", "unicode", "parallel"])
-def test_cut_anywhere_nothing_is_lost_or_said_twice(personality: str, scenario: str) -> None:
+def test_cut_anywhere_nothing_is_lost_or_said_twice(dialect: str, scenario: str) -> None:
     """Ten places for each, another one in each combination: in thoughts, text, characters and calls, and between them."""
 
     async def test() -> None:
-        async with fleet(personality) as served:
+        async with fleet(dialect) as served:
             whole = said(await ask(served, scenario, NEVER))
             assert whole["status"] == "completed"
-            step = 2 if personality == "vllm-interval" else 11
-            for position in range(len(personality) % step, 12 * step, step):
+            step = 2 if dialect == "vllm-interval" else 11
+            for position in range(len(dialect) % step, 12 * step, step):
                 assert said(await ask(served, scenario, f"drop={position},times=1")) == whole, position
             assert served.metric("continuations_total", outcome="continued", reason="broke") >= 5
 
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm", "vllm-interval"])
-def test_a_call_behind_text_goes_on_wherever_it_breaks_off(personality: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-interval"])
+def test_a_call_behind_text_goes_on_wherever_it_breaks_off(dialect: str) -> None:
     """The text could be a thought for a parser that does not know how the prompt ended."""
 
     async def test() -> None:
-        async with fleet(personality) as served:
+        async with fleet(dialect) as served:
             whole = said(await ask(served, "text_after_call", NEVER))
-            for position in range(6 if personality == "vllm-interval" else 40):
+            for position in range(6 if dialect == "vllm-interval" else 40):
                 assert said(await ask(served, "text_after_call", f"drop={position},times=1")) == whole, position
 
     run(test())
 
 
 def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def differs(_rejoining: Rejoining, _chunk: Chunk) -> None:
+    def differs(_rejoining: Join, _chunk: Chunk) -> None:
         raise Diverged("other_prompt")
 
     async def test() -> None:
@@ -64,14 +64,14 @@ def test_a_continuation_that_does_not_fit_ends_the_response_once(monkeypatch: py
             assert served.metric("continuations_total", outcome="failed", reason="other_prompt") == 1
             assert served.metric("continuations_total", outcome="failed", reason="no_ids") == 0
 
-    monkeypatch.setattr(Rejoining, "see", differs)
+    monkeypatch.setattr(Join, "observe", differs)
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
-def test_nothing_goes_on_where_the_model_has_ended_its_answer(personality: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+def test_nothing_goes_on_where_the_model_has_ended_its_answer(dialect: str) -> None:
     async def test() -> None:
-        async with fleet(personality) as served:
+        async with fleet(dialect) as served:
             whole = said(await ask(served, "demo", NEVER))
             answer = said(await ask(served, "demo", "drop=100000,times=1"))  # only its usage is lost
             assert (answer["status"], answer["output"]) == ("completed", whole["output"])
@@ -81,14 +81,14 @@ def test_nothing_goes_on_where_the_model_has_ended_its_answer(personality: str) 
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize(("fault", "cause"), [("eof", "eof"), ("abort", "abort"), ("error", "engine")])
 @pytest.mark.parametrize("place", ["reasoning", "text", "call"])
-def test_whatever_way_it_breaks_off(personality: str, fault: str, cause: str, place: str) -> None:
+def test_whatever_way_it_breaks_off(dialect: str, fault: str, cause: str, place: str) -> None:
     async def test() -> None:
-        async with fleet(personality) as served:
+        async with fleet(dialect) as served:
             whole = said(await ask(served, "demo", NEVER))
-            place_or_half = place if personality == "vllm" else {"reasoning": "12", "text": "70", "call": "110"}[place]
+            place_or_half = place if dialect == "vllm" else {"reasoning": "12", "text": "70", "call": "110"}[place]
             assert said(await ask(served, "demo", f"{fault}={place_or_half},times=1")) == whole
             assert served.metric("continuations_total", outcome="continued", reason=cause) == 1
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from openai import AsyncOpenAI
 
 from proxy.cli import main
-from proxy.simulator import PERSONALITIES, RECEIVED, SimulatorOptions, create_app, serving
+from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from tests.server import scripted_backend
 from tests.server.running_gateway import Served, assert_error, gateway, post, run
 from tests.server.scripted_backend import Connection, backend, streaming, text_stream
@@ -35,9 +35,9 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</t
 
 
 @asynccontextmanager
-async def served(personality: str, **settings: Any) -> AsyncIterator[tuple[Served, web.Application]]:
+async def served(dialect: str, **settings: Any) -> AsyncIterator[tuple[Served, web.Application]]:
     """Serve the gateway and the simulator behind it."""
-    simulator = create_app(SimulatorOptions(personality=PERSONALITIES[personality]))
+    simulator = create_app(SimulatorOptions(dialect=DIALECTS[dialect]))
     async with serving(simulator) as url, gateway(url, **settings) as running:
         yield running, simulator
 
@@ -54,12 +54,12 @@ async def sdk(running: Served) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-@pytest.mark.parametrize("personality", RAW)
+@pytest.mark.parametrize("dialect", RAW)
 @pytest.mark.parametrize("parsers", ["named", "auto"])
-def test_a_call_and_its_result(personality: str, parsers: str) -> None:
+def test_a_call_and_its_result(dialect: str, parsers: str) -> None:
     async def test() -> None:
-        settings = RAW[personality] if parsers == "named" else AUTO
-        async with served(personality, **settings) as (running, simulator), sdk(running) as client:
+        settings = RAW[dialect] if parsers == "named" else AUTO
+        async with served(dialect, **settings) as (running, simulator), sdk(running) as client:
             question: Any = {"role": "user", "content": "scenario: demo"}
             async with client.responses.stream(model="simulator", input=[question], tools=[WEATHER]) as stream:
                 kinds = [event.type async for event in stream]
@@ -81,10 +81,10 @@ def test_a_call_and_its_result(personality: str, parsers: str) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("personality", RAW)
-def test_parallel_calls(personality: str) -> None:
+@pytest.mark.parametrize("dialect", RAW)
+def test_parallel_calls(dialect: str) -> None:
     async def test() -> None:
-        async with served(personality, **RAW[personality]) as (running, _):
+        async with served(dialect, **RAW[dialect]) as (running, _):
             question = {"input": "scenario: parallel", "tools": [WEATHER]}
             answer = await post(running, question)
             calls = [item for item in answer.final["output"] if item["type"] == "function_call"]

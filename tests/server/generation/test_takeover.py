@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, Record, Running, StoreUnavailable
+from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from proxy.simulator.state import FAULT_COUNTS
+from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
+from proxy.stream.reading.leading_thought import MarkupOf
+from proxy.stream.tape import Call, Tape
+from proxy.stream.translator import Translator
 from tests.judges import judge_stream
 from tests.ports import free_port
-from tests.server.fleet_of_simulators import WEATHER
+from tests.request.example_grammars import PATCHES
+from tests.server.custom_tools.test_custom_tools import GOOD, counted
+from tests.server.fleet_of_simulators import READINGS, WEATHER
 from tests.server.running_gateway import Served, ask, events_of, gateway, post, run, until
 
 SILENT = "scenario: demo fault: silence=600,times=1"
 
 
 @asynccontextmanager
-async def two(path: Path, second: str | None = None, **settings: Any) -> AsyncIterator[tuple[Served, Served]]:
-    """Run two gateways on one store, in front of one backend; the second one has `settings` besides, or a `second` backend."""
-    common: dict[str, Any] = {"store": str(path / "x.sqlite3"), "adapt": False, "continue_answers": 1}
-    async with (
-        serving(create_app(SimulatorOptions(personality=PERSONALITIES["vllm"]))) as url,
-        gateway(url, **common) as one,
-        gateway(second or url, **{**common, **settings}) as other,
-    ):
-        yield one, other
+async def two(
+    path: Path,
+    second: str | None = None,
+    dialect: str = "vllm",
+    size: int = 1,
+    speed: float = 0.0,
+    repair: str = "off",
+    **settings: Any,
+) -> AsyncIterator[tuple[Served, Served]]:
+    """Run two gateways on one store, in front of the same backends, which send so many tokens per second; the second one has
+    `settings` besides, or a `second` backend."""
+    common: dict[str, Any] = {"store": str(path / "x.sqlite3"), "adapt": False, "continue_answers": 1, **READINGS[dialect]}
+    common["repair_custom_tools"] = repair
+    options = SimulatorOptions(dialect=DIALECTS[dialect], tokens_per_second=speed)
+    apps = [create_app(options) for _ in range(size)]
+    async with AsyncExitStack() as stack:
+        for app in apps:
+            app[FAULT_COUNTS] = apps[0][FAULT_COUNTS]
+        urls = [await stack.enter_async_context(serving(app)) for app in apps]
+        one = await stack.enter_async_context(gateway(*urls, **common))
+        others = urls if second is None else [second]
+        yield one, await stack.enter_async_context(gateway(*others, **{**common, **settings}))
 
 
 async def stuck(one: Served, **fields: Any) -> str:
@@ -59,7 +78,7 @@ async def _expire(served: Served) -> None:
     """Make all heartbeats old."""
     late = "UPDATE responses SET alive_until = alive_until - 30"
     assert served.parts.store is not None
-    await served.parts.store._database.run(lambda sql: sql.execute(late).rowcount)
+    await served.parts.store.database.run(lambda sql: sql.execute(late).rowcount)
 
 
 def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
@@ -94,9 +113,9 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert response["status"] == "completed"
             background = slow.parts.background
             assert background is not None
-            assert name in background.runs
-            await background._renew_claims()  # it wakes up
-            await until(lambda: not background.runs)
+            assert name in background.running
+            await background.renew_claims()  # it wakes up
+            await until(lambda: not background.running)
             assert await ended(slow, name) == response
             body = await streamed(slow, name)
             assert judge_stream(body) == []
@@ -105,6 +124,32 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
             assert events[-1]["response"] == response
             assert other.metric("continuations_total", outcome="continued", reason="restart") == 1
             await slow.parts.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())
+
+
+def test_a_client_of_a_gateway_that_was_only_slow_gets_the_rest_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one does not know yet that its response runs elsewhere, and would send events that nobody stored."""
+
+    async def test() -> None:
+        async with two(tmp_path) as (slow, other):
+            name = await stuck(slow)
+            following = [asyncio.create_task(streamed(slow, name)) for _ in range(2)]
+            background = slow.parts.background
+            assert background is not None
+            response = background.running[name]
+            await until(lambda: len(response.followers) == 2, "both follow it")
+            assert (await ended(other, name))["status"] == "completed"
+            response.write(b"event: x\ndata: not stored by anybody\n\n")
+            for body in await asyncio.gather(*following):
+                assert judge_stream(body) == []
+                assert body == await streamed(other, name)
+            assert response.followers == set()
+            await background.renew_claims()
+            await until(lambda: not background.running)
+            await slow.parts.pool.close()
 
     run(test())
 
@@ -128,37 +173,7 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             asked = {"input": f"scenario: {scenario} tps: 100", "tools": [WEATHER, PATCH], "background": True, "stream": False}
             whole = await ended(other, str((await post(other, **asked)).json["id"]))
             assert whole["status"] == "completed"
-            store = one.parts.store
-            slow = one.parts.background
-            assert store is not None
-            assert slow is not None
-            await silence(one)
-            reached = asyncio.Event()
-            wakes = asyncio.Event()
-            append, save = store.append_events, store.save
-
-            async def append_until(record: Record, row: EventRow) -> None:
-                if reached.is_set():
-                    await wakes.wait()
-                await append(record, row)
-                if last and last in row.data:
-                    reached.set()
-
-            async def save_beginning(record: Record, running: Running | None = None, last: EventRow | None = None) -> bool:
-                if running is None:
-                    reached.set()
-                    await wakes.wait()
-                return await save(record, running, last)
-
-            monkeypatch.setattr(store, "append_events", append_until)
-            monkeypatch.setattr(store, "save", save_beginning)
-            name = str((await post(one, **asked)).json["id"])
-            await asyncio.wait_for(reached.wait(), 60)
-            await _expire(one)
-            response = await ended(other, name)
-            wakes.set()
-            await slow._renew_claims()
-            await until(lambda: not slow.runs)
+            name, response = await stopped_at(last, one, other, asked, monkeypatch)
             assert _spoken(response) == _spoken(whole)
             assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
             events = events_of(await streamed(other, name))
@@ -168,6 +183,87 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             await one.parts.pool.close()
 
     run(test())
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("place", ["1", "12", "60"])
+def test_after_another_backend_had_gone_on_with_it(
+    dialect: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first gateway did by then is repeated: it began the answer anew, or joined it to what it had."""
+
+    async def test() -> None:
+        async with two(tmp_path, dialect=dialect, size=2, speed=200) as (one, other):
+            asked: dict[str, Any] = {"tools": [WEATHER], "background": True, "stream": False}
+            asked["input"] = "scenario: demo fault: drop=000,times=0"
+            whole = await ended(other, str((await post(other, **asked)).json["id"]))
+            asked["input"] = f"scenario: demo fault: drop={place},times=1"
+            name, response = await stopped_at(b"response.function_call_arguments.delta", one, other, asked, monkeypatch)
+            assert one.metric("continuations_total", outcome="continued", reason="broke") == 1
+            assert other.metric("continuations_total", outcome="continued", reason="restart") == 1
+            assert _spoken(response) == _spoken(whole)
+            assert judge_stream(await streamed(other, name)) == []
+            await one.parts.pool.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("last", [b"", b"response.custom_tool_call_input.done"])
+def test_a_verdict_on_a_custom_tool_stays_what_it_was(last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = {"type": "grammar", "syntax": "lark", "definition": PATCHES}
+    tools = [{"type": "custom", "name": "apply_patch", "format": layout}]
+    asked: dict[str, Any] = {"input": "scenario: wrong_patch", "tools": tools, "background": True, "stream": False}
+
+    async def test() -> None:
+        async with two(tmp_path, repair="once") as (one, other):
+            name, response = await stopped_at(last, one, other, asked, monkeypatch)
+            assert response["status"] == "completed"
+            assert judge_stream(await streamed(other, name)) == []
+            assert response["output"][-1]["input"] == GOOD
+            assert (counted(one), counted(other)) == ({"repaired": 1}, {})
+            await one.parts.pool.close()
+
+    run(test())
+
+
+async def stopped_at(
+    last: bytes, one: Served, other: Served, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, dict[str, Any]]:
+    """Have a gateway stop once it has stored these events, or all but the terminal one, and the other one take over; return the
+    id of the response, and how it has ended."""
+    store = one.parts.store
+    slow = one.parts.background
+    assert store is not None
+    assert slow is not None
+    await silence(one)
+    reached = asyncio.Event()
+    wakes = asyncio.Event()
+    append, save = store.append_events, store.save
+
+    async def append_until(pieces: Sequence[NewEvents]) -> dict[str, bool]:
+        if reached.is_set():
+            await wakes.wait()
+        written = await append(pieces)
+        if last and any(last in piece.row.data for piece in pieces):
+            reached.set()
+        return written
+
+    async def save_beginning(record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
+        if running is None:
+            reached.set()
+            await wakes.wait()
+        return await save(record, running, last)
+
+    monkeypatch.setattr(store, "append_events", append_until)
+    monkeypatch.setattr(store, "save", save_beginning)
+    name = str((await post(one, **asked)).json["id"])
+    await asyncio.wait_for(reached.wait(), 60)
+    await _expire(one)
+    response = await ended(other, name)
+    wakes.set()
+    await slow.renew_claims()
+    await until(lambda: not slow.running)
+    return name, response
 
 
 @pytest.mark.parametrize(
@@ -183,6 +279,33 @@ def test_a_gateway_that_would_say_something_else_ends_it(reason: str, settings: 
             assert response["output"][-1]["status"] == "incomplete"
             assert judge_stream(await streamed(other, name)) == []
             await until(lambda: other.metric("continuations_total", outcome="failed", reason=reason) == 1)
+            await one.parts.pool.close()
+
+    run(test())
+
+
+def test_a_long_journal_is_repeated_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other streams get their turn after each slice, and no slice has most of the events."""
+    monkeypatch.setattr("proxy.server.generation.background.takeover._SLICE", 0.0)
+    slices: list[int] = []
+    turns: list[int] = []  # the slices after which others had their turn
+    play = Tape.play
+
+    def watched(tape: Tape, translator: Translator, calls: Iterable[Call], markup_of: MarkupOf) -> Iterator[bytes]:
+        for number, events in enumerate(play(tape, translator, calls, markup_of)):
+            slices.append(len(events))
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            yield events
+            assert turns == list(range(len(slices)))
+
+    monkeypatch.setattr(Tape, "play", watched)
+
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            name = await stuck(one)
+            assert (await ended(other, name))["status"] == "completed"
+            assert len(slices) > 3
+            assert max(slices[1:]) < sum(slices) / 2  # the first has the request in it
             await one.parts.pool.close()
 
     run(test())
@@ -212,15 +335,15 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
             name = await stuck(one)
             background = one.parts.background
             assert background is not None
-            run_of_it = background.runs[name]
-            await background._take_over()
+            run_of_it = background.running[name]
+            await background.take_over()
             await background.fail_lost()
             assert background._taken == {}
-            await background._renew_claims()
-            assert background.runs == {name: run_of_it}
+            await background.renew_claims()
+            assert background.running == {name: run_of_it}
             assert (await ask(one, "GET", f"/v1/responses/{name}")).json["status"] == "in_progress"
             await ask(one, "DELETE", f"/v1/responses/{name}")
-            await until(lambda: not background.runs)
+            await until(lambda: not background.running)
 
     run(test())
 
@@ -249,7 +372,7 @@ def test_the_store_fails_while_a_response_is_taken_over(
             assert judge_stream(await streamed(other, name)) == []
             await one.parts.pool.close()
 
-    monkeypatch.setattr("proxy.server.generation.takeover._RETRY", 0.01)
+    monkeypatch.setattr("proxy.server.generation.background.takeover._RETRY", 0.01)
     run(test())
 
 
@@ -282,11 +405,11 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
                 assert (await ask(other, "GET", f"/v1/responses/{name}")).status == 404
             await until(lambda: not background._taken)
             count = "SELECT count(*) FROM journals"
-            assert await store._database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
+            assert await store.database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
             slow = one.parts.background
             assert slow is not None
-            await slow._renew_claims()
-            await until(lambda: not slow.runs)
+            await slow.renew_claims()
+            await until(lambda: not slow.running)
             await one.parts.pool.close()
 
     run(test())

@@ -210,10 +210,10 @@ def test_structured_output_of_a_raw_server_is_text_from_its_first_token(given: d
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm-raw", "vllm-raw-opened", "sglang-raw-opened"])
-def test_structured_output_without_a_setting(personality: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm-raw", "vllm-raw-opened", "sglang-raw-opened"])
+def test_structured_output_without_a_setting(dialect: str) -> None:
     async def test() -> None:
-        async with adapted(SimulatedBackend(personality)) as served:
+        async with adapted(SimulatedBackend(dialect)) as served:
             answer = await post(served, input="hi", text=FORMAT)
             assert [item["type"] for item in answer.final["output"]] == ["message"]
             assert isinstance(json.loads(answer.final["output"][0]["content"][0]["text"]), dict)

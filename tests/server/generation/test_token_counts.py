@@ -48,10 +48,10 @@ def test_a_raw_vllm_is_asked_for_token_ids_and_each_kind_is_counted() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("personality", ["vllm", "sglang-raw"])
-def test_others_are_not_asked(personality: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm", "sglang-raw"])
+def test_others_are_not_asked(dialect: str) -> None:
     async def test() -> None:
-        async with served(personality, **RAW.get(personality, {})) as (running, simulator):
+        async with served(dialect, **RAW.get(dialect, {})) as (running, simulator):
             await post(running, model="simulator", input="hello")
             assert "return_token_ids" not in received(simulator)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import post, run, simulated
 
@@ -21,7 +21,7 @@ QUESTION: Any = {"input": "scenario: tool", "tools": [WEATHER]}
 
 def test_unseen_tokens_are_counted_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        simulator = SimulatorOptions(personality=PERSONALITIES["vllm-wrong-tool-parser"])
+        simulator = SimulatorOptions(dialect=DIALECTS["vllm-wrong-tool-parser"])
         async with simulated(simulator, adapt=False, access_log=True) as served:
             for _ in range(2):
                 answer = await post(served, QUESTION)
@@ -50,11 +50,11 @@ def test_a_gateway_that_adapts_parses_what_the_server_leaves_out() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("personality", sorted(PERSONALITIES.keys() - {"vllm-wrong-tool-parser"}))
+@pytest.mark.parametrize("dialect", sorted(DIALECTS.keys() - {"vllm-wrong-tool-parser"}))
 @pytest.mark.parametrize("scenario", ["tool", "parallel", "demo", "unicode", "empty", "reasoning_only", "refusal"])
-def test_no_other_server_raises_an_alarm(personality: str, scenario: str) -> None:
+def test_no_other_server_raises_an_alarm(dialect: str, scenario: str) -> None:
     async def test() -> None:
-        async with simulated(SimulatorOptions(personality=PERSONALITIES[personality]), adapt=False) as served:
+        async with simulated(SimulatorOptions(dialect=DIALECTS[dialect]), adapt=False) as served:
             await post(served, {"input": f"scenario: {scenario}", "tools": [WEATHER]})
             assert served.metric("unseen_tokens_total", model="simulator") == 0
 

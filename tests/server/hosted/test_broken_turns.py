@@ -23,7 +23,7 @@ from tests.server.scripted_backend import HEAD, Backend, Connection, backend
 ADD = ("docs__add", {"a": 1, "b": 2})
 WAIT = calls(("docs__wait_for_ever", {}))
 # For a gateway that sooner takes another one for dead that gives no sign of life: 15 seconds by default.
-_SHORTER = "import proxy.server.generation.background as background; background.SILENCE = 2.0"
+_SHORTER = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 2.0"
 
 
 def is_question(connection: Connection) -> bool:

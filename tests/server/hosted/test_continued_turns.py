@@ -15,20 +15,20 @@ from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.fleet_of_simulators import fleet, said
 from tests.server.running_gateway import Answer, Served, ask, post, run
 
-PERSONALITIES = ["vllm", "vllm-interval", "vllm-raw", "vllm-raw-xml"]
+DIALECTS = ["vllm", "vllm-interval", "vllm-raw", "vllm-raw-xml"]
 # The model searches, opens a page, and cites it.
 TURNS = range(3)
 NEVER = "drop=000,times=0,step=0"
 
 
 @asynccontextmanager
-async def scene(personality: str = "vllm", **settings: Any) -> AsyncIterator[tuple[Served, SearchEngine]]:
+async def scene(dialect: str = "vllm", **settings: Any) -> AsyncIterator[tuple[Served, SearchEngine]]:
     site = Website()
     engine = SearchEngine()
     async with open_site(site), open_site(engine):
         site.page("/tower", ARTICLE)
         engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-        async with fleet(personality, web_search_url=engine.url, web_fetch_private_hosts=[site.host], **settings) as served:
+        async with fleet(dialect, web_search_url=engine.url, web_fetch_private_hosts=[site.host], **settings) as served:
             yield served, engine
 
 
@@ -38,14 +38,14 @@ async def research(served: Served, fault: str, **fields: Any) -> Answer:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize("personality", PERSONALITIES)
-def test_cut_anywhere_in_any_turn_the_response_is_the_same(personality: str, turn: int) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_cut_anywhere_in_any_turn_the_response_is_the_same(dialect: str, turn: int) -> None:
     async def test() -> None:
-        async with scene(personality) as (served, engine):
+        async with scene(dialect) as (served, engine):
             whole = said(await research(served, NEVER))
             assert whole["output"][-1]["content"][0]["annotations"]
-            step = 2 if personality == "vllm-interval" else 7
-            positions = range((len(personality) + turn) % step, 6 * step, step)
+            step = 2 if dialect == "vllm-interval" else 7
+            positions = range((len(dialect) + turn) % step, 6 * step, step)
             for position in positions:
                 assert said(await research(served, f"drop={position:03},times=1,step={turn}")) == whole, position
             assert served.metric("continuations_total", outcome="continued", reason="broke") >= 1
@@ -55,12 +55,12 @@ def test_cut_anywhere_in_any_turn_the_response_is_the_same(personality: str, tur
 
 
 @pytest.mark.parametrize(("fault", "cause"), [("eof", "eof"), ("abort", "abort"), ("error", "engine")])
-@pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
-def test_whatever_way_it_breaks_off_in_a_call(personality: str, fault: str, cause: str) -> None:
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+def test_whatever_way_it_breaks_off_in_a_call(dialect: str, fault: str, cause: str) -> None:
     async def test() -> None:
-        async with scene(personality) as (served, _):
+        async with scene(dialect) as (served, _):
             whole = said(await research(served, NEVER))
-            place = {"vllm": "call", "vllm-raw": "half"}[personality]
+            place = {"vllm": "call", "vllm-raw": "half"}[dialect]
             assert said(await research(served, f"{fault}={place},times=1,step=1")) == whole
             assert served.metric("continuations_total", outcome="continued", reason=cause) == 1
 

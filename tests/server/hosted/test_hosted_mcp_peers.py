@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
+
+import pytest
 
 from proxy.settings.keys import hash_of
 from tests.hosted.mcp_peers import Peer, never, peer, tool
@@ -31,6 +34,28 @@ def test_a_server_that_the_request_names_is_used() -> None:
                 assert served.headers[-1]["Authorization"] == "Bearer their-token"
                 assert served.headers[-1]["X-Team"] == "blue"
                 assert "their-token" not in str(answer)
+
+    run(test())
+
+
+def test_a_name_that_is_listed_with_its_port_may_have_a_private_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up = socket.getaddrinfo
+
+    def resolve(name: Any, *more: Any, **options: Any) -> Any:
+        return look_up("127.0.0.1" if name in ("mcp.corp.example", b"mcp.corp.example") else name, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+    async def test() -> None:
+        async with peer() as served:
+            place = host(served)[0].replace("127.0.0.1", "mcp.corp.example")
+            tools = [named(served, server_url=f"http://{place}/mcp")]
+            async with model(calls(("theirs__echo", {"a": 1})), says("Done."), mcp_allowed_hosts=[place]) as (proxy, _):
+                answer = (await post(proxy, tools=tools)).final
+                assert answer["output"][1]["output"] == '{"a": 1}'
+            async with model(says("Hi."), mcp_allowed_hosts=[place.replace("mcp.", "*.")]) as (proxy, _):
+                (listed, *_) = (await post(proxy, tools=tools)).final["output"]
+                assert "no public address" in str(listed["error"])
 
     run(test())
 

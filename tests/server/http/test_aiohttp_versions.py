@@ -24,7 +24,7 @@ def test_another_version_is_used_through_its_public_api(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     server_internals.is_supported.cache_clear()
-    client_internals._warn_once.cache_clear()
+    client_internals.warn_once.cache_clear()
     monkeypatch.delattr(web.StreamResponse, "_send_headers_immediately")
     monkeypatch.delattr(ResponseHandler, "should_close")
 
@@ -42,7 +42,7 @@ def test_another_version_is_used_through_its_public_api(
 
 
 def test_responses_and_malformed_requests(aiohttp_api: str, caplog: pytest.LogCaptureFixture) -> None:
-    client_internals._warn_once.cache_clear()
+    client_internals.warn_once.cache_clear()
 
     async def test() -> None:
         async with simulated() as served:

@@ -63,7 +63,7 @@ def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
             seen = b""
             size = 0
             while b"data: [DONE]" not in seen:
-                data = await client._loop.sock_recv(client._socket, 1 << 20)
+                data = await client.read_past(1 << 20)
                 assert data
                 size += len(data)
                 seen = seen[-100:] + data

@@ -65,7 +65,7 @@ def test_what_is_cut_or_changed_is_not_taken_for_a_body(encoding: str) -> None:
 
 
 def test_thousands_of_tiny_members_are_refused() -> None:
-    many = gzip.compress(b"") * (unpacking._MEMBERS + 1)
+    many = gzip.compress(b"") * (unpacking.MAX_MEMBERS + 1)
     with pytest.raises(DamagedBodyError):
         whole(Unpacker(many, "gzip"), 100)
 

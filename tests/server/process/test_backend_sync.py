@@ -13,7 +13,15 @@ from proxy.backend.served_models import BackendSpec
 from proxy.parsers import PromptEnd
 from proxy.probing.known_models import KnownModel
 from proxy.server.lifespan import Parts, open_parts
-from proxy.server.process.backend_state import AUTOCONFIGURE, Change, Changes, Found, SharedState, State, state_of
+from proxy.server.process.backend_state import (
+    AUTOCONFIGURE,
+    Autoconfigured,
+    BackendState,
+    Change,
+    Changes,
+    SharedState,
+    read_state,
+)
 from proxy.server.process.backend_sync import WorkerSync
 from proxy.server.process.worker_link import Worker
 from proxy.server.setup.backend_specs import specs_of
@@ -43,11 +51,11 @@ class Parent:
         self.workers = set(workers)
         self.state = SharedState(cast(set[Worker], self.workers))
 
-    def hear(self, worker: FakeWorker, *reports: State) -> None:
+    def receive(self, worker: FakeWorker, *reports: BackendState) -> None:
         for report in reports:
-            self.state.hear(cast(Worker, worker), report.line())
+            self.state.receive(cast(Worker, worker), report.line())
 
-    def told(self, worker: FakeWorker) -> State:
+    def told(self, worker: FakeWorker) -> BackendState:
         """What a worker that starts now would be told."""
         return self.state.for_worker(cast(Worker, worker))
 
@@ -82,13 +90,13 @@ class Linked:
 
     def deliver_report(self) -> bool:
         if self._reports:
-            self._parent.state.hear(cast(Worker, self.seen), self._reports.popleft())
+            self._parent.state.receive(cast(Worker, self.seen), self._reports.popleft())
             return True
         return False
 
     def deliver_line(self) -> bool:
         if self.seen.lines:
-            self.sync.hear(self.seen.lines.popleft())
+            self.sync.receive(self.seen.lines.popleft())
             return True
         return False
 
@@ -142,33 +150,33 @@ def test_what_one_worker_learns_of_a_model_all_know() -> None:
 def test_a_later_worker_is_told_what_still_holds(reports: list[Changes], told: Changes) -> None:
     worker = FakeWorker()
     parent = Parent(worker)
-    parent.hear(worker, *(State(changes) for changes in reports))
+    parent.receive(worker, *(BackendState(changes) for changes in reports))
     assert parent.told(FakeWorker()).changes == told
 
 
 def test_settings_that_are_read_again_leave_only_what_is_drained() -> None:
     worker = FakeWorker()
     parent = Parent(worker)
-    parent.hear(worker, State({"a": Change({"url": "x"}), "b": Change(removed=True), "c": Change(draining=True)}))
+    parent.receive(worker, BackendState({"a": Change({"url": "x"}), "b": Change(removed=True), "c": Change(draining=True)}))
     parent.state.reload([ONE])
-    assert parent.told(worker) == State({"c": Change(draining=True)}, [ONE], received=1)
+    assert parent.told(worker) == BackendState({"c": Change(draining=True)}, [ONE], received=1)
     parent.state.begin_generation()  # whose workers read the settings themselves
-    assert parent.told(FakeWorker(1)) == State({"c": Change(draining=True)})
+    assert parent.told(FakeWorker(1)) == BackendState({"c": Change(draining=True)})
 
 
 def test_what_was_found_is_for_workers_with_the_same_settings() -> None:
     old = FakeWorker()
     new = FakeWorker(1)
     parent = Parent(old)
-    found = Found({"rescue": True}, looked=True, finished=True)
-    parent.hear(old, State(found=found), State({"a": Change(draining=True)}))
+    found = Autoconfigured({"rescue": True}, looked=True, finished=True)
+    parent.receive(old, BackendState(found=found), BackendState({"a": Change(draining=True)}))
     assert parent.told(FakeWorker()).found == found
     parent.state.begin_generation()
-    assert parent.told(new).found == Found()
+    assert parent.told(new).found == Autoconfigured()
     assert parent.told(new).changes == {"a": Change(draining=True)}
     parent.workers.add(new)
-    parent.hear(old, State(found=Found({"rescue": False}, looked=True, finished=True)))
-    assert parent.told(new).found == Found()
+    parent.receive(old, BackendState(found=Autoconfigured({"rescue": False}, looked=True, finished=True)))
+    assert parent.told(new).found == Autoconfigured()
     assert AUTOCONFIGURE in new.lines
 
 
@@ -177,24 +185,24 @@ def test_one_worker_of_each_generation_autoconfigures() -> None:
     second = FakeWorker()
     parent = Parent(first, second)
     for worker in (first, second):
-        parent.state.hear(cast(Worker, worker), b"ready\n")
+        parent.state.receive(cast(Worker, worker), b"ready\n")
     named, other = (first, second) if AUTOCONFIGURE in first.lines else (second, first)
     assert AUTOCONFIGURE not in other.lines
     parent.workers.discard(named)
     parent.state.lost(cast(Worker, named))
     assert other.lines.count(AUTOCONFIGURE) == 1
-    parent.hear(other, State(found=Found(finished=True)))
+    parent.receive(other, BackendState(found=Autoconfigured(finished=True)))
     parent.workers.discard(other)
     parent.state.lost(cast(Worker, other))
     late = FakeWorker()
     parent.workers.add(late)
-    parent.state.hear(cast(Worker, late), b"ready\n")
+    parent.state.receive(cast(Worker, late), b"ready\n")
     assert AUTOCONFIGURE not in late.lines
 
 
 def test_what_is_no_state_is_passed_over() -> None:
-    state = State({"a": Change({"url": "http://x"})}, [ONE], Found({"rescue": True}), 3)
-    assert state_of(state.line()) == state
+    state = BackendState({"a": Change({"url": "http://x"})}, [ONE], Autoconfigured({"rescue": True}), 3)
+    assert read_state(state.line()) == state
     for line in (
         b"ready\n",
         b"state \n",
@@ -203,8 +211,8 @@ def test_what_is_no_state_is_passed_over() -> None:
         b"state \xff\n",
         b'notice {"about": "x"}\n',
     ):
-        assert state_of(line) is None
-    assert state_of(b'state {"of another version": 1}\n') == State()
+        assert read_state(line) is None
+    assert read_state(b'state {"of another version": 1}\n') == BackendState()
 
 
 def test_a_worker_without_autoconfiguration_says_that_it_is_done() -> None:
@@ -212,9 +220,9 @@ def test_a_worker_without_autoconfiguration_says_that_it_is_done() -> None:
         async with gateway("http://127.0.0.1:9", adapt=False) as served:
             parent = Parent()
             worker = Linked(served.parts, parent)
-            parent.state.hear(cast(Worker, worker.seen), b"ready\n")
+            parent.state.receive(cast(Worker, worker.seen), b"ready\n")
             worker.deliver_all()
-            assert parent.told(worker.seen) == State(found=Found(finished=True), received=1)
+            assert parent.told(worker.seen) == BackendState(found=Autoconfigured(finished=True), received=1)
 
     run(test())
 
@@ -241,7 +249,8 @@ def test_a_state_that_was_sent_before_takes_nothing_back() -> None:
             other = FakeWorker()
             worker.add("mine")
             added = served.parts.pool.members.find("mine")
-            parent.hear(other, State({"127.0.0.1:9": Change(draining=True)}))  # before the worker's own report is read
+            # before the worker's own report is read
+            parent.receive(other, BackendState({"127.0.0.1:9": Change(draining=True)}))
             while worker.deliver_line():
                 assert worker.backends == {"127.0.0.1:9": False, "mine": False}
             worker.deliver_all()
@@ -256,7 +265,7 @@ def test_fields_of_another_version_are_ignored() -> None:
         async with gateway("http://127.0.0.1:9") as served:
             worker = Linked(served.parts, Parent())
             before = worker.backends
-            worker.sync.hear(State({"new": Change({"uri": "http://x"}), "unknown": Change(draining=True)}).line())
+            worker.sync.receive(BackendState({"new": Change({"uri": "http://x"}), "unknown": Change(draining=True)}).line())
             assert worker.backends == before
 
     run(test())

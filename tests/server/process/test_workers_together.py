@@ -209,7 +209,7 @@ def test_what_a_killed_worker_ran_in_the_background_ends_as_failed(tmp_path: Pat
     flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", str(tmp_path / "responses.sqlite3"))
 
     async def test() -> None:
-        first = "import proxy.server.generation.background as background; background.SILENCE = 3.0"
+        first = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 3.0"
         async with program(*flags, first=first) as running, fresh_connections() as session:
             url = f"{running.url}/v1/responses"
             body = {"model": "m", "input": "tokens: 5000 tps: 20", "background": True}

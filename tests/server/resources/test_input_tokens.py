@@ -11,7 +11,7 @@ import pytest
 
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
 from proxy.request import translate
-from proxy.simulator import PERSONALITIES, SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
 from proxy.wire.requests import parse_request
 from tests.server.running_gateway import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated
 from tests.server.scripted_backend import Backend, Connection, Play, answering, backend, refusing
@@ -209,7 +209,7 @@ def test_a_tokenizer_that_is_not_there_stops_the_start() -> None:
 def test_llamacpp_renders_the_prompt_first() -> None:
     # Its /tokenize ignores messages, and answers 200 all the same.
     async def test() -> None:
-        llamacpp = SimulatorOptions(personality=PERSONALITIES["llamacpp"])
+        llamacpp = SimulatorOptions(dialect=DIALECTS["llamacpp"])
         async with simulated(llamacpp) as served:
             counted = await count(served)
             assert counted.status == 200, counted.body
@@ -221,7 +221,7 @@ def test_llamacpp_renders_the_prompt_first() -> None:
 
 def test_a_server_that_cannot_render_either_needs_a_tokenizer(folder: Path) -> None:
     async def play(connection: Connection) -> None:
-        path = connection._requests[-1].split(b" ", 2)[1]
+        path = connection.requests[-1].split(b" ", 2)[1]
         answers = {b"/tokenize": (200, b'{"tokens":[]}')}
         status, body = answers.get(path, (404, b"{}"))
         head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body))

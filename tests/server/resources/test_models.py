@@ -118,7 +118,7 @@ def test_the_etag_is_of_what_matters() -> None:
         return await ask(served, "GET", "/v1/models", headers=headers)
 
     async def test(keep: pytest.MonkeyPatch) -> None:
-        keep.setattr(models, "_KEPT", -1.0)
+        keep.setattr(models, "KEPT_SECONDS", -1.0)
         async with backend(answers) as behind, gateway(behind.url) as served:
             before = (await tag(served)).headers["etag"]
             answers.body = listing(one(created=2))
@@ -195,7 +195,7 @@ def test_codex_gets_the_last_list_or_an_empty_one(failure: str, header: dict[str
     answers = Answers(*FAILURES[failure])
 
     async def test(keep: pytest.MonkeyPatch) -> None:
-        keep.setattr(models, "_KEPT", -1.0)
+        keep.setattr(models, "KEPT_SECONDS", -1.0)
         async with backend(answers) as behind, gateway(behind.url) as served:
             assert await catalog(served, path, **header) == []
             answers.status = 200

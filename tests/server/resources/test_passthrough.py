@@ -206,7 +206,7 @@ def test_a_large_upload_is_streamed() -> None:
             client = await RawClient.connect(served)
             await client.send(b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
             await client.send(b"begin" + b"x" * 100_000)
-            await until(lambda: behind.connections and b"begin" in behind.connections[0]._data)
+            await until(lambda: behind.connections and b"begin" in behind.connections[0].data)
             await client.send(b"x" * (size - 100_005))
             await client.read_until(b"\r\n\r\nok")
             client.close()

@@ -106,7 +106,7 @@ def test_a_long_conversation_takes_what_is_new() -> None:
                 last = (await post(served, input=f"scenario: plain {number}", previous_response_id=last)).final["id"]
                 if number % 10 == 0:
                     counts = [f"SELECT count(*) FROM {table}" for table in tables]
-                    rows = await store._database.run(lambda sql: [sql.execute(count).fetchone()[0] for count in counts])  # noqa: B023
+                    rows = await store.database.run(lambda sql: [sql.execute(count).fetchone()[0] for count in counts])  # noqa: B023
                     counted.append(sum(rows))
             assert len({after - before for before, after in pairwise(counted)}) == 1
 

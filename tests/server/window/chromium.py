@@ -31,7 +31,7 @@ _MIDDLE = """selector => {
     return [box.x + box.width / 2, box.y + box.height / 2];
 }"""
 # Seconds that the browser may take to end by itself.
-_GOODBYE = 10
+_CLOSE_TIMEOUT = 10
 
 
 def program() -> str | None:
@@ -166,7 +166,7 @@ async def browser(profile: Path, width: int = 1280, height: int = 800) -> AsyncI
                 await page.resize(width, height)
                 yield page
                 await socket.send_str(json.dumps({"id": 1, "method": "Browser.close"}))
-                await asyncio.wait({listening}, timeout=_GOODBYE)
+                await asyncio.wait({listening}, timeout=_CLOSE_TIMEOUT)
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
@@ -201,7 +201,7 @@ def _address(profile: Path) -> str:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Let the browser end, and all that it has started."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _GOODBYE)
+        await asyncio.wait_for(process.wait(), _CLOSE_TIMEOUT)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from proxy.server.app import create_app, create_operations_app
-from proxy.server.window import pages, visitors
+from proxy.server.window import pages, permissions
 from proxy.settings.keys import hash_of
 from tests.server.running_gateway import Served, ask, assert_error, gateway, run, simulated
 from tests.server.window.looking import KEY, bearer, last_ended, look
@@ -21,7 +21,7 @@ NOWHERE = "http://127.0.0.1:9/v1"
 STATIC = Path(pages.__file__).parent / "static"
 API = [
     ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "requests/x-1"),
-    ("GET", "requests/x-1/shape"), ("GET", "requests/x-1/contents"), ("GET", "requests/x-1/steps"),
+    ("GET", "requests/x-1/live-steps"), ("GET", "requests/x-1/contents"), ("GET", "requests/x-1/steps"),
     ("GET", "requests/x-1/record"), ("POST", "requests/x-1/replay"), ("POST", "backends/127.0.0.1:9/examine"),
     ("POST", "recording"),
 ]  # fmt: skip
@@ -30,8 +30,8 @@ API = [
 @pytest.fixture(autouse=True)
 def _second_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 127.0.0.2 be the address of a machine that others can reach."""
-    is_loopback = visitors._is_loopback
-    monkeypatch.setattr(visitors, "_is_loopback", lambda text: text != "127.0.0.2" and is_loopback(text))
+    is_loopback = permissions.is_loopback
+    monkeypatch.setattr(permissions, "is_loopback", lambda text: text != "127.0.0.2" and is_loopback(text))
 
 
 @asynccontextmanager

@@ -16,10 +16,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.backend.members import Member
+from proxy.server.generation.recent_requests import REMEMBERED, RequestSummary
 from proxy.settings.keys import hash_of
 from proxy.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex
-from tests.server.running_gateway import Served, gateway, post, run, simulated
+from tests.server.running_gateway import Served, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
 from tests.server.window.looking import KEY
@@ -31,6 +33,16 @@ pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is instal
 # The models and keys of many streams, for the picture's sake.
 MODELS = ("qwen3-32b", "gpt-oss-120b", "glm-4.6")
 KEYS = {"alice": "sk-alice-has-a-long-key", "bob": "sk-bob-has-a-long-key", "ci": "sk-of-the-client"}  # Codex has the last one
+# The words in the cells of tables that stand on several lines.
+BROKEN_WORDS = """[...document.querySelectorAll(".plain :is(th, td)")].flatMap(cell => {
+    const text = cell.firstChild;
+    const range = document.createRange();
+    return [...text.data.matchAll(/\\S+/g)].filter(word => {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        return range.getClientRects().length > 1;
+    }).map(word => word[0]);
+})"""
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
 
@@ -180,8 +192,13 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
                 opened = await page.value("location.hash")
                 await page.press("j")
                 await page.holds(f"location.hash !== {json.dumps(opened)}", "the next one is open")
+                closed = json.dumps((await page.value("location.hash")).rpartition("/")[2])
+                await page.holds("document.activeElement.id === 'detail'", "the request has the focus")
                 await page.press("Escape")
                 await page.holds("document.querySelector('#detail').hidden")
+                await page.holds(f"document.activeElement.closest('tr')?.dataset.id === {closed}", "its row has the focus")
+                await page.press("k")
+                await page.holds(f"{count('#rows tr:nth-child(2)[aria-selected=true]')} === 1", "the previous one is selected")
                 await page.press("?")
                 await page.holds("document.querySelector('#help-dialog').open")
                 await page.press("Escape")
@@ -196,10 +213,77 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
     run(test())
 
 
+def test_an_address_that_is_not_encoded_correctly_opens_no_request(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await post(served, input="hi")
+            await page.value("location.hash = '#/requests/%E0%A4%A'")
+            await page.value("location.reload()")
+            await page.holds(f"{count('#rows tr')} === 1 && document.querySelector('#detail').hidden")
+            assert await page.text("#connection") == "live"
+
+    run(test())
+
+
+def test_a_request_that_was_not_open_while_it_ran_says_why_it_has_no_timeline(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await post(served, input="hi")
+            await page.click("#rows tr")
+            await page.holds("document.querySelector('#detail').innerText.includes('No timeline: ')")
+            assert not await page.value("document.querySelector('.steps').checkVisibility()")
+            assert "Response id" in await page.text("#detail")
+
+    run(test())
+
+
+def test_the_number_of_ended_requests_counts_those_that_are_not_in_the_list_any_more(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            recent = served.parts.responses.history
+            assert recent is not None
+            for number in range(REMEMBERED + 5):
+                line = {"outcome": "completed"}
+                recent.add(RequestSummary(f"x-{number}", line, number, "", [], [], 0.0, ended=number + 1.0))
+            await page.holds(f"document.querySelector('#totals').innerText.endsWith('; {REMEMBERED + 5} ended')")
+            assert await page.value(count("#rows tr")) == REMEMBERED
+
+    run(test())
+
+
+def test_a_backend_is_examined_once_at_a_time(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examined: list[asyncio.Event] = []
+
+    async def slowly(_: Member) -> dict[str, Any]:
+        examined.append(asyncio.Event())
+        await examined[-1].wait()
+        return {"server": "vLLM", "seconds": 1.0, "rows": [], "findings": [], "settings": {}}
+
+    monkeypatch.setattr("proxy.server.window.worker_view.examine", slowly)
+
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await page.value("location.hash = '#/backends'")
+            await page.click("#cards button")
+            await until(lambda: examined, "it is examined")
+            await page.value("document.querySelector('#cards .card').dataset.old = 'yes'")
+            for view in ("plots", "backends"):
+                await page.value(f"location.hash = '#/{view}'")
+            await page.holds(f"{count('#cards .card')} === 1 && {count('#cards .card[data-old]')} === 0", "another card")
+            await page.click("#cards button")
+            assert await page.value("document.querySelector('#cards button').disabled")
+            examined[0].set()
+            await page.holds("document.querySelector('#cards').innerText.includes('vLLM, examined in')")
+            assert not await page.value("document.querySelector('#cards button').disabled")
+            assert len(examined) == 1
+
+    run(test())
+
+
 def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_is_there(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(record=tmp_path / "records") as served:
-            await post(served, input="hi")
+            await post(served, input="hi", truncation="auto", prompt_cache_retention="24h")
             async with visiting(served, profile, width=360, height=640) as page:
                 widths = "document.documentElement.scrollWidth, document.querySelector('main').scrollWidth"
                 fits = f"Math.max({widths}) <= innerWidth"
@@ -209,6 +293,7 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 await page.holds(f"{count('.steps tbody tr')} >= 3")
                 assert await page.value(fits)
                 assert not await page.value("document.querySelector('.list').checkVisibility()")
+                assert await page.value(BROKEN_WORDS) == []
                 await page.click(".detail .close")
                 await page.holds("document.querySelector('.list').checkVisibility()")
                 for view in ("backends", "plots"):

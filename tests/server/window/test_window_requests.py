@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.history import Summary
-from proxy.server.window import process_view
+from proxy.server.generation.recent_requests import RequestSummary
+from proxy.server.generation.responses import Creation
+from proxy.server.window import worker_view
 from proxy.settings.keys import hash_of
-from proxy.simulator import SimulatorOptions
+from proxy.simulator import DIALECTS, SimulatorOptions
+from tests.server.generation.test_background import ended as ended_in_the_background
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, streaming
 from tests.server.window.looking import KEY, bearer, ended, last_ended, look, picture_in_which, pictures, running
@@ -107,7 +109,7 @@ def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -
             history = served.parts.responses.history
             assert history is not None
             for number in range(history.ended.maxlen + 5):
-                history.add(Summary(str(number), {"outcome": "completed"}, 0.0, "", [], [], 0.0, ended=1.0))
+                history.add(RequestSummary(str(number), {"outcome": "completed"}, 0.0, "", [], [], 0.0, ended=1.0))
             assert len(await last_ended(served)) == history.ended.maxlen
             assert_error(await look(served, "requests/0"), 404, "not_found")
 
@@ -136,7 +138,7 @@ def test_losses_repairs_usage_and_times_are_in_the_details() -> None:
 # ---- without a record -------------------------------------------------------------------------------------------------
 
 
-def test_without_a_record_there_are_shapes_and_no_contents() -> None:
+def test_without_a_record_there_are_steps_and_no_contents() -> None:
     async def test() -> None:
         options = SimulatorOptions(models=("m",))
         async with simulated(options) as served:
@@ -144,19 +146,40 @@ def test_without_a_record_there_are_shapes_and_no_contents() -> None:
             (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
             seen: dict[str, Any] = {"steps": []}
             while not seen["steps"]:
-                seen = await details(served, summary, "/shape")
+                seen = await details(served, summary, "/live-steps")
             step = seen["steps"][0]
             assert (step["call"], step["chunks"] > 0, step["bytes"] > 0) == ("feed", True, True)
             assert {event["type"] for event in step["events"]} == {"response.output_text.delta"}
-            more = await details(served, summary, f"/shape?after={seen['steps'][-1]['number']}")
+            more = await details(served, summary, f"/live-steps?after={seen['steps'][-1]['number']}")
             assert all(each["number"] > seen["steps"][-1]["number"] for each in more["steps"])
             everything = json.dumps([seen, more, await details(served, summary)])
             assert "fox" not in everything
             answer = (await asking).final["output"][0]["content"][0]["text"]
-            everything += json.dumps([await last_ended(served), await details(served, summary, "/shape")])
+            everything += json.dumps([await last_ended(served), await details(served, summary, "/live-steps")])
             assert not any(word in everything for word in answer.split() if len(word) > 12)
             for method, what in (("GET", "contents"), ("GET", "steps"), ("GET", "record"), ("POST", "replay")):
                 assert_error(await look(served, f"requests/{summary['id']}/{what}", method), 404, "not_found")
+
+    run(test())
+
+
+def test_so_does_a_response_that_outlives_its_gateway(tmp_path: Path) -> None:
+    """Its calls go into its journal as well."""
+
+    async def test() -> None:
+        options = SimulatorOptions(models=("m",), dialect=DIALECTS["vllm"])
+        settings: dict[str, Any] = {"store": str(tmp_path / "x.sqlite3"), "continue_answers": 1, "adapt": False}
+        async with simulated(options, **settings) as served:
+            begun = (await post(served, model="m", input="tokens: 60 tps: 60", background=True, stream=False)).json
+            (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
+            (creation,) = served.parts.in_flight.activities
+            assert isinstance(creation, Creation)
+            assert creation.prepared.continuable.journal is not None
+            seen: dict[str, Any] = {"steps": []}
+            while not seen["steps"]:
+                seen = await details(served, summary, "/live-steps")
+            assert seen["steps"][0]["call"] == "feed"
+            assert (await ended_in_the_background(served, begun["id"]))["status"] == "completed"
 
     run(test())
 
@@ -167,16 +190,16 @@ def _has_begun(summary: dict[str, Any]) -> bool:
 
 def test_nothing_is_noted_before_somebody_looks_and_after_everybody_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(process_view, "_ATTENTION", 0.05)
+        monkeypatch.setattr(worker_view, "_WATCH_TIMEOUT", 0.05)
         async with simulated(SimulatorOptions(models=("m",))) as served:
             asking = asyncio.create_task(post(served, model="m", input=SLOW, stream=True))
             (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
             (creation,) = served.parts.in_flight.activities
             translator = creation.translator  # type: ignore[attr-defined]
-            assert translator.note is None
-            await details(served, summary, "/shape")
-            assert translator.note is not None
-            await until(lambda: translator.note is None, "nothing is noted any more")
+            assert translator.tape is None
+            await details(served, summary, "/live-steps")
+            assert translator.tape is not None
+            await until(lambda: translator.tape is None, "nothing is noted any more")
             assert (await asking).final["status"] == "completed"
 
     run(test())
@@ -427,7 +450,7 @@ def test_plots_count_what_happened() -> None:
 def test_a_wrong_number_of_a_step_is_refused(after: str) -> None:
     async def test() -> None:
         async with simulated() as served:
-            assert_error(await look(served, f"requests/x-1/shape?after={after}"), 400, "invalid_value")
+            assert_error(await look(served, f"requests/x-1/live-steps?after={after}"), 400, "invalid_value")
 
     run(test())
 

@@ -20,7 +20,8 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.parsers import PromptEnd, template, vllm
 from proxy.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from proxy.request import Policy
-from proxy.server.generation.parser_choice.learning import has_grammar, opens_thought, shown_by, thinking_wish
+from proxy.request.parameters.table import has_grammar
+from proxy.server.generation.parser_choice.learning import opens_thought, shown_by, thinking_wish
 from proxy.server.generation.parser_choice.settings import (
     NO_TEMPLATE,
     OFF,
@@ -30,8 +31,8 @@ from proxy.server.generation.parser_choice.settings import (
     response_template,
 )
 from proxy.settings import Settings
-from proxy.stream.markup import Evidence, Markup
-from proxy.stream.thought_watch import ThoughtWatch
+from proxy.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
+from proxy.stream.reading.markup import Evidence, Markup
 from proxy.wire.errors import ApiError
 
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
@@ -45,7 +46,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
     its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
     family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
-    prompt."""
+    prompt. `reopens`: a thought may begin behind text."""
 
     reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
     reasoning: str = "none"
@@ -53,6 +54,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     opened: bool | None = None
     decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
     prompt_end: PromptEnd | None = None
+    reopens: bool = True
 
 
 class ParserChoice:
@@ -167,9 +169,8 @@ class ParserChoice:
         prompt_end = self._own_prompt_end or known.prompt_end
         return msgspec.structs.replace(start, opened=opens_thought(body, known, default), prompt_end=prompt_end)
 
-    def markup(self, body: Mapping[str, Any], start: AnswerStart, *, reopens: bool = True) -> Markup | ThoughtWatch | None:
-        """Return what reads the answer to a chat request; None where the backend parses it. `reopens`: a thought may begin
-        behind text.
+    def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
+        """Return what reads the answer to a chat request; None where the backend parses it.
 
         Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
         parsers."""
@@ -195,10 +196,12 @@ class ParserChoice:
                 tools if schemas else "none",
                 schemas=schemas,
                 marker_ids=self._tokenizer.marker_ids(parsers.markers(reasoning, tools)) if self._tokenizer else None,
-                reopens=reopens,
+                reopens=start.reopens,
             )
         if start.reading == "watched":
-            return ThoughtWatch(parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False))
+            return LeadingThoughtDetector(
+                parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
+            )
         prompt_opens = None
         if start.prompt_end is not None and start.decided_by == "model" and reasoning not in OFF:
             openings = parsers.reasoning_markers(_family(reasoning))[0]
@@ -211,18 +214,19 @@ class ParserChoice:
             rescue=start.reading == "rescued",
         )
 
-    def second_readings(self, body: Mapping[str, Any]) -> list[Markup]:
-        """Return parsers that may read the raw text of a backend that parses by itself as that does, the likely ones first:
-        which one does, and whether the prompt opens a thought, shows by what the backend has said."""
+    def markup_of(self, body: Mapping[str, Any]) -> MarkupOf:
+        """Return what makes the same of an `AnswerStart` as plain data."""
+        return lambda start: self.markup(body, msgspec.convert(start, AnswerStart))
+
+    def second_readings(self, body: Mapping[str, Any]) -> list[AnswerStart]:
+        """Return how the raw text of a backend that parses by itself may be read as that does, the likely ways first: which
+        one is right, and whether the prompt opens a thought, shows by what the backend has said."""
         reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
         families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
-        found: list[Markup] = []
+        found: list[AnswerStart] = []
         for names in families:
             for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
-                start = AnswerStart("raw", *names, opened=opened, decided_by="setting")
-                markup = self.markup(body, start, reopens=reopens)
-                assert isinstance(markup, Markup)
-                found.append(markup)
+                found.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
         return found
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from proxy.probing.known_models import KnownModel
-from proxy.stream.markup import Evidence
+from proxy.stream.reading.markup import Evidence
 
 # Fields of a chat request that force its answer into a grammar.
 _GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")

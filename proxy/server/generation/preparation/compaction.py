@@ -96,7 +96,7 @@ class AutomaticCompaction:
             error.message = f"The context could not be compacted: {error.message}"
             raise
         log.charge(summary)
-        item: Item = msgspec.json.decode(summary.output[0])
+        item: Item = msgspec.json.decode(summary.response.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
         answer = request.model_copy(update={"input": []})
         chat_request = self.translate(answer, Context(answer, [*items, item], results=results))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from proxy.server.generation.request_log.request_log import LimitReservation
-from proxy.state import Record, Store, Stored, StoreUnavailable, recent
+from proxy.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from proxy.stream.items.hosted import HOSTED_ITEMS
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs
@@ -178,12 +178,12 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(response_id: str, context: Context, tenant: str) -> Record:
+def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecord:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
     # A history that is not in the store came over this connection.
     came_along = context.history and not context.place
     background = bool(context.request.background)
-    return Record(
+    return ResponseRecord(
         id=response_id,
         tenant=tenant,
         created_at=time.time(),
@@ -199,31 +199,35 @@ def new_record(response_id: str, context: Context, tenant: str) -> Record:
     )
 
 
-def started_record(record: Record, translator: Translator) -> Record:
+def started_record(record: ResponseRecord, translator: Translator) -> ResponseRecord:
     """Return the record of a response that has only begun, from its first snapshot."""
-    head, tail = translator.first_around()
-    return replace(record, status=translator.status, head=head, tail=tail, repeated=translator.long_texts)
+    response = translator.response
+    head, tail = response.first_text_around_output()
+    return replace(record, status=translator.status, head=head, tail=tail, repeated=response.long_texts)
 
 
-def final_record(record: Record, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False) -> Record:
+def final_record(
+    record: ResponseRecord, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False
+) -> ResponseRecord:
     """Return the record of the response as it was streamed: the very text of its items, and what stands around them; `results`
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
     status = "cancelled" if cancelled else translator.status
-    head, tail = translator.around(status=status)
+    response = translator.response
+    head, tail = response.text_around_output(status=status)
     return replace(
         record,
         status=status,
         head=head,
         tail=tail,
-        repeated=translator.long_texts,
-        output=translator.output,
+        repeated=response.long_texts,
+        output=response.output,
         results=results,
     )
 
 
-async def save(store: Store, record: Record, translator: Translator, results: Mapping[str, bytes]) -> bool:
-    """Store the response that was streamed, before the client reads that it is stored. Return False if that failed: the log
+async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
+    """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:
         await store.save(final_record(record, translator, results))

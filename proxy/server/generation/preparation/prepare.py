@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -18,9 +18,10 @@ from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy, translate
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.continuation_request import Obstacle, longest_stop, why_not_continuable
-from proxy.server.generation.hosted_turns import HostedTurns, OpenedTools
-from proxy.server.generation.journal import Beginning, Journal, Resumption, digest
+from proxy.server.generation.continuation.request import Obstacle, longest_stop, why_not_continuable
+from proxy.server.generation.hosted_tools.toolbox import Toolbox
+from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
+from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from proxy.server.generation.preparation.context import (
@@ -33,12 +34,12 @@ from proxy.server.generation.preparation.context import (
 )
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce
-from proxy.server.generation.toolbox import Toolbox
 from proxy.server.recording.recording import NO_RECORDING, Recording
 from proxy.settings import Settings
-from proxy.state import Record, Store
+from proxy.state import ResponseRecord, Store
 from proxy.stream.items.hosted import HostedOptions
-from proxy.stream.options import Client, StreamOptions, recognise
+from proxy.stream.options import Client, SealText, StreamOptions, recognise
+from proxy.stream.tape import Tape
 from proxy.telemetry.tracing import trace_headers
 from proxy.wire.hosted import decode_result
 from proxy.wire.requests import ResponsesRequest
@@ -48,13 +49,13 @@ _KEPT_HEADERS = ("originator", "User-Agent")
 
 
 class RequestScope(NamedTuple):
-    """What holds for one request: who asks, the settings in force, and its recording. `resumption`: the response has begun in
+    """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
     another gateway."""
 
     caller: Caller
     in_force: InForce
     recording: Recording
-    resumption: Resumption | None = None
+    resumed: ResumedResponse | None = None
 
 
 class Continuable(NamedTuple):
@@ -86,10 +87,11 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     options: StreamOptions
     start: AnswerStart
     losses: Sequence[Loss]
-    record: Record | None
+    record: ResponseRecord | None
     hosted: HostedTurns | None
     compaction: AutomaticCompaction | None
     continuable: Continuable
+    tape: Tape | None  # of a response that is recorded, or that another gateway may take over
 
     def beginning(self, created: float) -> bytes | None:
         """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix
@@ -103,9 +105,9 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         except ValueError:  # half a surrogate pair
             return None
         chat = digest(self.call.data)
-        return msgspec.msgpack.encode(Beginning(request, caller.request_id, headers, created, self.start, chat))
+        return msgspec.msgpack.encode(ResponseStart(request, caller.request_id, headers, created, self.start, chat))
 
-    def begins_like(self, beginning: Beginning) -> bool:
+    def begins_like(self, beginning: ResponseStart) -> bool:
         """Tell whether the backend is asked what it was asked before."""
         return digest(self.call.data) == beginning.chat
 
@@ -175,7 +177,7 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumption = scope
+        caller, in_force, recording, resumed = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
@@ -192,15 +194,17 @@ class Preparation:
         continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
-        start = resumption.beginning.start if resumption is not None else await parsers.start(chat_request.body)
+        start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
         stored = self.store is not None and request.store is not False
         # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
         followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
         route = self._route(request, context, followed=followed)
         headers = backend_headers(settings, caller.headers, caller.request_id)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
-        options = self._options(context, chat_request, scope, start, continuable)
-        recording.translated(options, call.data, start)
+        tape = None
+        if recording.note is not None or continuable.journal is not None or resumed is not None:
+            tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
+        options = self._options(context, chat_request, scope, start, continuable, tape)
         losses = chat_request.losses
         if opened is not None:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
@@ -216,7 +220,7 @@ class Preparation:
             translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
-        return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable)
+        return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
 
     async def translate(self, request: ResponsesRequest, tenant: str, in_force: InForce) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
@@ -251,8 +255,6 @@ class Preparation:
         attempts = self.pool.continuations(request.model, alone=outlives)
         if not attempts:
             return NOT_CONTINUABLE
-        if scope.recording.note is not None:
-            return Continuable(attempts, "recorded")
         if scope.in_force.settings.token_ids == "off":
             return Continuable(attempts, "no_ids")
         obstacle = why_not_continuable(chat_request.body)
@@ -278,11 +280,13 @@ class Preparation:
         scope: RequestScope,
         start: AnswerStart,
         continuable: Continuable,
+        tape: Tape | None,
     ) -> StreamOptions:
-        """Return the options of the translator of the answer."""
-        caller, in_force, recording, resumption = scope
+        """Return the options of the translator of the answer; its tape has the texts that it seals."""
+        caller, in_force, _, resumed = scope
         request = context.request
         encrypt = self.encryption.encrypt
+        sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
         more: dict[str, Any] = {}
         if self.tokenizer is not None:
             more["encode"] = self.tokenizer.encode
@@ -293,14 +297,13 @@ class Preparation:
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
         client = client_of(in_force.settings, caller.headers)
-        response_id = resumption.response_id if resumption is not None else _new_response_id()
+        response_id = resumed.response_id if resumed is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
         if chat_request.encrypted_reasoning:
-            seal = recording.sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
-            sealing = resumption or continuable.journal
-            options = msgspec.structs.replace(options, seal=seal if sealing is None else sealing.sealing(seal))
+            seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
+            options = msgspec.structs.replace(options, seal=seal)
         if chat_request.compacting:
-            compaction = recording.sealing(partial(encrypt, "compaction", caller.tenant, request.model))
+            compaction = sealing(partial(encrypt, "compaction", caller.tenant, request.model))
             options = msgspec.structs.replace(options, compaction=compaction)
         return options
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.hosted.calls import MadeCall
+from proxy.hosted.interface import MadeCall
 from proxy.request import Loss
 from proxy.wire.errors import ApiError
 

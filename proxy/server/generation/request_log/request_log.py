@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 
 from yarl import URL
 
-from proxy.hosted.calls import HostedLoss, MadeCall
+from proxy.hosted.interface import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.history import History, Summary
+from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log.facts import RequestFacts, StreamTimes
 from proxy.server.generation.request_log.sampling import StreamSample
 from proxy.settings import Settings
@@ -65,7 +65,7 @@ class RequestLog:
         *,
         reservation: LimitReservation | None,
         trace: Trace | None,
-        history: History | None,
+        history: RecentRequests | None,
         for_compaction: bool,
     ) -> None:
         """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
@@ -214,7 +214,7 @@ class RequestLog:
         if translator is not None:
             facts.tokens_by_kind = translator.tokens.by_kind()
             facts.unseen_tokens = translator.unseen_tokens
-            facts.not_continued = translator.failover.diverged or facts.not_continued
+            facts.not_continued = translator.answer.diverged or facts.not_continued
         _count_request(self._metrics, facts, translator, error, outcome, now)
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
@@ -239,7 +239,7 @@ class RequestLog:
         logs.logger().error("defect", exc_info=defect, extra=logs.fields(request_id=self.facts.request_id))
         defect.__traceback__ = None  # its frames hold the request and this log
 
-    def running(self, translator: Translator | None, now: float, record: str | None) -> Summary:
+    def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
         summary = _summary(self.facts, translator, _line(self.facts, translator, None, now), record)
@@ -248,7 +248,7 @@ class RequestLog:
 
 
 def new_facts(
-    request_id: str, headers: Mapping[str, str], settings: Settings, history: History | None, key: str | None, now: float
+    request_id: str, headers: Mapping[str, str], settings: Settings, history: RecentRequests | None, key: str | None, now: float
 ) -> RequestFacts:
     """Return what is known of a request with these headers that came `now`."""
     return RequestFacts(
@@ -298,7 +298,7 @@ def _tokens_of(translator: Translator | None) -> int:
     usage = translator.usage
     if usage is None or usage.output is None:
         return _seen_tokens(translator)
-    unreported = _seen_tokens(translator) if None in translator.usage_by_turn else 0
+    unreported = _seen_tokens(translator) if any(turn.used is None for turn in translator.lifecycle.turns) else 0
     return max(usage.output, unreported) + (usage.input or 0)
 
 
@@ -353,8 +353,8 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
     metrics.count_all(metrics.items, translator.writer.items)
     metrics.count_all(metrics.events, translator.writer.deltas)
     metrics.count_all(metrics.repairs, translator.repairs)
-    if translator.failover.diverged:
-        metrics.count(metrics.continuations, "failed", translator.failover.diverged)
+    if translator.answer.diverged:
+        metrics.count(metrics.continuations, "failed", translator.answer.diverged)
     if translator.malformed:
         metrics.count(metrics.malformed, amount=translator.malformed)
 
@@ -419,15 +419,15 @@ def _answer_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any
         "tokens_from": translator.tokens.reasoning_from,
         "unseen_tokens": facts.unseen_tokens or None,
         **(_hosted_fields(facts, translator) if facts.calls else {}),
-        "finish_reason": translator.lifecycle.finish_reason,
+        "finish_reason": translator.lifecycle.turn.finish_reason,
     }
 
 
 def _hosted_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any]:
     """Return what only responses with hosted calls have in their lines."""
     return {
-        "turns": translator.turns,
-        "usage_by_turn": [logs.present(_usage_fields(usage)) for usage in translator.usage_by_turn],
+        "turns": len(translator.lifecycle.turns),
+        "usage_by_turn": [logs.present(_usage_fields(turn.used)) for turn in translator.lifecycle.turns],
         "hosted_calls": Counter(call.target.kind for call in facts.calls),
         "hosted_failures": sum(call.outcome != "completed" for call in facts.calls) or None,
     }
@@ -458,11 +458,11 @@ def _since(began: float, at: float | None) -> float | None:
 # ---- the window -------------------------------------------------------------------------------------------------------
 
 
-def _summary(facts: RequestFacts, translator: Translator | None, line: dict[str, Any], record: str | None) -> Summary:
+def _summary(facts: RequestFacts, translator: Translator | None, line: dict[str, Any], record: str | None) -> RequestSummary:
     """Return what the window shows, which has none of the content. `line` is that of the log, `record` the name of the file
     with the recorded exchange."""
     times = facts.times
-    summary = Summary(facts.id, line, facts.started, facts.client, facts.losses, times.gaps, times.gap_sum, record)
+    summary = RequestSummary(facts.id, line, facts.started, facts.client, facts.losses, times.gaps, times.gap_sum, record)
     if translator is not None:
         summary.chunks = translator.chunks
         summary.produced = line.get("output_tokens", translator.chunks)

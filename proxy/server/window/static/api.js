@@ -1,4 +1,4 @@
-// What the page asks of the gateway. The admin key, where there is one, goes into a header, never into a cookie or a URL.
+// Requests of the page to the gateway. The admin key, where there is one, goes into a header, never into a cookie or a URL.
 
 const STORED = "responses-gateway-admin-key";
 let askForKey = async () => "";
@@ -29,7 +29,7 @@ export async function download(path, name) {
   URL.revokeObjectURL(link.href);
 }
 
-// Calls `take` with each picture, until the connection ends.
+// Calls `take` with each update of the live list, until the connection ends.
 export async function watch(take, opened) {
   const response = await send("api/live");
   opened();

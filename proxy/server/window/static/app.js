@@ -1,4 +1,4 @@
-// The page as a whole: which view is shown, the live connection, the keyboard, the dialogs.
+// The page as a whole: views, the live connection, keyboard, dialogs.
 
 import { ask, onKeyNeeded, watch } from "./api.js";
 import { Backends } from "./backends.js";
@@ -26,11 +26,22 @@ function route() {
     if (name === shown) views[name]?.show();
     else views[name]?.hide();
   }
-  const opened = shown === "requests" && id ? decodeURIComponent(id) : null;
+  const opened = shown === "requests" && id ? decoded(id) : null;
+  const closed = opened === null ? detail.id : null;
   byId("requests").classList.toggle("opened", opened !== null);
   byId("requests").classList.toggle("narrowed", opened !== null);
-  requests.select(opened);
+  requests.select(opened ?? closed);
   detail.show(opened);
+  if (closed !== null && shown === "requests") requests.focus(closed); // what had the focus is hidden now
+}
+
+// Returns null for an address that is not encoded correctly: it opens no request.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
 }
 
 async function connect() {
@@ -40,10 +51,10 @@ async function connect() {
       setText(byId("version"), found.version);
       state.contents = found.contents;
       showRecording(found.recording);
-      await watch((picture) => {
-        requests.take(picture.views);
+      await watch((update) => {
+        requests.take(update.views);
         detail.take(requests.all);
-        showRecording(picture.recording);
+        showRecording(update.recording);
       }, () => showConnection("live", "good"));
     } catch (error) {
       notice(error.status ? error.message : "");

@@ -1,4 +1,4 @@
-// The backends: how each is, what was found out about it, and what `doctor` advises.
+// The backends: health and load, results of probing, and the advice of `doctor`.
 
 import { ask } from "./api.js";
 import { byId, h, number, seconds } from "./dom.js";
@@ -9,7 +9,7 @@ export class Backends {
   constructor(state) {
     this.state = state;
     this.timer = null;
-    this.advice = new Map(); // name -> elements
+    this.examinations = new Map(); // name -> its button and its result, which outlive the card
   }
 
   show() {
@@ -36,20 +36,27 @@ export class Backends {
   }
 
   card(backend) {
-    const advice = this.advice.get(backend.name) ?? h("div");
-    this.advice.set(backend.name, advice);
-    const examine = h("button", { type: "button", onclick: () => this.examine(backend, examine, advice) }, "Examine");
+    const { button, advice } = this.examinationOf(backend.name);
     return h("section", { class: "card", "aria-label": backend.name },
-      h("div", { class: "head" }, h("h3", {}, backend.name), ...badges(backend), this.state.contents ? h("span", { class: "close" }, examine) : ""),
+      h("div", { class: "head" }, h("h3", {}, backend.name), ...badges(backend), this.state.contents ? h("span", { class: "close" }, button) : ""),
       h("dl", { class: "facts" }, facts(backend).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       advice);
   }
 
-  async examine(backend, button, advice) {
+  examinationOf(name) {
+    if (!this.examinations.has(name)) {
+      const advice = h("div");
+      const button = h("button", { type: "button", onclick: () => this.examine(name, button, advice) }, "Examine");
+      this.examinations.set(name, { button, advice });
+    }
+    return this.examinations.get(name);
+  }
+
+  async examine(name, button, advice) {
     button.disabled = true;
     advice.replaceChildren(h("p", { class: "totals", role: "status" }, "Sending about twenty short requests…"));
     try {
-      const found = await ask(`api/backends/${encodeURIComponent(backend.name)}/examine`, { method: "POST" });
+      const found = await ask(`api/backends/${encodeURIComponent(name)}/examine`, { method: "POST" });
       const settings = Object.entries(found.settings).map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join("\n");
       advice.replaceChildren(
         h("h3", {}, `${found.server}, examined in ${seconds(found.seconds)}`),

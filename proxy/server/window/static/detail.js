@@ -31,7 +31,7 @@ export class Detail {
     this.load();
   }
 
-  // Takes what the live picture says: the pace of a running request.
+  // Takes an update of the live list: the pace of a running request.
   take(all) {
     this.live = all.get(this.id) ?? null;
   }
@@ -45,6 +45,8 @@ export class Detail {
       this.update({ ...summary, pace: this.live?.pace });
       const recorded = summary.record !== null && this.state.contents;
       await this.addSteps(id, recorded);
+      if (id !== this.id) return;
+      this.explain(summary);
       if (recorded && !this.contentsShown && summary.outcome !== "running") {
         this.contentsShown = true;
         await this.addContents(id);
@@ -77,6 +79,7 @@ export class Detail {
       contents: h("div"),
       steps: h("tbody"),
       stepsNote: h("p", { class: "totals" }),
+      timeline: h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Timeline" }),
     };
     const more = h("button", { type: "button", hidden: true, onclick: () => this.load() }, "More");
     parts.more = more;
@@ -84,12 +87,13 @@ export class Detail {
       h("caption", { class: "unseen" }, "Timeline: what the backend sent, next to the resulting events"),
       h("thead", {}, h("tr", {}, ...["Time", "From the backend", "To the client"].map((name) => h("th", { scope: "col" }, name)))),
       parts.steps);
+    parts.timeline.append(table);
     this.element.replaceChildren(
       h("div", { class: "head" }, h("h2", {}, summary.model ?? "Request"), parts.state, this.closeButton()),
       parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
       h("h3", {}, "Items"), parts.items, parts.report,
       parts.contents,
-      h("h3", {}, "Timeline"), parts.stepsNote, h("div", { class: "panel", tabindex: "0", role: "region", "aria-label": "Timeline" }, table), more,
+      h("h3", {}, "Timeline"), parts.stepsNote, parts.timeline, more,
     );
     this.element.focus({ preventScroll: true });
     return parts;
@@ -103,10 +107,17 @@ export class Detail {
     if (parts.actions.childElementCount === 0 && summary.record !== null && summary.outcome !== "running") this.addActions(summary);
     parts.items.replaceChildren(bars(summary), itemTable(summary));
     parts.report.replaceChildren(...report(summary));
-    const hint = summary.record === null
-      ? "Not recorded: only shapes and times are shown, from the moment the request is opened here. Record requests to see contents."
-      : this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
-    setText(parts.stepsNote, hint);
+  }
+
+  // Says why the timeline has no contents, or nothing at all.
+  explain(summary) {
+    const nothing = this.seen === 0 && summary.outcome !== "running";
+    this.parts.timeline.hidden = nothing;
+    let text = "";
+    if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
+    else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
+    else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";
+    setText(this.parts.stepsNote, text);
   }
 
   addActions(summary) {
@@ -136,7 +147,7 @@ export class Detail {
   }
 
   async addSteps(id, recorded) {
-    const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "shape"}?after=${this.seen}`;
+    const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "live-steps"}?after=${this.seen}`;
     const { steps, total } = await ask(path);
     if (id !== this.id || steps.length === 0) return;
     if (this.seen === 0) this.began = steps[0].time;

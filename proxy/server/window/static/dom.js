@@ -1,4 +1,4 @@
-// Elements, made of plain values. Texts only ever become text nodes: what models and clients write is hostile.
+// Elements, made of plain values. Texts become text nodes only: texts of models and clients are untrusted.
 
 export function h(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);

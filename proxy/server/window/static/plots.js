@@ -1,4 +1,4 @@
-// Plots of the last hour, from what the gateway itself has counted in intervals of ten seconds.
+// Plots of the last hour, from the gateway's own counts in intervals of ten seconds.
 
 import { ask } from "./api.js";
 import { byId, h, number, seconds, svg } from "./dom.js";

@@ -1,4 +1,4 @@
-// The list of requests: what runs, and what ended lately.
+// The list of requests: running and recently ended ones.
 
 import { byId, clock, h, number, seconds, setText } from "./dom.js";
 
@@ -14,6 +14,7 @@ export class Requests {
     this.rows = new Map(); // id -> elements
     this.paces = new Map(); // id -> [time, chunks] of a moment ago
     this.selected = null;
+    this.ended = 0; // in all workers, including those that are not in the list any more
     this.body = byId("rows");
     byId("filter").addEventListener("input", () => this.draw());
     byId("pause").addEventListener("change", () => this.draw());
@@ -23,8 +24,9 @@ export class Requests {
     });
   }
 
-  // Takes a picture: what runs in each process, and what has ended there since the last one.
+  // Takes an update: the running requests of each worker, and those that ended there since the previous update.
   take(views) {
+    this.ended = views.reduce((sum, view) => sum + view.last, 0);
     const running = new Set();
     for (const view of views) {
       for (const summary of view.running) {
@@ -39,7 +41,7 @@ export class Requests {
     }
     for (const [id, summary] of this.all) {
       if (summary.outcome === "running" && !running.has(id)) {
-        this.all.set(id, { ...summary, outcome: "lost" }); // its process is gone
+        this.all.set(id, { ...summary, outcome: "lost" }); // its worker has ended
         this.paces.delete(id);
       }
     }
@@ -53,12 +55,16 @@ export class Requests {
     this.rows.get(id)?.row.scrollIntoView({ block: "nearest" });
   }
 
+  focus(id) {
+    this.rows.get(id)?.link.focus();
+  }
+
   // Selects the next request (or the previous one), and returns its id.
   step(by) {
     const ids = [...this.body.children].map((row) => row.dataset.id);
     const at = ids.indexOf(this.selected);
     const id = ids[at < 0 ? 0 : Math.max(0, Math.min(ids.length - 1, at + by))];
-    if (id) this.rows.get(id).link.focus();
+    this.focus(id);
     return id;
   }
 
@@ -81,7 +87,7 @@ export class Requests {
   draw() {
     const running = [...this.all.values()].filter((summary) => summary.outcome === "running");
     const pace = running.reduce((sum, summary) => sum + summary.pace, 0);
-    setText(byId("totals"), `${number(running.length)} running, ${number(Math.round(pace))} tokens/s; ${number(this.all.size - running.length)} ended`);
+    setText(byId("totals"), `${number(running.length)} running, ${number(Math.round(pace))} tokens/s; ${number(this.ended)} ended`);
     if (byId("pause").checked) return;
     const wanted = byId("filter").value.trim().toLowerCase();
     const shown = [...this.all.values()].filter((summary) => matches(summary, wanted));

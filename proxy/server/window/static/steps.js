@@ -10,7 +10,7 @@ const HELD = {
   open_call: "held: the open call must be completed first",
   verdict: "held: the input of the call must be checked first",
 };
-const CALLS = { start: "the response begins", queue: "the response is queued", finish: "the body ended", fail: "the stream broke", keep_alive: "keep-alive", insert: "an item added by the gateway", judge: "the input was checked", refuse: "the call was refused", feed_completion: "one JSON object" };
+const CALLS = { start: "the response begins", queue: "the response is queued", finish: "the body ended", fail: "the stream broke", keep_alive: "keep-alive", insert: "an item added by the gateway", judge: "the input was checked", refuse: "the call was refused", feed_completion: "one JSON object", restart: "another backend answers instead", resume: "another backend continues the answer", list_tools: "the tools of an MCP server", approved_call: "an approved call was run", finish_call: "a tool has answered", next_turn: "the model is asked again" };
 // Characters of a value that are shown at first.
 const SHOWN = 160;
 

@@ -1,0 +1,107 @@
+"""What each type of chat server wants, as data: the truth about servers that no request shows by itself.
+
+Probing comes first where it shows something; this table answers what a probe had no occasion to see. What is not known about a
+type stays at the default, which suits OpenAI's API and vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Server: TypeAlias = Literal[
+    "vllm", "sglang", "llamacpp", "ollama", "tgi", "transformers", "litellm", "lmstudio", "tensorrt_llm", "unknown"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerType:
+    """A type of server.
+
+    `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
+    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the type. `one_model`: what
+    holds for the first model that it lists holds for all (other names, adapters).
+    `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
+    `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
+    object that names it, or by "required" with that function alone.
+    `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
+    where its names differ; otherwise `parsing` says how to have it parse."""
+
+    title: str
+    owner: str | None = None
+    identity: tuple[str, str] | None = None
+    one_model: bool = False
+    reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    named_tool_choice: Literal["object", "required"] = "object"
+    token_ids: bool = False
+    parser_flags: bool = False
+    parser_names: tuple[tuple[str, str], ...] = ()
+    parsing: str = ""
+
+
+# SGLang's names for parsers, where they differ from vLLM's.
+_SGLANG_PARSERS = (
+    ("hermes", "qwen25"),
+    ("deepseek_v3", "deepseekv3"),
+    ("deepseek_v31", "deepseekv31"),
+    ("deepseek_r1", "deepseek-r1"),
+    ("llama3_json", "llama3"),
+    ("openai", "gpt-oss"),
+    ("openai_gptoss", "gpt-oss"),
+)
+
+# The order is that in which identities are asked for: vLLM's endpoint exists elsewhere too, so it comes last.
+SERVER_TYPES: Mapping[Server, ServerType] = {
+    "ollama": ServerType(
+        "Ollama",
+        owner="library",
+        identity=("api/version", "version"),
+        max_tokens_field="max_tokens",
+        parsing="The model's template does not support tools or thinking: use another build of the model.",
+    ),
+    "sglang": ServerType(
+        "SGLang",
+        owner="sglang",
+        identity=("get_server_info", "version"),
+        one_model=True,
+        reasoning_field="reasoning_content",
+        parser_flags=True,
+        parser_names=_SGLANG_PARSERS,
+    ),
+    # It ignores a `tool_choice` that is no string.
+    "llamacpp": ServerType(
+        "llama.cpp",
+        owner="llamacpp",
+        identity=("props", "default_generation_settings"),
+        one_model=True,
+        reasoning_field="reasoning_content",
+        named_tool_choice="required",
+        parsing="Start the server with --jinja --reasoning-format auto.",
+    ),
+    "tgi": ServerType("TGI", identity=("info", "max_total_tokens"), one_model=True, max_tokens_field="max_tokens"),
+    "litellm": ServerType("LiteLLM", identity=("health/readiness", "db")),
+    # It refuses fields that it does not know, and serves whatever model a request names.
+    "transformers": ServerType("transformers serve", identity=("openapi.json", "/load_model")),
+    # It refuses a `tool_choice` that is no string.
+    "lmstudio": ServerType("LM Studio", owner="organization_owner", named_tool_choice="required"),
+    # It refuses fields that it does not know.
+    "tensorrt_llm": ServerType("TensorRT-LLM", owner="tensorrt_llm", one_model=True, reasoning_field="reasoning_content"),
+    "vllm": ServerType(
+        "vLLM",
+        owner="vllm",
+        identity=("version", "version"),
+        one_model=True,
+        reasoning_field="reasoning",
+        token_ids=True,
+        parser_flags=True,
+    ),
+    "unknown": ServerType("unknown server"),
+}
+
+_BY_OWNER = {kind.owner: server for server, kind in SERVER_TYPES.items() if kind.owner is not None}
+
+
+def server_of(owner: object) -> Server:
+    """Return the type that `owned_by` in a list of models tells."""
+    return _BY_OWNER.get(owner, "unknown") if isinstance(owner, str) else "unknown"

@@ -1,0 +1,1 @@
+"""The tools that the gateway runs itself, in one response."""

@@ -1,0 +1,1 @@
+"""An answer that broke off is continued by another backend."""

@@ -1,0 +1,1 @@
+"""Chat chunks, and the markup in their text, become deltas."""

@@ -1,0 +1,1 @@
+"""Streams of stored responses: replayed from the finished response, or ended in place of a gateway that died."""

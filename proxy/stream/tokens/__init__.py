@@ -1,0 +1,1 @@
+"""Tokens of an answer by kind, counted or estimated."""

@@ -1,0 +1,81 @@
+"""Tests use what others may use: no private names of classes and modules that are not their own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.stages import TESTS
+
+# What is left, by file: of our own (to be given a public way in), and of libraries that have none.
+LEFT: dict[str, set[str]] = {
+    "chaos/test_clock.py": {"_notice_jump"},
+    "commands/test_replay.py": {"_conclude"},
+    "hosted/code/sandboxes.py": {"_entries"},
+    "hosted/code/test_given_files.py": {"_entries"},
+    "hosted/code/test_hostile_code.py": {"_entries", "_folder", "_process"},
+    "hosted/code/test_sandbox.py": {"_entries"},
+    "hosted/code/test_through_the_gateway.py": {"_entries"},
+    "hosted/test_mcp_connections.py": {"_STOPPING", "_check", "_open"},
+    "hosted/test_mcp_hostile.py": {"_STOPPING", "_inner", "_open"},
+    "hosted/test_pages.py": {"_AT_ONCE", "_HTML_PROCESS", "_KEPT", "_KEPT_CHARACTERS"},
+    "server/generation/test_background.py": {"_creation"},
+    "server/generation/test_codex_sessions.py": {"_models"},
+    "server/generation/test_takeover.py": {"_RETRY", "_renew_claims", "_take_over", "_taken", "_upkeep"},
+    "server/http/test_back_pressure.py": {"_generation", "_transport"},
+    "server/recording/test_recorder.py": {"_WAITING", "_make_room", "_room"},
+    "server/test_mcp_setup.py": {"_servers"},
+    "server/window/test_window_access.py": {"_MOST_VISITORS", "_is_loopback"},
+    "server/window/test_window_requests.py": {"_ATTENTION", "_folder"},
+    "state/test_live_log.py": {"_renew_claims", "_writer"},
+    "state/test_outages.py": {"_PATIENCE", "_ending", "_taken"},
+    "stream/test_endings.py": {"_sse"},
+    # of aiohttp
+    "probing/simulated_backend.py": {"_read_bytes"},
+    "server/fleet_of_simulators.py": {"_read_bytes"},
+    "server/http/test_aiohttp_versions.py": {"_send_headers_immediately"},
+    # of the OpenAI SDK, which documents it
+    "clients/test_openai_python.py": {"_request_id"},
+}
+# Public, whatever they look like: of named tuples, of enumerations, of `os` and `sys`.
+PUBLIC = {"_", "_asdict", "_replace", "_make", "_fields", "_field_defaults", "_value_", "_exit", "_getframe"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a file defines itself: functions, classes, variables and attributes of `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def used(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a file reads or patches in other objects, or imports: attributes, and texts that name one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in {"self", "cls"}:
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {"getattr", "setattr", "delattr"}:
+            texts = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
+            yield from (text.rpartition(".")[2] for text in texts if isinstance(text, str))
+
+
+def test_tests_use_no_private_names_of_others() -> None:
+    found: dict[str, set[str]] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {name for name in used(tree) if is_private(name)} - set(defined(tree))
+        if names:
+            found[path.relative_to(TESTS).as_posix()] = names
+    new = {file: names - LEFT.get(file, set()) for file, names in found.items()}
+    assert {file: names for file, names in new.items() if names} == {}
+    mended = {file: names - found.get(file, set()) for file, names in LEFT.items()}
+    assert {file: names for file, names in mended.items() if names} == {}, "no longer used: take it off the list"
