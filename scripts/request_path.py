@@ -31,9 +31,9 @@ _PACKAGE = str(ROOT / "proxy") + "/"
 # These run by the clock, for all requests together.
 _TIMERS = {
     "server/generation/background/runner.py",
-    "server/generation/recent_requests.py",
+    "server/generation/request_log/recent_requests.py",
     "server/generation/in_flight.py",
-    "server/generation/store_upkeep.py",
+    "server/generation/background/store_upkeep.py",
     "server/lifespan.py",
 }
 # What else runs by the clock does not run during each of so many requests.

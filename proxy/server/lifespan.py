@@ -21,6 +21,7 @@ from proxy.probing.autoconfiguration import Autoconfiguration
 from proxy.probing.known_models import KnownModels
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.background.runner import Background
+from proxy.server.generation.background.store_upkeep import StoreUpkeep
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.in_flight import InFlight
 from proxy.server.generation.parser_choice.choice import ParserChoice
@@ -28,9 +29,8 @@ from proxy.server.generation.parser_choice.settings import check_tokenizer, load
 from proxy.server.generation.preparation.encrypted_content import Encryption
 from proxy.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from proxy.server.generation.preparation.prepare import Preparation
-from proxy.server.generation.recent_requests import RecentRequests
+from proxy.server.generation.request_log.recent_requests import RecentRequests
 from proxy.server.generation.responses import Responses
-from proxy.server.generation.store_upkeep import StoreUpkeep
 from proxy.server.recording.recorder import FileRecorder
 from proxy.server.recording.recording import Recorder
 from proxy.server.recording.timed import TimedRecorder

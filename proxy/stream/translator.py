@@ -42,15 +42,14 @@ from proxy.stream.items.hosted import (
 )
 from proxy.stream.lifecycle.deferred_calls import close_judged, waiting_call
 from proxy.stream.lifecycle.machine import CallDone, CallRuns, Lifecycle, NextTurn, Stop
+from proxy.stream.lifecycle.needs import AnotherTurn, CallToRun, Continue, Ended, Needs, RunCalls, Verdict
 from proxy.stream.lifecycle.turn import usage_of
-from proxy.stream.needs import AnotherTurn, CallToRun, Continue, Ended, Needs, RunCalls, Verdict
 from proxy.stream.options import Clock, StreamOptions
 from proxy.stream.reading.leading_thought import LeadingThoughtDetector
 from proxy.stream.reading.markup import Markup
-from proxy.stream.response import Outcome, ResponseStream, Status, usage_json
 from proxy.stream.tokens.counter import TokenCounter
 from proxy.stream.tokens.missing import unseen_tokens
-from proxy.stream.writer import EventWriter
+from proxy.stream.writer import EventWriter, Outcome, ResponseObject, ResponseStream, Status, usage_json
 from proxy.wire.chat import MalformedChunk
 from proxy.wire.deltas import Usage
 from proxy.wire.errors import ApiError, server_error
@@ -89,7 +88,8 @@ class Translator:
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
         self.tokens = TokenCounter(options.encode)
         self.created = clock()
-        self.response = ResponseStream(options, int(self.created), self.writer)
+        response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
+        self.response = ResponseStream(response, self.writer)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
         self.needs: Needs = None
@@ -143,10 +143,10 @@ class Translator:
     @property
     def unseen_tokens(self) -> int:
         """How many tokens of a completed answer the backend used without showing anything of them."""
-        if self.status != "completed":
+        done = self.lifecycle.writer.done
+        if self.status != "completed" or not self.tokens.may_miss(len(done)):
             return 0
-        written = self.lifecycle.writer
-        return unseen_tokens(self.tokens, written.done, written.characters, self.lifecycle.repairs)
+        return unseen_tokens(self.tokens, done, self.lifecycle.repairs)
 
     @property
     def held(self) -> list[Held]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from proxy.conformance.checker import frames
-from proxy.stream.needs import AnotherTurn, CallToRun, RunCalls
+from proxy.stream.lifecycle.needs import AnotherTurn, CallToRun, RunCalls
 from proxy.stream.options import STANDARD, Client, StreamOptions
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import parsers
-from proxy.server.generation.continuation.continuation import Cut, cut_of_parsed, cut_of_raw
-from proxy.server.generation.continuation.request import CannotContinue
+from proxy.server.generation.upstream.continuation import Cut, cut_of_parsed, cut_of_raw
+from proxy.server.generation.upstream.continuation_request import CannotContinue
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app
 from proxy.simulator.answer import completion_plan, plan_answer
 from proxy.simulator.frames import Frames, build_frames

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.stream.needs import Verdict
+from proxy.stream.lifecycle.needs import Verdict
 from proxy.stream.options import CODEX, STANDARD, Client
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error

@@ -20,7 +20,7 @@ from proxy.stream.items.hosted import (
     HostedOptions,
     ToolListing,
 )
-from proxy.stream.needs import CallToRun
+from proxy.stream.lifecycle.needs import CallToRun
 from proxy.stream.options import CODEX, STANDARD, Client
 from proxy.stream.reading.citations import CitedSource
 from proxy.stream.translator import Translator

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.conformance.checker import check_stream
 from proxy.stream.lifecycle.machine import Lifecycle
-from proxy.stream.needs import Verdict
+from proxy.stream.lifecycle.needs import Verdict
 from proxy.stream.translator import Translator
 from proxy.wire.errors import server_error
 from proxy.wire.tools import Grammar

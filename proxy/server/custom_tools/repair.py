@@ -19,7 +19,7 @@ from proxy.request.grammar.lark_reader import UnknownGrammar
 from proxy.request.grammar.regex import regex_of
 from proxy.server.custom_tools.grammar_check import GrammarChecker
 from proxy.settings import Settings
-from proxy.stream.needs import Verdict
+from proxy.stream.lifecycle.needs import Verdict
 from proxy.stream.options import StreamOptions
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from proxy.server.generation.client_timer import ClientTimer
-from proxy.server.generation.continuation.continuation import Cause
 from proxy.server.generation.hosted_tools.turns import HostedTurns
-from proxy.server.generation.prelude import Prelude
-from proxy.server.generation.upstream import Upstream
-from proxy.stream.needs import AnotherTurn, BrokenOff, Continue, Ended, RunCalls, Verdict
+from proxy.server.generation.preparation.prelude import Prelude
+from proxy.server.generation.upstream.continuation import Cause
+from proxy.server.generation.upstream.upstream import Upstream
+from proxy.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, RunCalls, Verdict
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 
@@ -45,7 +45,7 @@ class Generation:
         translator: Translator,
         upstream: Upstream,
         client: ClientTimer,
-        prelude: Prelude,
+        prelude: Prelude | None,
         tools: HostedTurns | None,
         judge: Judge,
     ) -> None:
@@ -100,7 +100,7 @@ class Generation:
     async def _ask(self) -> None:
         upstream = self._upstream
         prelude = self._prelude
-        if prelude.pending:
+        if prelude is not None and prelude.pending:
             call = await prelude.compact(upstream.call)
             self._send_prelude()
             upstream.ask(await prelude.run_approved(call))
@@ -115,7 +115,7 @@ class Generation:
             self._upstream.attach(self._receive, paused=self.slow)
 
     def _send_prelude(self) -> None:
-        if self.translator.status != "queued":
+        if self._prelude is not None and self.translator.status != "queued":
             for events in self._prelude.take():
                 self.emit(events())
 

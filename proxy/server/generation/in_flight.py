@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from proxy.server.generation.recent_requests import RequestSummary
+from proxy.server.generation.request_log.recent_requests import RequestSummary
 
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2

@@ -13,19 +13,19 @@ import msgspec
 from proxy.backend.pool import Pool
 from proxy.server.custom_tools.repair import InputRepair
 from proxy.server.generation.client_timer import ClientTimer, NullSink, Sink
-from proxy.server.generation.continuation.continuation import Continuation
 from proxy.server.generation.generation import Generation, shutting_down
 from proxy.server.generation.in_flight import InFlight
-from proxy.server.generation.journal import ResumedResponse
 from proxy.server.generation.parser_choice.choice import ParserChoice
-from proxy.server.generation.prelude import Prelude
 from proxy.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from proxy.server.generation.preparation.context import Caller, Context, PreviousResponse, save
+from proxy.server.generation.preparation.journal import ResumedResponse
 from proxy.server.generation.preparation.live_settings import LiveSettings
+from proxy.server.generation.preparation.prelude import Prelude
 from proxy.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
-from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
+from proxy.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log.request_log import RequestLog, new_facts
-from proxy.server.generation.upstream import InputCounter, Upstream
+from proxy.server.generation.upstream.continuation import Continuation
+from proxy.server.generation.upstream.upstream import InputCounter, Upstream
 from proxy.server.recording.recording import Recorder, Recording
 from proxy.state import Store
 from proxy.stream.tape import Call
@@ -212,11 +212,13 @@ class Creation:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
         upstream = Upstream(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
-        prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
+        prelude = None
+        if prepared.compaction is not None or prepared.hosted is not None:
+            prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
         self._generation = Generation(translator, upstream, client, prelude, prepared.hosted, judge)
-        if not prelude.pending:
+        if prelude is None or not prelude.pending:
             upstream.count_input()
         return self._generation
 

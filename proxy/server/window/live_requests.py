@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.server.generation.recent_requests import REMEMBERED
+from proxy.server.generation.request_log.recent_requests import REMEMBERED
 from proxy.server.window.workers import Workers
 
 # Seconds between two questions to a worker.

@@ -11,8 +11,8 @@ import msgspec
 
 from proxy.backend.pool import Pool
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.recent_requests import RecentRequests
 from proxy.server.generation.replay import UnusableRecord
+from proxy.server.generation.request_log.recent_requests import RecentRequests
 from proxy.server.generation.responses import Creation, Responses
 from proxy.server.recording.timed import TimedRecorder
 from proxy.server.window import timeline

@@ -12,7 +12,7 @@ from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import Join
 from proxy.stream.continuation.ledger import PartialAnswer, TokenLedger
 from proxy.stream.lifecycle.machine import Lifecycle
-from proxy.stream.needs import BrokenOff
+from proxy.stream.lifecycle.needs import BrokenOff
 from proxy.stream.options import StreamOptions
 from proxy.stream.reading.citations import CitationReader
 from proxy.stream.reading.leading_thought import LeadingThoughtDetector

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
-from proxy.stream.options import SealText
 from proxy.stream.writer import quote
 
 
-def compaction_item(response_id: str, output: list[str], seal: SealText) -> str | None:
+def compaction_item(response_id: str, output: list[str], seal: Callable[[str], str]) -> str | None:
     """Return the item as JSON, given that of the model's own items, which are not sent. None if the model wrote no text."""
     summary = _text_of(output)
     if not summary:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 from proxy.stream.items.calls import CustomCallItem
 from proxy.stream.lifecycle.machine import Lifecycle, Stop
-from proxy.stream.needs import Verdict
+from proxy.stream.lifecycle.needs import Verdict
 from proxy.wire.tools import Grammar
 
 

@@ -17,9 +17,8 @@ import msgspec
 from proxy.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from proxy.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, new_hosted_item
 from proxy.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
-from proxy.stream.lifecycle.call_limits import CallLimits
 from proxy.stream.lifecycle.pending import PendingDeltas
-from proxy.stream.lifecycle.turn import Turn
+from proxy.stream.lifecycle.turn import CallLimits, Turn
 from proxy.stream.lifecycle.white_space import WhiteSpace
 from proxy.stream.options import StreamOptions
 from proxy.stream.reading.citations import CitationReader, sentence_start
@@ -38,6 +37,7 @@ from proxy.wire.deltas import (
     Usage,
 )
 from proxy.wire.hosted import CitedSource
+from proxy.wire.item_ids import turn_mark
 from proxy.wire.tools import ToolTarget, offered_name, target_of
 
 # The kind of the open item.
@@ -306,7 +306,7 @@ class Lifecycle:
         self.sources.update((source.number, source) for source in done.outcome.sources)
 
     def _begin_turn(self, step: NextTurn) -> None:
-        self.turn = Turn(len(self.turns) + 1, len(self.writer.done))
+        self.turn = Turn(len(self.writer.done), turn_mark(len(self.turns) + 1))
         self.turns.append(self.turn)
         self._limits.begin_turn(may_call=step.may_call)
         self.space.begin_turn()

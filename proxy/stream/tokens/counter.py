@@ -133,6 +133,11 @@ class TokenCounter:
         least = 1 if self._characters.get("reasoning") else 0
         usage.reasoning = min(max(found, least), usage.output or 0)
 
+    def may_miss(self, items: int) -> bool:
+        """Tell whether the backend reports more tokens than the text of so many items can have: not of nearly every answer."""
+        most = markup_of(items) + (0 if self.exact else sum(self._characters.values()) // 2)
+        return self.reported is not None and self.reported > most
+
     @property
     def disagrees(self) -> bool:
         """Whether the backend reports another number of output tokens than its ids say, or fewer than its text has."""

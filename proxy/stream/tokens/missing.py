@@ -18,16 +18,13 @@ _PER_CALL = 40
 _OMISSIONS = frozenset({"call_suppressed", "stray_arguments", "cut_call_omitted", "broken_text_omitted"})
 
 
-def unseen_tokens(
-    tokens: TokenCounter, output: Sequence[str], characters: Mapping[str, int], repairs: Mapping[str, int]
-) -> int:
+def unseen_tokens(tokens: TokenCounter, output: Sequence[str], repairs: Mapping[str, int]) -> int:
     """Return how many of the tokens that a completed answer used never came, 0 if there is no sign of that. `output`: the JSON
-    of its items; `characters`: the length of their text by kind; `repairs`: those of the lifecycle."""
+    of its items; `repairs`: those of the lifecycle."""
     used = tokens.reported
-    markup = markup_of(len(output))
-    most = markup + (0 if tokens.exact else sum(characters.values()) // 2)
-    if used is None or used <= most or not _OMISSIONS.isdisjoint(repairs):  # nearly every answer
+    if used is None or not _OMISSIONS.isdisjoint(repairs):
         return 0
+    markup = markup_of(len(output))
     items = [msgspec.json.decode(item.encode("utf-8", "replace")) for item in output]
     calls = [item for item in items if item["type"] not in ("message", "reasoning")]
     # What markup a call has depends on how the model writes it; the more arguments, the more there may be.

@@ -7,8 +7,8 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, UnreadableJournal
 from proxy.server.generation.parser_choice.choice import AnswerStart
+from proxy.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, UnreadableJournal
 from proxy.stream.tape import Call, Tape
 from proxy.stream.translator import Translator
 from tests.stream.stream_player import finish, options, text

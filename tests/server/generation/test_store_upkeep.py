@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import generate_latest
 
-from proxy.server.generation.store_upkeep import StoreUpkeep
+from proxy.server.generation.background.store_upkeep import StoreUpkeep
 from proxy.state import Sqlite, Store
 from proxy.telemetry.metrics import Metrics
 from tests.server.running_gateway import until

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from proxy.backend.members import Member
-from proxy.server.generation.recent_requests import REMEMBERED, RequestSummary
+from proxy.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
 from proxy.settings.keys import hash_of
 from proxy.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.recent_requests import RequestSummary
+from proxy.server.generation.request_log.recent_requests import RequestSummary
 from proxy.server.generation.responses import Creation
 from proxy.server.window import worker_view
 from proxy.settings.keys import hash_of

@@ -18,10 +18,10 @@ from proxy.server.generation.background.event_log import EventLog
 from proxy.server.generation.background.lost import end_lost
 from proxy.server.generation.background.response import BackgroundResponse
 from proxy.server.generation.background.takeover import resume
-from proxy.server.generation.continuation.request import CannotContinue
 from proxy.server.generation.generation import Generation
 from proxy.server.generation.in_flight import State
 from proxy.server.generation.responses import Creation, Responses
+from proxy.server.generation.upstream.continuation_request import CannotContinue
 from proxy.state import Orphan, Running, Store, StoreUnavailable
 from proxy.telemetry import logs
 from proxy.wire.errors import invalid_request, server_error

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.server.generation.continuation.request import CannotContinue
-from proxy.server.generation.journal import ResumedResponse, UnreadableJournal
 from proxy.server.generation.preparation.context import Caller
+from proxy.server.generation.preparation.journal import ResumedResponse, UnreadableJournal
 from proxy.server.generation.responses import Creation, Responses
+from proxy.server.generation.upstream.continuation_request import CannotContinue
 from proxy.state import EventsUnavailable, Orphan, Store, StoreUnavailable
 from proxy.stream.tape import Call, Unplayable
 from proxy.wire.errors import ApiError

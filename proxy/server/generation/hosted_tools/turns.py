@@ -19,7 +19,7 @@ from proxy.request.tools.hosted_tools import HostedTools
 from proxy.request.turns import RunCall, with_approved, with_turn
 from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
-from proxy.stream.needs import CallToRun, RunCalls
+from proxy.stream.lifecycle.needs import CallToRun, RunCalls
 from proxy.stream.translator import Translator
 from proxy.wire.errors import invalid_request
 from proxy.wire.hosted import CitedSource, KeptResult

@@ -17,11 +17,8 @@ from proxy.backend.served_models import Route
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.request import ChatRequest, Loss, Policy, translate
 from proxy.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.continuation.request import Obstacle, longest_stop, why_not_continuable
 from proxy.server.generation.hosted_tools.toolbox import Toolbox
 from proxy.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
-from proxy.server.generation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.parser_choice.choice import AnswerStart
 from proxy.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from proxy.server.generation.preparation.context import (
@@ -33,7 +30,10 @@ from proxy.server.generation.preparation.context import (
     new_record,
 )
 from proxy.server.generation.preparation.encrypted_content import Encryption
+from proxy.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
 from proxy.server.generation.preparation.live_settings import InForce
+from proxy.server.generation.upstream.chat_call import ChatCall
+from proxy.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
 from proxy.server.recording.recording import NO_RECORDING, Recording
 from proxy.settings import Settings
 from proxy.state import ResponseRecord, Store

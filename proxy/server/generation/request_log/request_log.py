@@ -16,8 +16,8 @@ from yarl import URL
 
 from proxy.hosted.interface import HostedLoss, MadeCall
 from proxy.request import Loss
-from proxy.server.generation.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log.facts import RequestFacts, StreamTimes
+from proxy.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from proxy.server.generation.request_log.sampling import StreamSample
 from proxy.settings import Settings
 from proxy.stream.translator import Translator

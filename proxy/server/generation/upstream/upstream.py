@@ -11,10 +11,10 @@ from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import Pool
 from proxy.backend.tokenizer.tokenizers import ModelTokenizer
 from proxy.backend.transport.client import ChatStream
-from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.continuation.continuation import Cause, Continuation
-from proxy.server.generation.continuation.request import CannotContinue
 from proxy.server.generation.request_log.request_log import RequestLog
+from proxy.server.generation.upstream.chat_call import ChatCall
+from proxy.server.generation.upstream.continuation import Cause, Continuation
+from proxy.server.generation.upstream.continuation_request import CannotContinue
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator
 from proxy.telemetry import logs

@@ -17,19 +17,19 @@ from proxy.backend.policies.retry import Reason
 from proxy.backend.pool import HeadersFor, OnFailure, Pool
 from proxy.backend.served_models import Route
 from proxy.backend.transport.client import ChatStream
-from proxy.server.generation.chat_call import ChatCall
-from proxy.server.generation.continuation.request import (
+from proxy.server.generation.parser_choice.choice import ParserChoice
+from proxy.server.generation.upstream.chat_call import ChatCall
+from proxy.server.generation.upstream.continuation_request import (
     CannotContinue,
     Obstacle,
     chat_request,
     completion_request,
     longest_stop,
 )
-from proxy.server.generation.parser_choice.choice import ParserChoice
 from proxy.stream.continuation.catch_up import Diverged
 from proxy.stream.continuation.join import Join, JoinPoint, join_at
 from proxy.stream.continuation.ledger import PartialAnswer
-from proxy.stream.needs import BrokenOff
+from proxy.stream.lifecycle.needs import BrokenOff
 from proxy.stream.reading.leading_thought import MarkupOf
 from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator

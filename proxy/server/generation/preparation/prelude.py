@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from proxy.server.generation.chat_call import ChatCall
 from proxy.server.generation.hosted_tools.turns import HostedTurns
 from proxy.server.generation.preparation.compaction import AutomaticCompaction
 from proxy.server.generation.request_log.request_log import RequestLog
+from proxy.server.generation.upstream.chat_call import ChatCall
 from proxy.server.recording.recording import Recording
 from proxy.stream.translator import Translator
 

@@ -1,1 +1,0 @@
-"""An answer that broke off is continued by another backend."""

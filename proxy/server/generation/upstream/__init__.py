@@ -1,0 +1,1 @@
+"""What one response asks of backends."""
