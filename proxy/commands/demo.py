@@ -84,7 +84,7 @@ class Item:
 
 
 @dataclass
-class Transcript:
+class DemoTranscript:
     """The events of one stream, collected into what a terminal shows. Times are seconds since the request."""
 
     items: list[Item] = field(default_factory=list)
@@ -141,8 +141,8 @@ def _pretty(arguments: str) -> RenderableType:
         return Text(arguments or "…")
 
 
-async def _play(args: argparse.Namespace, console: Console) -> tuple[Transcript, list[Violation]]:
-    transcript = Transcript()
+async def _play(args: argparse.Namespace, console: Console) -> tuple[DemoTranscript, list[Violation]]:
+    transcript = DemoTranscript()
     body = bytearray()
     async with AsyncExitStack() as stack:
         dialect = DIALECTS[args.dialect]

@@ -107,7 +107,7 @@ class CompletionTokensDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class ChatUsage(msgspec.Struct, gc=False):
     """Token counts as a chat server reports them."""
 
     prompt_tokens: int | None = None
@@ -121,7 +121,7 @@ class Chunk(msgspec.Struct, gc=False):
     """One `data:` payload. `error` may be of any type, usually an object or a text."""
 
     choices: list[Choice] | None = None
-    usage: Usage | None = None
+    usage: ChatUsage | None = None
     error: Any = None
     object: str | None = None
     # Fields of an error that is not wrapped in `error`.

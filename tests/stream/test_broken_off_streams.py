@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import parsers
-from proxy.server.generation.upstream.continuation import Cut, cut_of_parsed, cut_of_raw
+from proxy.server.generation.upstream.continuation import CutPoint, cut_of_parsed, cut_of_raw
 from proxy.server.generation.upstream.continuation_request import CannotContinue
 from proxy.simulator import DIALECTS, SimulatorOptions, create_app
 from proxy.simulator.answer import completion_plan, plan_answer
@@ -358,29 +358,31 @@ def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:
 def test_the_last_whole_id_is_found_by_the_texts_of_the_others() -> None:
     ids = encode("One two three")
 
-    def found(whole: int, tail: str, extra: Sequence[int] = ()) -> Cut:
+    def found(whole: int, tail: str, extra: Sequence[int] = ()) -> CutPoint:
         beginning = PartialAnswer([1], [*ids, *extra], whole, tail, raw=True)
         return asyncio.run(cut_of_raw(beginning, decoded, holds_text=False))
 
     half = 0x01F09F
-    assert found(1, "") == Cut(1)
-    assert found(1, " two three") == Cut(3)
-    assert found(1, " two three", [half]) == Cut(3)
-    assert found(1, " two th") == Cut(2, " th")
-    assert found(0, "One two", [half]) == Cut(2)
-    assert found(1, " ten") == Cut(1, " ten")  # it has to come again
+    assert found(1, "") == CutPoint(1)
+    assert found(1, " two three") == CutPoint(3)
+    assert found(1, " two three", [half]) == CutPoint(3)
+    assert found(1, " two th") == CutPoint(2, " th")
+    assert found(0, "One two", [half]) == CutPoint(2)
+    assert found(1, " ten") == CutPoint(1, " ten")  # it has to come again
 
 
 def test_text_that_was_held_for_a_stop_string_is_generated_again() -> None:
     ids = encode("One two three")
     beginning = PartialAnswer([1], ids, 0, "One tw", raw=True)
-    assert asyncio.run(cut_of_raw(beginning, decoded, holds_text=True)) == Cut(1, " tw")
+    assert asyncio.run(cut_of_raw(beginning, decoded, holds_text=True)) == CutPoint(1, " tw")
     assert asyncio.run(cut_of_parsed(beginning, decoded, 0)) == (3, "One two three")
     assert asyncio.run(cut_of_parsed(beginning, decoded, 4)) == (2, "One two")
     with pytest.raises(CannotContinue):
         asyncio.run(cut_of_parsed(PartialAnswer([1], ids, 0, "", raw=False), decoded, 100))
     # Nothing fits: all of it has to come again.
-    assert asyncio.run(cut_of_raw(PartialAnswer([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == Cut(0, "else")
+    assert asyncio.run(cut_of_raw(PartialAnswer([1], ids, 0, "else", raw=True), decoded, holds_text=True)) == CutPoint(
+        0, "else"
+    )
 
 
 @pytest.mark.parametrize("family", ["qwen3", "auto"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.chat import Choice, MalformedChunk, Usage, decode_chunk
+from proxy.wire.chat import ChatUsage, Choice, MalformedChunk, decode_chunk
 
 
 def choice_of(choice: dict[str, Any]) -> Choice:
@@ -67,7 +67,7 @@ def test_log_probabilities_are_kept_beside_a_field_of_another_type() -> None:
 def test_counts_that_are_no_integers(counts: tuple[Any, Any]) -> None:
     usage = {"prompt_tokens": counts[0], "completion_tokens": counts[1], "prompt_tokens_details": {"cached_tokens": counts[1]}}
     found = decode_chunk(json.dumps({"choices": [], "usage": usage}).encode()).usage
-    assert isinstance(found, Usage)
+    assert isinstance(found, ChatUsage)
     assert found.prompt_tokens_details is not None
     assert (found.prompt_tokens, found.completion_tokens, found.prompt_tokens_details.cached_tokens) == (12, 3, 3)
 
@@ -85,7 +85,7 @@ def test_counts_that_are_no_integers(counts: tuple[Any, Any]) -> None:
 )
 def test_counts_are_kept_beside_what_the_answer_can_do_without(odd: dict[str, Any]) -> None:
     found = decode_chunk(json.dumps({"choices": [], **odd}).encode()).usage
-    assert isinstance(found, Usage)
+    assert isinstance(found, ChatUsage)
     assert (found.prompt_tokens, found.completion_tokens, found.prompt_tokens_details and 0) in ((1, 2, None), (1, 2, 0))
 
 

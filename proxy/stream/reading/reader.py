@@ -270,7 +270,7 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
             out.append(Text(text))
 
 
-def _usage(usage: chat.Usage) -> Usage | None:
+def _usage(usage: chat.ChatUsage) -> Usage | None:
     """Return the counts that can be true; None if there are none."""
     prompt = usage.prompt_tokens_details
     completion = usage.completion_tokens_details

@@ -53,34 +53,34 @@ class Encoding(Protocol):
 Encode: TypeAlias = Callable[[str], Encoding]
 
 
-class Cut(NamedTuple):
+class Seam(NamedTuple):
     """Where a text is cut: the ids before, and the index in the text."""
 
     ids: list[int]
     at: int
 
 
-def cut(encode: Encode, text: str) -> Cut | None:
-    """Cut the text at its last seam; None if none is found near its end."""
+def cut(encode: Encode, text: str) -> Seam | None:
+    """Seam the text at its last seam; None if none is found near its end."""
     encoding = encode(text)
     ids = encoding.ids
     offsets = encoding.offsets
     for count in _boundaries(text, encoding, offsets):
         at = offsets[count - 1][1]
         if encode(text[at:]).ids == ids[count:]:
-            return Cut(ids[:count], at)
+            return Seam(ids[:count], at)
     return None
 
 
-def _cut_anyway(encode: Encode, text: str) -> Cut:
-    """Cut a text that has no seam some way before its end."""
+def _cut_anyway(encode: Encode, text: str) -> Seam:
+    """Seam a text that has no seam some way before its end."""
     encoding = encode(text)
     ids = encoding.ids
     offsets = encoding.offsets
     for count in range(len(ids) - 1, 0, -1):
         if 0 < offsets[count - 1][1] <= len(text) - _LOOKAHEAD:
-            return Cut(ids[:count], offsets[count - 1][1])
-    return Cut(ids, len(text))
+            return Seam(ids[:count], offsets[count - 1][1])
+    return Seam(ids, len(text))
 
 
 def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]]) -> Iterator[int]:

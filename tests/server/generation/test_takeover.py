@@ -154,6 +154,40 @@ def test_a_client_of_a_gateway_that_was_only_slow_gets_the_rest_from_the_next_on
     run(test())
 
 
+def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with two(tmp_path) as (one, other):
+            asked = {"input": "scenario: long tokens: 200 tps: 100", "background": True, "stream": False}
+            name = str((await post(one, **asked)).json["id"])
+            async with asyncio.timeout(60):
+                while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            slow = one.parts.background
+            store = one.parts.store
+            assert slow is not None
+            assert store is not None
+            await silence(one)
+            wakes = asyncio.Event()
+            append = store.append_events
+
+            async def halted(pieces: Sequence[NewEvents]) -> dict[str, bool]:
+                await wakes.wait()
+                return await append(pieces)
+
+            monkeypatch.setattr(store, "append_events", halted)
+            seen = len(events_of(await _stored(one, name)))
+            await _expire(one)
+            assert (await ended(other, name))["status"] == "completed"
+            rest = events_of(await streamed(other, name))[seen:]
+            assert sum(event["type"] == "response.output_text.delta" for event in rest) > 20
+            wakes.set()
+            await slow.renew_claims()
+            await until(lambda: not slow.running)
+            await one.parts.pool.close()
+
+    run(test())
+
+
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
 
 

@@ -23,7 +23,7 @@ _KEPT = 64 * 1024
 _DONE = writer.DONE.encode()
 
 
-class Follower(Protocol):
+class EventReader(Protocol):
     """Reads the events of a response while it runs."""
 
     def stored(self, row: EventRow) -> None:
@@ -47,7 +47,7 @@ class BackgroundResponse:
         self.complete = False  # its terminal event is in the store
         self.handed_over = False  # another process may take it over
         self.elsewhere = False  # another process runs it, or it was deleted
-        self.followers: set[Follower] = set()  # in this process
+        self.followers: set[EventReader] = set()  # in this process
         self.task: asyncio.Task[None] | None = None  # takes the response to its end
         self._store = store
         self._events = events

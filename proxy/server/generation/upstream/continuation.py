@@ -46,7 +46,7 @@ _BROKEN = "\ufffd"
 Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
 
 
-class Cut(NamedTuple):
+class CutPoint(NamedTuple):
     """How many of the ids are kept, and the text that the client has of those that come again."""
 
     kept: int
@@ -204,13 +204,13 @@ def _read_again(
     return behind
 
 
-async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> Cut:
+async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> CutPoint:
     """Find the last id whose text came whole. Text that came behind it comes again."""
     ids = beginning.ids
     whole = beginning.whole
     tail = beginning.tail
     if not tail and not holds_text:
-        return Cut(whole)  # behind it there may be a part of a character
+        return CutPoint(whole)  # behind it there may be a part of a character
     start = max(0, whole - _CONTEXT)
     before = await decode(ids[start:whole]) if whole else ""
     for count in range(len(ids), max(whole, len(ids) - _TRIES) - 1, -1):
@@ -219,10 +219,10 @@ async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bo
             break
         text = text.removeprefix(before)
         if tail.startswith(text) and not text.endswith(_BROKEN):
-            return Cut(count, tail[len(text) :])
+            return CutPoint(count, tail[len(text) :])
     if holds_text:
         raise CannotContinue("text_differs")
-    return Cut(whole, tail)
+    return CutPoint(whole, tail)
 
 
 async def cut_of_parsed(beginning: PartialAnswer, decode: Decode, stop: int) -> tuple[int, str]:
