@@ -179,12 +179,12 @@ def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
             seen = len(events_of(await _stored(one, name)))
             await _expire(one)
             assert (await ended(other, name))["status"] == "completed"
-            rest = events_of(await streamed(other, name))[seen:]
-            assert sum(event["type"] == "response.output_text.delta" for event in rest) > 20
             wakes.set()
             await slow.renew_claims()
             await until(lambda: not slow.running)
             await one.parts.pool.close()
+            rest = events_of(await streamed(other, name))[seen:]
+            assert sum(event["type"] == "response.output_text.delta" for event in rest) > 20
 
     run(test())
 
