@@ -16,12 +16,12 @@ class CountersUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a process tells about one client. The first three are its limits (per minute, per minute, at the same time; 0 for
+    """What a process reports about one client. The first three are its limits (per minute, per minute, at the same time; 0 for
     none).
 
     `requests_left` and `tokens_left` are what the process believes to be left: used where the fleet has no counters (any more)
-    and, with `doubted`, where those have more. `tokens` were used and not told yet; `running` are the client's requests in this
-    process, with the one that asks to be let in."""
+    and, with `doubted`, where those have more. `tokens` were used and not reported yet; `running` are the client's requests in
+    this process, with the one that asks to be let in."""
 
     client: str
     requests: int
