@@ -73,7 +73,7 @@ class Follower:
             self._sent_at = self._clock()
 
     def wake(self) -> None:
-        """Go on: the client has caught up, or no more events come from memory."""
+        """Look for more events: the client has caught up, or no more come from memory."""
         self._awake.set()
 
     async def run(self) -> web.StreamResponse:
@@ -83,8 +83,8 @@ class Follower:
         try:
             await self._stream.prepare()
             self._send(first)
-            if not first:
-                self._stream.write(_COMMENT)
+            if not first and not self._ended:
+                self._stream.write(_COMMENT)  # with it the head is sent
             await self._stream.flush()
             if response is not None:
                 response.followers.add(self)
