@@ -342,7 +342,7 @@ def test_a_program_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> No
             assert await asyncio.wait_for(process(), PATIENCE) != first
             assert any("does not answer any more" in line for line in lines)
 
-    monkeypatch.setattr(connection, "_STOPPING", 1.0)
+    monkeypatch.setattr(connection, "STOP_TIMEOUT", 1.0)
     run(test())
 
 

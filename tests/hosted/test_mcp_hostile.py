@@ -97,7 +97,7 @@ def test_a_server_that_ignores_a_cancellation_is_left(monkeypatch: pytest.Monkey
                 await until(left.is_set, "the end of the request at the server")
                 assert served.count("notifications/cancelled") == 1
 
-    monkeypatch.setattr(connection, "_STOPPING", 0.1)
+    monkeypatch.setattr(connection, "STOP_TIMEOUT", 0.1)
     run(test())
 
 

@@ -231,8 +231,8 @@ def test_a_page_is_kept_for_a_while_and_for_its_tenant() -> None:
 
 
 def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 3)
-    monkeypatch.setattr(module, "_KEPT_CHARACTERS", 1000)
+    monkeypatch.setattr(module, "KEPT_PAGES", 3)
+    monkeypatch.setattr(module, "KEPT_CHARACTERS", 1000)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/small", "small", "text/plain")
@@ -253,8 +253,8 @@ def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_pages_are_in_memory_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AT_ONCE", 2)
-    monkeypatch.setattr(module, "_SHARE_AT_ONCE", 2)
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "SHARE_AT_ONCE", 2)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         async def hang(request: web.Request) -> web.StreamResponse:
@@ -282,7 +282,7 @@ while b"slow" in sys.stdin.buffer.read():
     time.sleep({10 * PATIENCE})
 print('{{"title": "", "text": "read", "links": [], "cut": false}}')
 """)
-    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "PAGE_PROCESS", script)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/slow", "slow")
@@ -306,8 +306,8 @@ def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
 ) -> None:
     script = tmp_path / "forever.py"
     script.write_text("import time; time.sleep(1000)")
-    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
-    monkeypatch.setattr(module, "_SHARE_OF_PROCESSES", 1)
+    monkeypatch.setattr(module, "PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "SHARE_OF_PROCESSES", 1)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
@@ -322,7 +322,7 @@ def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "forever.py"  # type: ignore[operator]
     script.write_text("while True: pass")
-    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "PAGE_PROCESS", script)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)
@@ -334,7 +334,7 @@ def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tm
 def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "broken.py"  # type: ignore[operator]
     script.write_text("raise SystemExit(3)")
-    monkeypatch.setattr(module, "_PAGE_PROCESS", script)
+    monkeypatch.setattr(module, "PAGE_PROCESS", script)
 
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", ARTICLE)

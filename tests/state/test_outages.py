@@ -207,7 +207,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gateway has claimed it, and waits for its backend, which comes last."""
-    monkeypatch.setattr("proxy.server.generation.background.takeover._TIMEOUT", PATIENCE)
+    monkeypatch.setattr("proxy.server.generation.background.takeover.TIMEOUT", PATIENCE)
 
     async def test() -> None:
         port = free_port()

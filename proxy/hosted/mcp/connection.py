@@ -54,7 +54,7 @@ _CLIENT = Implementation(name="responses-gateway", version="1")
 # Seconds in which a connection closes by itself.
 _CLOSING = 8.0
 # Seconds in which a server has to stop what was cancelled.
-_STOPPING = 5.0
+STOP_TIMEOUT = 5.0
 # Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
 _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})
@@ -155,9 +155,9 @@ class ServerConnection:
     def _given_up(self, session: ClientSession, deadline: float) -> None:
         """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
         if self._http is not None:
-            self._loop.call_later(_STOPPING, self._retire_if_not_stopped)
+            self._loop.call_later(STOP_TIMEOUT, self._retire_if_not_stopped)
         elif self._check is None or self._check.done():
-            seconds = max(_STOPPING, deadline - self._loop.time())
+            seconds = max(STOP_TIMEOUT, deadline - self._loop.time())
             self._check = asyncio.create_task(self._retire_if_silent(session, seconds))
 
     async def _retire_if_silent(self, session: ClientSession, seconds: float) -> None:

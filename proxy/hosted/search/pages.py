@@ -24,16 +24,16 @@ from proxy.hosted.search.turns import Turns
 _LONGEST_TEXT = 200_000
 _MOST_LINKS = 300
 # Pages that are fetched and read at the same time, of all tenants and of one: each may be in memory twice. Others wait.
-_AT_ONCE = 32
-_SHARE_AT_ONCE = 24
+AT_ONCE = 32
+SHARE_AT_ONCE = 24
 # Processes that read pages at the same time, of HTML and of text: they take CPU time, and memory.
 _PROCESSES = 3
-_SHARE_OF_PROCESSES = 2
+SHARE_OF_PROCESSES = 2
 # Pages that are kept, how many characters they may have together, and for how many seconds.
-_KEPT = 256
-_KEPT_CHARACTERS = 20_000_000
+KEPT_PAGES = 256
+KEPT_CHARACTERS = 20_000_000
 _KEPT_FOR = 300.0
-_PAGE_PROCESS = Path(__file__).with_name("page_process.py")
+PAGE_PROCESS = Path(__file__).with_name("page_process.py")
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
 _UNKNOWN_TYPE = "application/octet-stream"
@@ -48,9 +48,9 @@ class WebPages:
         self._fetcher = fetcher
         self._timeout = timeout
         self._clock = clock
-        self._places = Turns(_AT_ONCE, _SHARE_AT_ONCE, timeout)
-        self._html_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)
-        self._text_processes = Turns(_PROCESSES, _SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
+        self._places = Turns(AT_ONCE, SHARE_AT_ONCE, timeout)
+        self._html_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)
+        self._text_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
         self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
         self._size = 0
 
@@ -96,7 +96,7 @@ class WebPages:
         replaced = self._kept.pop(key, None)
         self._size += page.size - (replaced[1].size if replaced else 0)
         self._kept[key] = (self._clock() + _KEPT_FOR, page)
-        while len(self._kept) > _KEPT or self._size > _KEPT_CHARACTERS:
+        while len(self._kept) > KEPT_PAGES or self._size > KEPT_CHARACTERS:
             self._forget_oldest()
 
     def _forget_old(self) -> None:
@@ -129,6 +129,6 @@ async def _run_page_process(fetched: Fetched, html: bool) -> Any:
         "links": _MOST_LINKS,
     }
     try:
-        return await run_program(_PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
+        return await run_program(PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
     except ValueError:  # it was killed for want of memory or time, or failed
         raise ToolFailure(_UNREADABLE) from None

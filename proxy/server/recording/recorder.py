@@ -46,7 +46,7 @@ from proxy.wire.errors import ApiError
 FORMAT = 2
 PATTERN = "exchange-*.jsonl"
 # Records that may wait for the disk; more are dropped, which is logged.
-_WAITING = 16
+MAX_WAITING = 16
 # The only headers that are kept.
 _HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
 # Settings that say where things are, or how to get in, and nothing about the translation.
@@ -84,7 +84,7 @@ class FileRecorder(Recorder):
         keys = (settings.backend_api_key, *(details.api_key for details in settings.backends.values()))
         self._keys = {key.get_secret_value() for key in keys if key is not None}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
-        self._room = threading.BoundedSemaphore(_WAITING)
+        self._room = threading.BoundedSemaphore(MAX_WAITING)
 
     def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> FileRecording:
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)

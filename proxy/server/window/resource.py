@@ -23,7 +23,7 @@ from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 
 # Visitors with a live connection at the same time.
-_MOST_VISITORS = 20
+MOST_VISITORS = 20
 # Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
 
@@ -78,7 +78,7 @@ class Window:
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Answer with a stream of updates: the running requests, and those that have ended."""
         self._access.require(request, Permission.METADATA)
-        if self._live.visitors >= _MOST_VISITORS:
+        if self._live.visitors >= MOST_VISITORS:
             raise ApiError(503, "Too many visitors are looking at once. Please try again.", code="too_many_visitors")
         headers = {**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})

@@ -22,7 +22,7 @@ from proxy.stream.tape import Tape
 from proxy.wire.errors import ApiError
 
 # Seconds after the last question about a request until its steps are noted no longer.
-_WATCH_TIMEOUT = 15.0
+WATCH_TIMEOUT = 15.0
 # Steps of a recording that are sent in one answer.
 _STEPS = 300
 
@@ -126,7 +126,7 @@ class WorkerView:
         return next((creation for creation in self._running() if creation.log.facts.id == request_id), None)
 
     def _watch(self, request_id: str, creation: Creation) -> None:
-        """Note the steps of a request for the next `_WATCH_TIMEOUT` seconds."""
+        """Note the steps of a request for the next `WATCH_TIMEOUT` seconds."""
         loop = asyncio.get_running_loop()
         if request_id in self._live_steps:
             live_steps, timer = self._live_steps[request_id]
@@ -134,7 +134,7 @@ class WorkerView:
         else:
             live_steps = LiveSteps(creation.prepared.tape or Tape(time.time), creation.translator)
             live_steps.attach()
-        self._live_steps[request_id] = (live_steps, loop.call_later(_WATCH_TIMEOUT, self._unwatch, request_id))
+        self._live_steps[request_id] = (live_steps, loop.call_later(WATCH_TIMEOUT, self._unwatch, request_id))
 
     def _unwatch(self, request_id: str) -> None:
         live_steps, timer = self._live_steps.pop(request_id)

@@ -29,7 +29,7 @@ _TIMEOUT = 5.0
 # Connections to one worker: more questions at the same time wait for each other.
 _CONNECTIONS = 20
 # Seconds after which a socket that refuses connections is that of a worker that has ended.
-_OPENING = 5.0
+OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.
 _METHODS = frozenset(
     {
@@ -118,7 +118,7 @@ class Workers:
         socket = self._socket_of(name)
         refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
         with suppress(OSError):
-            if refused and time.time() - socket.stat().st_mtime > _OPENING:
+            if refused and time.time() - socket.stat().st_mtime > OPENING_TIMEOUT:
                 socket.unlink()
 
     def _socket_of(self, name: str) -> Path:

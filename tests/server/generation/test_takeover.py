@@ -340,7 +340,7 @@ def test_a_gateway_that_would_say_something_else_ends_it(reason: str, settings: 
 
 def test_a_long_journal_is_repeated_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other streams get their turn after each slice, and no slice has most of the events."""
-    monkeypatch.setattr("proxy.server.generation.background.takeover._SLICE", 0.0)
+    monkeypatch.setattr("proxy.server.generation.background.takeover.SLICE", 0.0)
     slices: list[int] = []
     turns: list[int] = []  # the slices after which others had their turn
     play = Tape.play
@@ -426,7 +426,7 @@ def test_the_store_fails_while_a_response_is_taken_over(
             assert judge_stream(await streamed(other, name)) == []
             await one.parts.pool.close()
 
-    monkeypatch.setattr("proxy.server.generation.background.takeover._RETRY", 0.01)
+    monkeypatch.setattr("proxy.server.generation.background.takeover.RETRY", 0.01)
     run(test())
 
 

@@ -287,7 +287,7 @@ def test_a_record_larger_than_all_may_be_is_not_written(tmp_path: Path) -> None:
 def test_a_slow_disk_does_not_fill_the_memory(tmp_path: Path) -> None:
     settings = Settings(record=tmp_path)
     keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
-    for _ in range(recorder._WAITING):
+    for _ in range(recorder.MAX_WAITING):
         keeper._room.acquire(blocking=False)
     keeper.keep(keeper.begin({}, settings))
     keeper.close()

@@ -57,7 +57,7 @@ def test_a_stream_that_can_be_resumed_is_not_read_from_the_store(monkeypatch: py
 
 
 def test_one_that_joins_late_reads_only_the_beginning_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.generation.background.response._KEPT", 2000)
+    monkeypatch.setattr("proxy.server.generation.background.response.KEPT_BYTES", 2000)
 
     async def test() -> None:
         async with simulated(store="memory") as served:
@@ -101,7 +101,7 @@ def test_a_client_that_leaves_does_not_disturb_the_others() -> None:
 
 def test_a_slow_client_takes_no_memory_and_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads nothing until the response has ended: by then most of it is only in the store."""
-    monkeypatch.setattr("proxy.server.generation.background.response._KEPT", 2000)
+    monkeypatch.setattr("proxy.server.generation.background.response.KEPT_BYTES", 2000)
 
     async def test() -> None:
         async with simulated(store="memory", on_disconnect="continue", send_buffer=4096) as served:

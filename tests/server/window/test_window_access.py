@@ -221,7 +221,7 @@ def test_where_metrics_need_a_key_so_does_the_window(tmp_path: Path) -> None:
 def test_only_so_many_may_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with gateway(NOWHERE) as served:
-            monkeypatch.setattr("proxy.server.window.resource._MOST_VISITORS", 0)
+            monkeypatch.setattr("proxy.server.window.resource.MOST_VISITORS", 0)
             assert_error(await look(served, "live"), 503, "too_many_visitors")
 
     run(test())

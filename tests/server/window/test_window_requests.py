@@ -190,7 +190,7 @@ def _has_begun(summary: dict[str, Any]) -> bool:
 
 def test_nothing_is_noted_before_somebody_looks_and_after_everybody_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(worker_view, "_WATCH_TIMEOUT", 0.05)
+        monkeypatch.setattr(worker_view, "WATCH_TIMEOUT", 0.05)
         async with simulated(SimulatorOptions(models=("m",))) as served:
             asking = asyncio.create_task(post(served, model="m", input=SLOW, stream=True))
             (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))

@@ -196,7 +196,7 @@ def test_the_connections_to_a_worker_are_kept_until_it_has_ended(tmp_path: Path)
 
 def test_a_worker_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr(workers, "_OPENING", 0.0)
+        monkeypatch.setattr(workers, "OPENING_TIMEOUT", 0.0)
         asking = workers_of(FakeView("here"), tmp_path)
         left = tmp_path / "window-dead.sock"
         with socket.socket(socket.AF_UNIX) as dead:
@@ -270,7 +270,7 @@ def test_a_gateway_asks_itself_once_for_all_its_visitors(monkeypatch: pytest.Mon
 
 
 def test_no_more_visitors_than_allowed_get_in_even_if_they_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.window.resource._MOST_VISITORS", 2)
+    monkeypatch.setattr("proxy.server.window.resource.MOST_VISITORS", 2)
 
     async def test() -> None:
         async with simulated() as served, aiohttp.ClientSession() as session:

@@ -18,7 +18,7 @@ from proxy.stream import writer
 from proxy.telemetry import logs
 
 # Stored events that are kept in memory for followers in this process, in bytes.
-_KEPT = 64 * 1024
+KEPT_BYTES = 64 * 1024
 
 _DONE = writer.DONE.encode()
 
@@ -93,7 +93,7 @@ class BackgroundResponse:
         self._stored = row.next
         self._recent.append(row)
         self._recent_size += len(row.data)
-        while self._recent_size > _KEPT and len(self._recent) > 1:
+        while self._recent_size > KEPT_BYTES and len(self._recent) > 1:
             self._recent_size -= len(self._recent.popleft().data)
         for follower in self.followers:
             follower.stored(row)

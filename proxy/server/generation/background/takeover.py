@@ -17,19 +17,19 @@ from proxy.wire.requests import parse_request
 
 # Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
-_TIMEOUT = 60.0
+TIMEOUT = 60.0
 _POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
-_RETRY = 0.5
+RETRY = 0.5
 # Seconds for which calls are repeated before other streams get their turn.
-_SLICE = 0.01
+SLICE = 0.01
 
 
 async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
     """Repeat what happened in another process, however long the store may be unavailable; return the creation, whose translator
     has the state of the other one. Raise `CannotContinue`."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _TIMEOUT
+    deadline = clock() + TIMEOUT
     while True:
         try:
             return await _repeat(responses, autoconfiguration, await store.adopt(orphan))
@@ -38,7 +38,7 @@ async def resume(responses: Responses, autoconfiguration: Autoconfiguration, sto
                 raise CannotContinue("events_lost") from None
         except StoreUnavailable:
             pass  # as long as it is unavailable, the response could not be ended either
-        await asyncio.sleep(_RETRY)
+        await asyncio.sleep(RETRY)
 
 
 async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, orphan: Orphan) -> Creation:
@@ -79,13 +79,13 @@ async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
     """Make the calls of the first gateway again; return their events. Other streams get their turn meanwhile."""
     clock = asyncio.get_running_loop().time
     events = bytearray()
-    pause_at = clock() + _SLICE
+    pause_at = clock() + SLICE
     try:
         for made in creation.play(calls):
             events += made
             if clock() >= pause_at:
                 await asyncio.sleep(0)
-                pause_at = clock() + _SLICE
+                pause_at = clock() + SLICE
     except Unplayable:
         raise CannotContinue("events_differ") from None
     return bytes(events)
@@ -94,7 +94,7 @@ async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
 async def _becomes_true(condition: Callable[[], bool]) -> bool:
     """Wait a while for a condition; tell whether it holds."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + _TIMEOUT
+    deadline = clock() + TIMEOUT
     while True:
         if condition():
             return True
