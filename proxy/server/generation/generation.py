@@ -36,8 +36,8 @@ class Generation:
     can be stored first."""
 
     __slots__ = (
-        "_client", "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
-        "_upstream", "_waiting", "translator",
+        "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
+        "_upstream", "_waiting", "client", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +52,7 @@ class Generation:
         """`prelude` comes before the first request to a backend. `tools` are those that the gateway runs itself."""
         self.translator = translator
         self._upstream = upstream
-        self._client = client
+        self.client = client
         self._prelude = prelude
         self._tools = tools
         self._judge = judge
@@ -248,7 +248,7 @@ class Generation:
         if self.translator.ended:
             self._leave_backend()
         if events:
-            self._client.write(events, self._clock())
+            self.client.write(events, self._clock())
 
     def _leave_backend(self) -> None:
         if self.translator.status == "failed":
@@ -282,7 +282,7 @@ class Generation:
 
     def tick(self, now: float) -> None:
         """Apply the time limits, and keep the client's connection alive. The wait for a backend is limited by the pool."""
-        if self._client.is_slow(now) or self.translator.ended:
+        if self.client.is_slow(now) or self.translator.ended:
             return
         if self._upstream.is_silent(now):
             self._drop_silent_backend()
@@ -301,16 +301,16 @@ class Generation:
             self.fail(error)
 
     def _keep_alive(self, now: float) -> None:
-        due = self._client.due(now)
+        due = self.client.due(now)
         if due == "event":
-            self._client.keep_alive(self.translator.keep_alive(), now)
+            self.client.keep_alive(self.translator.keep_alive(), now)
         elif due == "comment":
-            self._client.comment(now)
+            self.client.comment(now)
 
     @property
     def slow(self) -> bool:
         """Whether the client has more to read than is to be kept for it."""
-        return self._client.sink.slow
+        return self.client.sink.slow
 
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""

@@ -34,7 +34,7 @@ async def stalled(served: Served) -> None:
 
 def buffered(served: Served) -> int:
     """Return how many bytes the gateway keeps for its clients."""
-    transports = [creation._generation.sink._transport for creation in served.parts.in_flight.activities]
+    transports = [creation._generation.client.sink._transport for creation in served.parts.in_flight.activities]
     return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
 
