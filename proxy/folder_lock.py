@@ -1,4 +1,4 @@
-"""The lock that the process of a gateway keeps on the folder of its workers: it is gone with the process, however that ends."""
+"""The lock that the process of a gateway keeps on the folder of its workers: it ends with the process, however that ends."""
 
 from __future__ import annotations
 

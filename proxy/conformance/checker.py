@@ -7,7 +7,7 @@ the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are a
 Two principles:
 
 * a stream is checked by itself, whoever made it: this room shares no code with a writer;
-* after a violation the checker goes on with what the stream says, so that one mistake is reported once where possible.
+* after a violation the checker continues with what the stream says, so that one mistake is reported once where possible.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Checker:
         for item in self._open:
             if item.id == item_id:
                 if self._unfinished_allowed and item is not self._open[-1]:
-                    self._report("item_overlap", f"{item_id} goes on behind {self._open[-1].id}")
+                    self._report("item_overlap", f"{item_id} continues behind {self._open[-1].id}")
                 if item.index != output_index:
                     self._report("output_index", f"output_index {short(output_index)}, {item_id} is at {item.index}")
                 return item

@@ -32,7 +32,7 @@ class Autoconfiguration:
     """Probes the backends of a pool in the background, and applies the settings that all of them need.
 
     With several workers one of them probes and reports, and the others `take_over` what it found. `looked` is set when the
-    first attempt at each backend is over, whatever came of it."""
+    first attempt at each backend is over, whatever its result."""
 
     def __init__(
         self, settings: Settings, pool: Pool, use: Callable[[Settings], None], known: KnownModels | None = None

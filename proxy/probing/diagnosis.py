@@ -244,7 +244,7 @@ def _rest(profile: Profile) -> Iterator[Finding]:
         advice = (
             "The GPU keeps working on an answer that nobody reads. Is there a proxy in between that does not close connections?"
         )
-        yield Finding("error", "Generation goes on after the client has disconnected.", advice)
+        yield Finding("error", "Generation continues after the client has disconnected.", advice)
 
 
 def rows(profile: Profile) -> Iterator[Row]:

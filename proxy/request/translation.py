@@ -93,7 +93,7 @@ def translate(
     """Translate a Responses request into a Chat Completions request. `history` are the items of the stored response or
     conversation that the request continues; they precede its input. `resolve_item` returns the stored item with an id (for
     `item_reference`), or None. `replaced` are the positions of those items of the input that a later compaction item replaces.
-    `hosted` are the hosted tools that can be run; `results` is what earlier calls of them told the model, by the ids of their
+    `hosted` are the hosted tools that can be run; `results` are those of earlier calls of them, by the ids of their
     items, as far as it was kept.
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()

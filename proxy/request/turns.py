@@ -16,7 +16,7 @@ from proxy.request.tools.catalog import NO_TOOLS
 
 
 class RunCall(NamedTuple):
-    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, and what it is told."""
+    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, and the result for it."""
 
     call_id: str
     name: str

@@ -75,5 +75,5 @@ def forget(folder: Path, place: str, pid: int) -> None:
 
 def count_deaths() -> Counter:
     """Return the metric that the parent of the workers writes."""
-    text = "Workers that ended without being told to."
+    text = "Workers that ended without being asked to."
     return Counter("responses_gateway_worker_deaths_total", text, registry=CollectorRegistry())

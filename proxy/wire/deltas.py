@@ -65,7 +65,7 @@ class Citation(msgspec.Struct, gc=False):
 
 
 class Finish(msgspec.Struct, gc=False):
-    """The model stopped. The stream may go on: usage and even text may follow."""
+    """The model stopped. The stream may continue: usage and even text may follow."""
 
     reason: FinishReason
 

@@ -182,7 +182,7 @@ def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatc
     found = report(change=change)
     assert found.profile["stops"] is False
     assert found.status == 1
-    assert "goes on after the client has disconnected" in found.said("error")
+    assert "continues after the client has disconnected" in found.said("error")
 
 
 @pytest.mark.parametrize(("city", "reading"), [("zq7\nzq7", "json"), (r"zq7\nzq7", "text"), ("Paris", None)])

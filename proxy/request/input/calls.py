@@ -43,7 +43,7 @@ class InputCall(NamedTuple):
 
 @dataclass(slots=True)
 class CallItemReader:
-    """Reads the call and output items of one request. `results`: what hosted calls told the model, by the ids of their items,
+    """Reads the call and output items of one request. `results`: the results of hosted calls, by the ids of their items,
     as far as it was kept. `sources`: what it may cite of those that were read."""
 
     _catalog: Catalog
@@ -125,8 +125,8 @@ class CallItemReader:
             return None
         self._report.adapted("item", "mcp_approval_request", "shown as a function call with the result, or the refusal")
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
-        told = NOT_RUN_YET if refusal is None else f"The user did not approve this call. {refusal}".rstrip()
-        return InputCall(request_id, chat_name, self._arguments(item, path), Output(told, []))
+        answer = NOT_RUN_YET if refusal is None else f"The user did not approve this call. {refusal}".rstrip()
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
 
     def _web_search_call(self, item: Object, path: str) -> InputCall | None:
         action = optional_object(item, "action", path)
@@ -170,14 +170,14 @@ class CallItemReader:
         return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(texts), []))
 
     def _kept(self, item: Object) -> KeptResult | None:
-        """Return what the hosted call that the item is told the model, if it was kept."""
+        """Return the result of the hosted call that the item is, if it was kept."""
         kept = self._results.get(item["id"]) if isinstance(item.get("id"), str) else None
         if kept is not None:
             self.sources += kept.sources
         return kept
 
     def _told_again(self, item: Object, path: str, name: str, kept: KeptResult) -> InputCall:
-        """Return a call with the result that was kept: the model is told the same as when it was made."""
+        """Return a call with the result that was kept: the model gets the same as when it was made."""
         self._report.adapted("item", str(item["type"]), "shown as a function call with the result that was kept")
         return InputCall(filled_text(item, "id", path), name, json_object(kept.arguments) or "{}", Output(kept.text, []))
 
@@ -271,7 +271,7 @@ def _json(value: object) -> str:
 
 
 def _error_text(error: object) -> str:
-    """Return what the model is told of the error of an `mcp_call`; nothing without one."""
+    """Return what the model gets of the error of an `mcp_call`; nothing without one."""
     if error is None:
         return ""
     message: object = error

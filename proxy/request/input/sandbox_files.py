@@ -1,4 +1,4 @@
-"""Files of messages that the code of the tool `code_interpreter` reads, as the model is told of them."""
+"""Files of messages that the code of the tool `code_interpreter` reads, as they are described to the model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) 
     for entry in items:
         content = entry.item.get("content")
         if entry.item.get("role") == "user" and isinstance(content, list):
-            parts = [told for part in content for told in _told(part, files, report)]
+            parts = [described for part in content for described in _described(part, files, report)]
             found.append(entry._replace(item={**entry.item, "content": parts}))
         else:
             found.append(entry)
     return found
 
 
-def _told(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
+def _described(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
     sent = sent_file(part)
     path = None if sent is None else files.get(sent)
     if path is None:

@@ -85,7 +85,7 @@ SPECIAL = (
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
     Parameter("text.format", "preserved", "sent as response_format"),
-    Parameter("text.verbosity", "preserved", "sent as verbosity, if the gateway is told to forward it"),
+    Parameter("text.verbosity", "preserved", "sent as verbosity, if the settings forward it"),
     Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it", matters=True),
     Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
     Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
@@ -103,7 +103,7 @@ SPECIAL = (
     Parameter("type", "preserved", "marks a WebSocket message"),
     Parameter("generate", "preserved", "part of a WebSocket message"),
     Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
-    Parameter("unknown", "preserved", "any other parameter, if the gateway is told to forward it"),
+    Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
     Parameter("unknown", "ignored", "any other parameter", matters=True),
 )
 
@@ -124,7 +124,7 @@ RESERVED = frozenset({
     "stream_interval",
 })  # fmt: skip
 
-_FORWARDED = "if the gateway is told to forward it"
+_FORWARDED = "if the settings forward it"
 _PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
 _CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
 

@@ -16,9 +16,9 @@ from proxy.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError, server_error
 
-# What a client is told of a response that no other gateway could continue.
+# The error message of a response that no other gateway could continue.
 LOST = "The gateway that ran this response stopped before it ended."
-# What a client is told of an answer that broke off without an error, and that no other backend continues.
+# The error message of an answer that broke off without an error, and that no other backend continues.
 _ENDS: dict[BrokenOff, str] = {
     "eof": "The backend closed the stream before the model finished.",
     "engine": "The backend reported an internal error.",

@@ -23,7 +23,7 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 _NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (
-    "The log of running responses cannot be reached: they go on, but cannot be followed, and none can begin in the background. "
+    "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

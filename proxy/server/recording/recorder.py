@@ -123,7 +123,7 @@ class FileRecorder(Recorder):
             return None
 
     def so_far(self, recording: Recording) -> str | None:
-        """Return the record of an exchange that goes on, as it stands."""
+        """Return the record of a running exchange, as it stands."""
         return self._text(recording) if isinstance(recording, FileRecording) else None
 
     def _text(self, recording: FileRecording) -> str:

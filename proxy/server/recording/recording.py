@@ -67,7 +67,7 @@ class Recording:
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
         translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
-        tools that the gateway runs itself, `results` what earlier calls of them told the model."""
+        tools that the gateway runs itself, `results` the results of earlier calls of them."""
 
     def translated(self, translator: Translator, chat: bytes, start: object) -> None:
         """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
@@ -111,7 +111,7 @@ class Recorder:
         return None
 
     def so_far(self, recording: Recording) -> str | None:
-        """Return the record of an exchange that goes on, as it stands; None for one that is not recorded."""
+        """Return the record of a running exchange, as it stands; None for one that is not recorded."""
         return None
 
     def close(self) -> None:

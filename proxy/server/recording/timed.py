@@ -41,7 +41,7 @@ class TimedRecorder(Recorder):
         return None if self._files is None else self._files.read(name)
 
     def so_far(self, recording: Recording) -> str | None:
-        """Return the record of an exchange that goes on, as it stands."""
+        """Return the record of a running exchange, as it stands."""
         return None if self._files is None else self._files.so_far(recording)
 
     def close(self) -> None:

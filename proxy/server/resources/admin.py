@@ -23,7 +23,7 @@ from proxy.wire.errors import ApiError, invalid_request
 from proxy.wire.requests import read_object
 from proxy.wire.validation import problem
 
-# In bytes: other workers are told in one line of their link, which is short.
+# In bytes: other workers get it in one line of their link, which is short.
 _LONGEST = 32 * 1024
 
 # Called after a change: what was done ("added", "removed", "drained", "resumed"), to which backend, with which fields.

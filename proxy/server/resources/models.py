@@ -65,7 +65,7 @@ class Models:
     def __init__(
         self, table: ModelTable, pool: Pool, live: LiveSettings, loop_detection: LoopDetection, hosted_tools: Sequence[str] = ()
     ) -> None:
-        """`hosted_tools` are the types of tools that the gateway runs itself; clients are told."""
+        """`hosted_tools` are the types of tools that the gateway runs itself, for clients."""
         self._table = table
         self._pool = pool
         self._live = live
@@ -87,7 +87,7 @@ class Models:
         return web.json_response({**listed, "models": catalog, "hosted_tools": self._hosted_tools}, headers={"ETag": etag})
 
     async def retrieve_model(self, request: web.Request) -> web.Response:
-        """Answer `GET /v1/models/{id}` with one of the list, and what Codex is told about it. The id may have slashes."""
+        """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""
         name = request.match_info["id"]
         try:
             listed = await self._listed(request)
@@ -108,7 +108,7 @@ class Models:
         try:
             return await self._recent(kept, headers)
         except (Refused, ApiError) as error:
-            # Codex is told by its header, or by the version that it puts into the query of this request alone.
+            # Codex is recognised by its header, or by the version that it puts into the query of this request alone.
             from_codex = recognise(request.headers) is CODEX or "client_version" in request.query
             if not from_codex or not (error.status >= 500 or error.status == 429):
                 raise

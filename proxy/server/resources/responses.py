@@ -70,7 +70,7 @@ class ResponsesResource:
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
-        """Answer `GET` with a WebSocket. Where there is none, a 426 makes Codex go on over HTTP without a word."""
+        """Answer `GET` with a WebSocket. Where there is none, a 426 makes Codex continue over HTTP without a warning."""
         if not self._responses.live.current.settings.websocket:
             message = "WebSockets are disabled on this gateway: use POST /v1/responses."
             raise ApiError(426, message, code="websocket_not_supported")

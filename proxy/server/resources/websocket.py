@@ -28,7 +28,7 @@ from proxy.telemetry import logs
 from proxy.wire.errors import ApiError, server_error
 from proxy.wire.requests import ResponsesRequest, parse_message, read_object
 
-# Seconds between two pings; a client that does not answer one is gone.
+# Seconds between two pings; a client that does not answer one has left.
 PING_INTERVAL = 30.0
 # How long a connection may last, in seconds (as OpenAI's).
 LIFETIME = 3600.0
@@ -37,7 +37,7 @@ CLOSE_TIMEOUT = 2.0
 # Messages, and their bytes, that may wait for their turn before no more are read.
 _WAITING = 16
 _WAITING_BYTES = 256 * 1024
-# Seconds after which a little is read even so, and for how long: a client that answered a ping is not gone.
+# Seconds after which a little is read even so, and for how long: a client that answered a ping is still there.
 LONGEST_PAUSE = 10.0
 _READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
@@ -255,7 +255,7 @@ class _Session:
         generation = creation.start(self._outbox)
         if self._cancelled:
             creation.cancel()
-        if creation.prepared.compaction is not None:  # then the client is told at once that its response has begun
+        if creation.prepared.compaction is not None:  # then the client gets `response.created` at once
             return
         try:
             await generation.open()

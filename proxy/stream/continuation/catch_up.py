@@ -2,7 +2,7 @@
 
 Where a backend with parsers of its own broke off, the text of its tokens is read again by a parser of ours, from the beginning.
 Until that has said what was said before, to the character, nothing is passed on; from there on, everything is. Where it says
-anything else, nobody knows how the answer would have gone on, and it ends."""
+anything else, the rest of the answer cannot be known, and it ends."""
 
 from __future__ import annotations
 

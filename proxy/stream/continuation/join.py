@@ -74,7 +74,7 @@ class Join:
 
     def observe(self, chunk: Chunk) -> None:
         """Take a chunk before anything else does: text completions become chat chunks. Raise `Diverged` if the backend has
-        not gone on with the ids that it was given."""
+        not continued from the ids that it was given."""
         choices = chunk.choices
         if not choices:
             return

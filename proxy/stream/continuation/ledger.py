@@ -1,4 +1,4 @@
-"""The ids of all tokens that a backend has used and written, so that another one can go on where it broke off.
+"""The ids of all tokens that a backend has used and written, so that another one can continue where it broke off.
 
 Ids are exact: text would be tokenized in another way. They run ahead of the text, though. A character of several tokens comes
 with the last of them, and a server that looks for stop strings holds text back. So the ledger has how many of the ids were
@@ -28,7 +28,7 @@ class PartialAnswer(NamedTuple):
 
 class TokenLedger:
     """Feed it every chunk. `ids` are those that were generated; `whole`: so many of them brought the text before `tail`.
-    `parsed`: fields came which only a server with parsers sends. `aborted`: the server told that it stops."""
+    `parsed`: fields came which only a server with parsers sends. `aborted`: the server says that it stops."""
 
     __slots__ = ("_complete", "_holds_text", "_prompt", "aborted", "ids", "parsed", "tail", "whole")
 

@@ -185,7 +185,7 @@ class Arguments:
 
     @property
     def bracketed(self) -> bool:
-        """Whether this is a JSON object or array. Anything else (`null`, freeform text) may always go on."""
+        """Whether this is a JSON object or array. Anything else (`null`, freeform text) may always continue."""
         return self._first in _BRACKETS
 
     @property
@@ -236,7 +236,7 @@ class OpenCall:
         if isinstance(self.item, HostedItem):
             return self.item.outcome is not None
         if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
-            return False  # text that merely looks like JSON may go on
+            return False  # text that merely looks like JSON may continue
         return self.arguments.closed
 
     @property

@@ -369,7 +369,7 @@ class Lifecycle:
         return self.call is not None and self.call.whole
 
     def _call_was_left(self) -> bool:
-        """Tell whether the model had gone on to something else: what was cut is not this call."""
+        """Tell whether the model had begun something else: what was cut is not this call."""
         call = self.call
         return call is not None and not call.runnable and call.arguments.closed and self.pending is not None
 

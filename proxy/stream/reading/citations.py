@@ -1,6 +1,6 @@
 """Citations: the marks in the model's text by which it names a source become annotations.
 
-The results of a search are shown to the model with numbers, and it is told to write `【3】` behind what it takes from the third
+The results of a search are shown to the model with numbers, and it has to write `【3】` behind what it takes from the third
 source. Such a mark is taken out of the text while it streams, wherever the backend cuts it. gpt-oss adds more by itself
 (`【3†L10-L12】`). Brackets around anything else than the number of a known source are text."""
 

@@ -74,7 +74,7 @@ class LeadingThoughtDetector:
         return self._release() if self._markup is None else self._markup.finish(reason)
 
     def shortcut(self, kind: str) -> Shortcut | None:
-        """Return how more of an open item of this kind can be told without a parser; None where it cannot."""
+        """Return how more of an open item of this kind can be read without a parser; None where it cannot."""
         if self._markup is not None:
             return self._markup.shortcut(kind)
         if self._settled:

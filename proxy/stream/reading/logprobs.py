@@ -13,7 +13,7 @@ from proxy.wire.deltas import Delta, Text
 
 # Tokens that may wait for the rest of a text that ends inside one of them.
 _WAITING_TOKENS = 256
-# How vLLM writes a token where it was told to send ids in place of texts (`--return-tokens-as-token-ids`).
+# How vLLM writes a token where it was asked to send ids in place of texts (`--return-tokens-as-token-ids`).
 _TOKEN_ID = re.compile(r"token_id:\d+")
 
 

@@ -23,7 +23,7 @@ IsPlain: TypeAlias = Callable[[str, Sequence[int] | None], bool]
 
 
 class Shortcut(NamedTuple):
-    """How more of an open item can be told without a parser: the field of the chunk in which it comes, and what has to be asked
+    """How more of an open item can be read without a parser: the field of the chunk in which it comes, and what has to be asked
     about each piece (it counts as fed if the answer is yes)."""
 
     field: Literal["text", "reasoning"]
@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     """What a stream has shown of how the model thinks.
 
     `field`: reasoning came in a field of its own. `thought`: reasoning was found, or assumed, in the text. `first_marker`: the
-    first marker of reasoning there, as `Parser` tells it. `prompt_known`: the prompt itself told where the answer begins;
+    first marker of reasoning there, as `Parser` says. `prompt_known`: the prompt itself shows where the answer begins;
     `prompt_opened`: inside reasoning."""
 
     field: bool = False
@@ -166,7 +166,7 @@ class Markup:
         return out
 
     def shortcut(self, kind: str) -> Shortcut | None:
-        """Return how more of an open item of this kind can be told without the parser; None where it cannot."""
+        """Return how more of an open item of this kind can be read without the parser; None where it cannot."""
         if not self._fed:
             return Shortcut("reasoning", None) if kind == "reasoning" else None
         parser = self._parser

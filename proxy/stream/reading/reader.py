@@ -58,7 +58,9 @@ class Reader:
         self._last = _LEGACY
         self._choice: int | None = None  # the index of the one that is read
         self._details_alone = True  # no reasoning came but in `reasoning_details`
-        self._half: Reasoning | Text | Refusal | ToolArguments | None = None  # ends in a high surrogate, whose text may go on
+        self._half: Reasoning | Text | Refusal | ToolArguments | None = (
+            None  # ends in a high surrogate, whose text may continue
+        )
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.repairs: dict[str, int] = {}
 

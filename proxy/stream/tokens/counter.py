@@ -1,4 +1,4 @@
-"""The output tokens of a response by kind, and the usage that its client is told.
+"""The output tokens of a response by kind, and the usage that its client gets.
 
 Counts are exact where the backend sends the ids of its tokens, or where the model's tokenizer is at hand. Otherwise the
 output tokens that the backend reports are shared out over text and arguments by their length: an estimate, but one that adds

@@ -186,7 +186,7 @@ class TokenMeter:
         return sum(run.size for run in self._runs)
 
     def totals(self) -> dict[Kind, int]:
-        """Return the tokens of each kind so far, as if the text ended here (it may go on)."""
+        """Return the tokens of each kind so far, as if the text ended here (it may continue)."""
         while self._runs and (self._runs[0] is not self._open or self._runs[0].size >= self._runs[0].window):
             self._work()
         totals = dict(self._counts)

@@ -37,7 +37,7 @@ def unseen_tokens(tokens: TokenCounter, output: Sequence[str], repairs: Mapping[
 
 
 def said_more(used: int | None, thought: int | None, reasoning: str) -> bool:
-    """Tell whether an answer used more tokens than its reasoning, which is all that came of it: something else was left out.
+    """Tell whether an answer used more tokens than its reasoning, which is all that was sent: something else was left out.
     `used` and `thought` are what the backend reports of the answer and of its reasoning."""
     if used is None:
         return False

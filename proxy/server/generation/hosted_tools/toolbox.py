@@ -65,7 +65,7 @@ class Toolbox:
         self, request: ResponsesRequest, items: Sequence[Item], results: Mapping[str, bytes], tenant: str
     ) -> OpenedTools | None:
         """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
-        `results` what earlier hosted calls among them told the model. Raise `ApiError` 400."""
+        `results` the results of earlier hosted calls among them. Raise `ApiError` 400."""
         declared = self._declared(request)
         if not declared:
             return None

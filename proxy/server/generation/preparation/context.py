@@ -227,7 +227,7 @@ def final_record(
 
 
 async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
-    """Store the response that was streamed, before the client is told that it is stored. Return False if that failed: the log
+    """Store the response that was streamed, before the client learns that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same."""
     try:
         await store.save(final_record(record, translator, results))

@@ -2,7 +2,7 @@
 
 The translator does no I/O: given the same calls it gives the same events. So a journal is the request, and the calls of the
 translator (`stream/tape.py`). Whoever takes the response over makes them again, and compares the events with those that were
-stored: only if they are the same, to the byte, does the response go on."""
+stored: only if they are the same, to the byte, is the response continued."""
 
 from __future__ import annotations
 

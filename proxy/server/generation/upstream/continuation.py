@@ -1,6 +1,6 @@
-"""Another backend goes on with an answer that broke off.
+"""Another backend continues an answer that broke off.
 
-What was generated is known by its ids. The text of all of them has to be what the client was told, or a beginning of it, so it
+What was generated is known by its ids. The text of all of them has to be what the client has, or a beginning of it, so it
 is cut back to where that is certain; where it is not, the response fails as it would have without this."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from proxy.stream.reading.markup import Markup
 from proxy.stream.translator import Translator
 from proxy.wire.errors import ApiError
 
-# Why an answer broke off; `restart`: its gateway is gone.
+# Why an answer broke off; `restart`: its gateway has stopped.
 Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
 # How many ids are tried, one after the other, in search of the last one whose text came.
 _TRIES = 64
@@ -54,7 +54,7 @@ class CutPoint(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """The stream that goes on with an answer, the route to its backend, how many tokens of the answer that has got, and the
+    """The stream that continues an answer, the route to its backend, how many tokens of the answer that has got, and the
     first events."""
 
     chat: ChatStream
@@ -65,7 +65,7 @@ class Continued(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Continuation:
-    """How an answer goes on elsewhere, at most `attempts` times.
+    """How an answer is continued elsewhere, at most `attempts` times.
 
     `obstacle` tells why it cannot. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
 
@@ -76,7 +76,7 @@ class Continuation:
     on_failure: OnFailure
 
     async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
-        """Have another backend go on with the answer of one that failed. Raise `CannotContinue`."""
+        """Have another backend continue the answer of one that failed. Raise `CannotContinue`."""
         if self.obstacle is not None:
             raise CannotContinue(self.obstacle)
         if not translator.continuable:

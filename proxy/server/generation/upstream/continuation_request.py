@@ -1,6 +1,6 @@
 """Which answers another backend can continue, and what it is asked. Plain data, no I/O.
 
-What decides is the chat request. An engine begins the grammar of an answer anew where it goes on with one, so that a forced
+What decides is the chat request. An engine begins the grammar of an answer anew where it continues one, so that a forced
 answer would get a second object; pictures are not in the ids of a prompt."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def longest_stop(body: Mapping[str, Any]) -> int:
 
 
 class CannotContinue(Exception):
-    """Nobody can say how the answer would have gone on; the text is the reason."""
+    """The answer cannot be continued; the text is the reason."""
 
 
 def completion_request(
@@ -91,7 +91,7 @@ def _rest(body: Mapping[str, Any], generated: int) -> dict[str, Any]:
 
 
 def _tokens_left(body: Mapping[str, Any], prompt: int, generated: int, context: int | None) -> int:
-    """Return how many tokens may still be generated: `/v1/completions` generates 16 unless told."""
+    """Return how many tokens may still be generated: `/v1/completions` generates 16 by default."""
     wanted = body.get("max_completion_tokens") or body.get("max_tokens")
     limits: list[int] = [] if wanted is None else [wanted - generated]
     if context is not None:
