@@ -22,8 +22,8 @@ def shown(renderable: Any) -> str:
     return text
 
 
-def transcript(*events: dict[str, Any]) -> demo.Transcript:
-    result = demo.Transcript()
+def transcript(*events: dict[str, Any]) -> demo.DemoTranscript:
+    result = demo.DemoTranscript()
     for number, event in enumerate(events):
         result.take(event, number / 10)
     return result

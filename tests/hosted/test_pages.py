@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from proxy.server.setup.hosted_search import open_web
 
 from proxy.hosted.fetch import Fetcher
 from proxy.hosted.interface import ToolFailure
@@ -17,6 +16,7 @@ from proxy.hosted.search import pages as module
 from proxy.hosted.search.page import WebPage
 from proxy.hosted.search.page_process import read
 from proxy.hosted.search.pages import WebPages, html_packages
+from proxy.server.setup.hosted_tools import open_web
 from proxy.settings import Settings
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
