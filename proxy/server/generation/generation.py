@@ -25,6 +25,8 @@ _ENDS: dict[BrokenOff, str] = {
     "abort": "The backend aborted the generation.",
 }
 
+# What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
+_BEHIND_THE_BACKEND = frozenset({Ended, Verdict, Continue})
 # Decides on the inputs of custom tools that wait for a verdict, and passes on the events that were held for it.
 Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
 
@@ -130,8 +132,13 @@ class Generation:
         translator = self.translator
         try:
             await self._start()
-            while type(needs := translator.needs) is not Ended:
+            while True:
+                needs = translator.needs
+                if needs is not None:
+                    await self._upstream.settle()
                 match needs:
+                    case Ended():
+                        break
                     case None:
                         await self._read_answer()
                     case Verdict():
@@ -217,7 +224,6 @@ class Generation:
 
     async def _run_calls(self) -> None:
         assert self._tools is not None
-        self._leave_backend()
         self._upstream.end_turn(self.translator.lifecycle.turn.used)
         await self._tools.run_calls(self.translator, self.emit)
 
@@ -238,7 +244,7 @@ class Generation:
         now = self._clock()
         self._upstream.last_read = now
         events = self._feed(data)
-        if self.translator.needs is not None:
+        if type(self.translator.needs) in _BEHIND_THE_BACKEND:
             self._leave_backend()
         if events:
             self._pass_on(events, now)

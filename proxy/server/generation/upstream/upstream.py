@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from yarl import URL
 
@@ -63,8 +64,8 @@ class Upstream:
     that was dropped because it sent nothing."""
 
     __slots__ = (
-        "_attached", "_chat", "_clock", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_recording", "call",
-        "last_read", "silence",
+        "_attached", "_chat", "_clock", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_read", "_recording",
+        "call", "last_read", "silence",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +89,7 @@ class Upstream:
         self._counter = counter
         self._chat: ChatStream | None = None  # the backend's answer, once it has begun
         self._attached = False
+        self._read = False  # to its end, or until it broke off
         self._clock = asyncio.get_running_loop().time
         self.last_read = self._clock()
         self.silence: ApiError | None = None
@@ -144,6 +146,7 @@ class Upstream:
         """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
         chat = self._chat
         assert chat is not None
+        self._read = True
         if self._attached:
             await chat.finish()
             return None
@@ -192,6 +195,7 @@ class Upstream:
     def _forget_answer(self) -> None:
         self._chat = None
         self._attached = False
+        self._read = False
         self.silence = None
 
     def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
@@ -242,8 +246,16 @@ class Upstream:
         if self._chat is not None:
             self._chat.close()
 
+    async def settle(self) -> None:
+        """Take the end of an answer that has ended before `finish` was called. Behind it the connection may serve another
+        request, and the backend is free for the next turn, which has the same beginning."""
+        if self._attached and not self._read:
+            with suppress(ApiError):
+                await self.finish()
+
     def end_turn(self, used: Usage | None) -> None:
         """Forget the answer of a turn: the model waits for the results of its calls. `used` is what the turn has used."""
+        self.leave()
         if self._log.facts.phase != "tools":
             self._log.turn_ended(used, self._clock())
         self._log.facts.phase = "tools"
