@@ -256,7 +256,7 @@ class Translator:
         """Forget an answer that has said nothing yet: another backend answers in its place. `start` is how that answer is read,
         as plain data, for the tape."""
         self.answer.stop()
-        self.lifecycle.begin_again()
+        self.lifecycle.restart()
         self.tokens.forget_answer()
         self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
         return self._noted("restart", start, b"")

@@ -26,7 +26,7 @@ _ENDS: dict[BrokenOff, str] = {
 }
 
 # What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
-_BEHIND_THE_BACKEND = frozenset({Ended, Verdict, Continue})
+_NO_MORE_BODY = frozenset({Ended, Verdict, Continue})
 # Decides on the inputs of custom tools that wait for a verdict, and passes on the events that were held for it.
 Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
 
@@ -133,10 +133,9 @@ class Generation:
         try:
             await self._start()
             while True:
-                needs = translator.needs
-                if needs is not None:
+                if translator.needs is not None:
                     await self._upstream.settle()
-                match needs:
+                match translator.needs:
                     case Ended():
                         break
                     case None:
@@ -244,7 +243,7 @@ class Generation:
         now = self._clock()
         self._upstream.last_read = now
         events = self._feed(data)
-        if type(self.translator.needs) in _BEHIND_THE_BACKEND:
+        if type(self.translator.needs) in _NO_MORE_BODY:
             self._leave_backend()
         if events:
             self._pass_on(events, now)

@@ -302,7 +302,7 @@ class Answer:
             if self.join is not None:
                 join.follow(self.join)
         turn = self._lifecycle.turn
-        turn.begin_again()
+        turn.reopen()
         turn.reasoning_unknown = True
         return Answer(self._options, self._lifecycle, self._tokens, markup, ledger, citations, join)
 

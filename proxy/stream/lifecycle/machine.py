@@ -176,9 +176,9 @@ class Lifecycle:
         """Count a call that the client has approved, which was run before the model's first turn."""
         self._limits.count_approved()
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Forget an answer of which no item was begun: another backend answers in its place."""
-        self.turn.begin_again()
+        self.turn.reopen()
         self.forget_space()
         self.space.fresh = True
 

@@ -31,7 +31,7 @@ class Turn:
         """What the backend reports, or what its token ids tell; None where neither is known."""
         return self.counted if self.usage is None else self.usage
 
-    def begin_again(self) -> None:
+    def reopen(self) -> None:
         """Forget how the answer ended: another backend continues it, or answers in its place."""
         self.finish_reason = None
         self.usage = None
